@@ -1,0 +1,39 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test bench lint oracle stubs soak clean
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev,plot]"
+	touch $@
+
+$(VENV)/.oracle: $(VENV)/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev,plot,oracle]"
+	touch $@
+
+demo: $(VENV)/.installed  ## train a character-level GPT on the standard library's source
+	$(BIN)/python examples/train_gpt.py
+
+test: $(VENV)/.installed  ## every test that needs no PyTorch
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.installed  ## format, lint and type check
+	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/pyright
+
+oracle: $(VENV)/.oracle  ## record PyTorch's answers again and compare with them afresh
+	$(BIN)/python -m tests.oracle.record
+	$(BIN)/python -m pytest -n 2 tests/oracle
+
+bench: $(VENV)/.oracle  ## measure against PyTorch; writes docs/benchmarks.md
+	$(BIN)/python -m bench
+
+stubs: $(VENV)/.installed  ## write the type stubs of the derived functions and methods
+	$(BIN)/python -m weft._tensor.stubs
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache build dist

@@ -1,0 +1,54 @@
+"""Where each public name of the package is, and how it is loaded on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_MODULES = frozenset({"autograd", "nn", "optim", "utils", "errors", "random", "serialization"})
+
+_NAMES = {
+    "weft._base.dtype": (
+        "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
+        "float64", "complex64", "complex128", "promote_types",
+    ),
+    "weft._base.device": ("device",),
+    "weft._tensor.tensor": ("Tensor", "Size"),
+    "weft._tensor.generator": ("Generator", "default_generator"),
+    "weft._tensor.convert": ("tensor", "as_tensor", "from_dlpack", "frombuffer", "scalar_tensor"),
+}  # fmt: skip
+_RENAMED = {
+    "dtype": ("weft._base.dtype", "DType"), "bool": ("weft._base.dtype", "bool_"),
+    "from_numpy": ("weft._tensor.convert", "from_numpy_array"),
+    "explain": ("weft._lazy.explain", "explain"),
+}  # fmt: skip
+_ALIASED_DTYPES = {"short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",
+                   "double": "float64", "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip
+
+_WHERE = {name: (module, name) for module, listed in _NAMES.items() for name in listed} | _RENAMED
+_WHERE |= {alias: ("weft._base.dtype", name) for alias, name in _ALIASED_DTYPES.items()}
+
+
+def load(name: str) -> Any:
+    """The public object of this name; `AttributeError` when there is none."""
+    if name in _MODULES:
+        return import_module(f"weft.{name}")
+    if name.startswith("__"):
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    public = _functions()
+    if name in _WHERE:
+        module, attribute = _WHERE[name]
+        return getattr(import_module(module), attribute)
+    if name in public:
+        return public[name]
+    raise AttributeError(f"module 'weft' has no attribute {name!r}")
+
+
+def _functions() -> dict[str, Any]:
+    import_module("weft._lazy.runtime")
+    return import_module("weft._tensor.assemble").PUBLIC[""]
+
+
+def names() -> list[str]:
+    """Every public name."""
+    return sorted({*_MODULES, *_WHERE, *_functions()})

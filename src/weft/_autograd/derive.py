@@ -1,0 +1,146 @@
+"""An operator's derivative, as one more operator.
+
+The derivative of a signature is itself a signature, so it is recorded, compiled and differentiated like any other.
+It takes only those inputs, outputs and cotangents that it really reads, which is also what must be kept for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft._lazy.infer import Signature
+from weft._lazy.realize import register_reads
+from weft._lazy.value import Value
+
+Arrays = tuple[jax.Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """Gradients of some inputs of a signature, given cotangents of some of its outputs.
+
+    signature  computes those gradients that take computing, from the operands in `inputs`, `outputs`, `cotangents`
+    inputs, outputs, cotangents   positions of the operands that it reads, among all of the kind
+    sources    for each wanted input: ("made", which output of `signature`), ("passed", which cotangent), or None
+    """
+
+    signature: Signature | None
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    cotangents: tuple[int, ...]
+    sources: tuple[tuple[str, int] | None, ...]
+
+
+def derivative_of(signature: Signature, need: tuple[int, ...], given: tuple[int, ...]) -> Derivative:
+    """The derivative with respect to inputs `need`, from cotangents of main outputs `given`."""
+    key = (need, given)
+    found = signature.derived.get(key)
+    if found is None:
+        found = signature.derived[key] = _derive(signature, need, given)
+    return found
+
+
+def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...]) -> Derivative:
+    inputs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in signature.avals]
+    outputs = [jax.ShapeDtypeStruct(o.aval.shape, o.aval.dtype.numpy) for o in signature.outputs]
+    structs = [*inputs, *outputs, *(outputs[i] for i in given)]
+    n, m = len(inputs), len(outputs)
+    present: list[int] = []
+
+    def whole(*arrays: jax.Array) -> list[jax.Array]:
+        grads = _gradients(signature, need, given, arrays[:n], arrays[n : n + m], arrays[n + m :])
+        present[:] = [i for i, g in enumerate(grads) if g is not None]
+        return [g for g in grads if g is not None]
+
+    closed = jax.make_jaxpr(whole)(*structs)
+    passed, made = _sort_results(closed.jaxpr, n + m)
+    read = _read_by(closed.jaxpr, made)
+    sources: list[tuple[str, int] | None] = [None] * len(need)
+    for at, which in enumerate(present):
+        sources[which] = ("passed", passed[at]) if at in passed else ("made", made.index(at))
+    if not made:
+        return Derivative(None, (), (), (), tuple(sources))
+
+    def fn(*arrays: jax.Array) -> Arrays:
+        rest = iter(arrays)
+        full = [next(rest) if i in read else jnp.zeros(s.shape, s.dtype) for i, s in enumerate(structs)]
+        results = whole(*full)
+        return tuple(results[at] for at in made)
+
+    avals = [*signature.avals, *(o.aval for o in signature.outputs), *(signature.outputs[i].aval for i in given)]
+    derived = Signature(
+        f"grad of {signature.name}", fn, tuple(avals[i] for i in sorted(read)), device=signature.outputs[0].aval.device
+    )
+    return Derivative(
+        derived,
+        tuple(i for i in sorted(read) if i < n),
+        tuple(i - n for i in sorted(read) if n <= i < n + m),
+        tuple(i - n - m for i in sorted(read) if i >= n + m),
+        tuple(sources),
+    )
+
+
+def _gradients(
+    signature: Signature,
+    need: tuple[int, ...],
+    given: tuple[int, ...],
+    inputs: Arrays,
+    outputs: Arrays,
+    cotangents: Arrays,
+) -> Sequence[jax.Array | None]:
+    """One gradient or None per input in `need`, in PyTorch's convention: complex ones are conjugates of jax's."""
+    real = not any(jnp.issubdtype(a.dtype, jnp.complexfloating) for a in (*inputs, *outputs))
+    if signature.grads is not None and real:
+        by_output = dict(zip(given, cotangents, strict=True))
+        full = [by_output.get(i, None) for i in range(signature.main)]
+        filled = tuple(jnp.zeros_like(outputs[i]) if g is None else g for i, g in enumerate(full))
+        found = signature.grads(inputs, outputs, filled)
+        return [found[i] for i in need]
+
+    def smooth(*wanted: jax.Array) -> list[jax.Array]:
+        full = list(inputs)
+        for i, x in zip(need, wanted, strict=True):
+            full[i] = x
+        results = signature.fn(*full)
+        return [results[i] for i in given]
+
+    _, pull = jax.vjp(smooth, *(inputs[i] for i in need))
+    return [g.conj() if jnp.iscomplexobj(g) else g for g in pull([jnp.conj(g) for g in cotangents])]
+
+
+def _sort_results(jaxpr: Any, first: int) -> tuple[dict[int, int], list[int]]:
+    """Which results are just a cotangent handed on (result -> cotangent), and which have to be made."""
+    cotangents = {id(var): at for at, var in enumerate(jaxpr.invars[first:])}
+    passed = {at: cotangents[id(var)] for at, var in enumerate(jaxpr.outvars) if id(var) in cotangents}
+    return passed, [at for at in range(len(jaxpr.outvars)) if at not in passed]
+
+
+def _read_by(jaxpr: Any, results: Sequence[int]) -> set[int]:
+    """Positions of the arguments that these results depend on."""
+    live = {id(jaxpr.outvars[at]) for at in results}
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or any(id(var) in live for var in eqn.outvars):
+            inner = eqn.params.get("jaxpr") if eqn.primitive.name in ("jit", "pjit") else None
+            if inner is None:
+                live.update(id(var) for var in eqn.invars)
+            else:
+                outs = [at for at, var in enumerate(eqn.outvars) if id(var) in live]
+                live.update(id(eqn.invars[at]) for at in _read_by(inner.jaxpr, outs))
+    return {at for at, var in enumerate(jaxpr.invars) if id(var) in live}
+
+
+def _reads(value: Value) -> tuple[Sequence[int], Sequence[int]]:
+    """Positions of the inputs and outputs that the derivative of a value's application will read."""
+    origin = value.origin
+    assert origin is not None, "only applications have derivatives"
+    need = tuple(i for i, x in enumerate(value.inputs) if x.tape is not None)
+    derivative = derivative_of(origin.signature, need, (origin.index,))
+    return derivative.inputs, derivative.outputs
+
+
+register_reads(_reads)

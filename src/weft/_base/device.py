@@ -1,0 +1,57 @@
+"""Names of devices. What devices exist is the runtime's business (`_lazy/runtime.py`)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from weft.errors import ArgumentError, DeviceError
+
+_NAME = re.compile(r"([a-z_]+)(?::(\d+))?")
+TYPES = ("cpu", "xla", "cuda", "gpu", "tpu", "mps", "meta")
+
+
+class device:  # noqa: N801  PyTorch's name
+    """A device by type and index: `device("cpu")`, `device("xla", 1)`, `device("cuda:0")`."""
+
+    __slots__ = ("index", "type")
+    type: str
+    index: int | None
+
+    def __init__(self, type: str | device | int, index: int | None = None) -> None:  # noqa: A002
+        if isinstance(type, device):
+            type, index = type.type, type.index  # noqa: A001
+        elif isinstance(type, int):
+            type, index = "xla", type  # noqa: A001
+        if not isinstance(type, str):
+            raise ArgumentError(f"device(): a string, an index or a device is needed, got {type!r}")
+        match = _NAME.fullmatch(type)
+        if match is None or (match[2] is not None and index is not None):
+            raise DeviceError(f"Invalid device string: {type!r}; write a type and maybe an index, such as 'xla:0'")
+        if match[1] not in TYPES:
+            raise DeviceError(
+                f"Expected one of {', '.join(TYPES)} device type at start of device string: {match[1]}"
+            )
+        object.__setattr__(self, "type", match[1])
+        object.__setattr__(self, "index", int(match[2]) if match[2] is not None else index)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"device is immutable; make another one to change {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+    def __repr__(self) -> str:
+        return f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, (str(self),)
+
+
+CPU = device("cpu")

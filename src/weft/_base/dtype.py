@@ -1,0 +1,169 @@
+"""Element types and PyTorch's promotion between them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft.errors import ArgumentError
+
+BOOL, INTEGER, FLOAT, COMPLEX = range(4)  # categories, in order of promotion
+
+
+class DType:
+    """An element type. One object per type, so `is` and `==` agree."""
+
+    __slots__ = ("aliases", "category", "itemsize", "name", "numpy")
+
+    def __init__(self, name: str, numpy: Any, category: int, *aliases: str) -> None:
+        self.name = name
+        self.numpy = np.dtype(numpy)
+        self.category = category
+        self.itemsize = self.numpy.itemsize
+        self.aliases = aliases
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dtype_named, (self.name,)
+
+    @property
+    def is_floating_point(self) -> bool:
+        return self.category == FLOAT
+
+    @property
+    def is_complex(self) -> bool:
+        return self.category == COMPLEX
+
+    @property
+    def is_signed(self) -> bool:
+        return self.category != BOOL and self.numpy.kind != "u"
+
+    @property
+    def is_differentiable(self) -> bool:
+        return self.category >= FLOAT
+
+    def to_real(self) -> DType:
+        """The type of the real part."""
+        return _REAL.get(self, self)
+
+    def to_complex(self) -> DType:
+        """The complex type whose parts have this type."""
+        if self.category == COMPLEX:
+            return self
+        return complex128 if self is float64 else complex64
+
+
+bool_ = DType("bool", np.bool_, BOOL)
+uint8 = DType("uint8", np.uint8, INTEGER)
+int8 = DType("int8", np.int8, INTEGER)
+int16 = DType("int16", np.int16, INTEGER, "short")
+int32 = DType("int32", np.int32, INTEGER, "int")
+int64 = DType("int64", np.int64, INTEGER, "long")
+uint16 = DType("uint16", np.uint16, INTEGER)
+uint32 = DType("uint32", np.uint32, INTEGER)
+uint64 = DType("uint64", np.uint64, INTEGER)
+float16 = DType("float16", np.float16, FLOAT, "half")
+bfloat16 = DType("bfloat16", ml_dtypes.bfloat16, FLOAT)
+float32 = DType("float32", np.float32, FLOAT, "float")
+float64 = DType("float64", np.float64, FLOAT, "double")
+complex64 = DType("complex64", np.complex64, COMPLEX, "cfloat")
+complex128 = DType("complex128", np.complex128, COMPLEX, "cdouble")
+
+DTYPES = (
+    bool_, uint8, int8, int16, int32, int64, uint16, uint32, uint64,
+    float16, bfloat16, float32, float64, complex64, complex128,
+)  # fmt: skip
+_BY_NAME = {d.name: d for d in DTYPES}
+_BY_NUMPY = {d.numpy: d for d in DTYPES}
+_REAL = {complex64: float32, complex128: float64}
+_BY_PYTHON: dict[Any, DType] = {bool: bool_, int: int64}
+
+
+def dtype_named(name: str) -> DType:
+    """The type with this name, such as `"float32"`."""
+    return _BY_NAME[name]
+
+
+def from_numpy(dtype: Any) -> DType:
+    """The type that holds elements of a NumPy dtype; `TypeError` when there is none."""
+    try:
+        return _BY_NUMPY[np.dtype(dtype)]
+    except (KeyError, TypeError):
+        known = ", ".join(d.name for d in DTYPES)
+        raise ArgumentError(
+            f"can't convert a value of dtype {dtype!r}; supported types are {known}"
+        ) from None
+
+
+def as_dtype(value: Any, default_float: DType = float32) -> DType:
+    """A `DType` from a `DType`, or from `bool`, `int`, `float` or `complex`."""
+    if isinstance(value, DType):
+        return value
+    if value is float:
+        return default_float
+    if value is complex:
+        return default_float.to_complex()
+    if value in _BY_PYTHON:
+        return _BY_PYTHON[value]
+    raise ArgumentError(f"dtype must be a torch.dtype, not {type(value).__name__}: {value!r}")
+
+
+@lru_cache(maxsize=1024)
+def promote_types(a: DType, b: DType) -> DType:
+    """The smallest type that holds both, as PyTorch counts it (`int64` with `float16` is `float16`)."""
+    if a is b:
+        return a
+    if a.category != b.category:
+        low, high = sorted((a, b), key=lambda d: d.category)
+        if high is complex64 and low is float64:
+            return complex128
+        return high
+    if a.category == COMPLEX:
+        return complex128
+    if a.category == FLOAT:
+        if {a, b} == {float16, bfloat16}:
+            return float32
+        return a if a.itemsize > b.itemsize else b
+    if a.is_signed == b.is_signed:
+        return a if a.itemsize > b.itemsize else b
+    unsigned, signed = (b, a) if a.is_signed else (a, b)
+    if unsigned.itemsize < signed.itemsize:
+        return signed
+    if unsigned is uint8:
+        return int16
+    raise ArgumentError(f"Promotion for {a} and {b} is not supported; cast one of them first")
+
+
+def can_cast(from_: DType, to: DType) -> bool:
+    """Whether an in-place result of type `from_` may be written to `to`."""
+    return from_.category <= to.category
+
+
+def result_type(operands: tuple[tuple[DType, int, bool], ...], default_float: DType) -> DType:
+    """Type of a mixed operation over `(dtype, ndim, is_python_number)`.
+
+    Tensors with dims win over zero-dim tensors, which win over Python numbers; a lower class decides only
+    when its category is higher (https://pytorch.org/docs/stable/tensor_attributes.html).
+    """
+    classes: list[DType | None] = [None, None, None]
+    for dtype, ndim, number in operands:
+        if number and dtype.category >= FLOAT:  # Python floats have the default type
+            dtype = default_float if dtype.category == FLOAT else default_float.to_complex()
+        rank = 2 if number else 0 if ndim else 1
+        seen = classes[rank]
+        classes[rank] = dtype if seen is None else promote_types(seen, dtype)
+    result: DType | None = None
+    for dtype in classes:
+        if dtype is None:
+            continue
+        if result is None:
+            result = dtype
+        elif dtype.category > result.category:
+            result = promote_types(result, dtype)
+    assert result is not None, "result_type of no operands"
+    return result

@@ -1,0 +1,141 @@
+"""Ambient state: one record behind one context variable, and the few process-wide defaults.
+
+A new thread starts from the defaults with an empty list of pending values; nothing crosses threads by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from weft._base import config
+from weft._base.dtype import DType, float32
+from weft.errors import ArgumentError
+
+
+class Pending(list[Any]):
+    """Values recorded in one thread and not computed yet, in order of recording.
+
+    limit    length at which the dead are swept out, and too many living are computed
+    flags    (flags on the device, what they check) of index checks that nobody has read yet
+    """
+
+    __slots__ = ("flags", "limit")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit = LEAST_LIMIT
+        self.flags: list[Any] = []
+
+
+LEAST_LIMIT = 1024
+
+
+class Ambient:
+    """How operators behave here: modes, and the values recorded but not computed yet.
+
+    `plain` is true when no mode asks for more than recording with gradients; the common call tests it alone.
+    """
+
+    __slots__ = ("anomaly", "capture", "eager", "grad", "inference", "pending", "plain")
+
+    def __init__(
+        self,
+        pending: Pending,
+        *,
+        grad: bool = True,
+        inference: bool = False,
+        anomaly: bool = False,
+        eager: bool = config.EAGER,
+        capture: Any = None,
+    ) -> None:
+        self.pending = pending
+        self.grad = grad
+        self.inference = inference
+        self.anomaly = anomaly
+        self.eager = eager
+        self.capture = capture
+        self.plain = grad and not (anomaly or eager) and capture is None
+
+
+_ambient: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)
+peek = _ambient.get
+"""The ambient record, or None in a thread that has none yet. The hot path calls this."""
+
+
+def ambient() -> Ambient:
+    """The ambient record of this thread or task."""
+    state = peek()
+    if state is None:
+        state = Ambient(Pending())
+        _ambient.set(state)
+    return state
+
+
+_FIELDS = tuple(f for f in Ambient.__slots__ if f not in ("pending", "plain"))
+
+
+@contextmanager
+def using(**fields: Any) -> Iterator[None]:
+    """Set fields of the ambient state for one block."""
+    token = enter(**fields)
+    try:
+        yield
+    finally:
+        leave(token)
+
+
+def enter(**fields: Any) -> Any:
+    """Set fields until `leave` is called with what this returns."""
+    old = ambient()
+    kept = {f: getattr(old, f) for f in _FIELDS}
+    return _ambient.set(Ambient(old.pending, **{**kept, **fields}))
+
+
+def leave(token: Any) -> None:
+    """Undo one `enter`."""
+    _ambient.reset(token)
+
+
+def set_field(**fields: Any) -> None:
+    """Set fields from here on, for the rest of this thread or task."""
+    enter(**fields)
+
+
+class _Defaults:
+    """Settings that PyTorch keeps per process."""
+
+    dtype: DType = float32
+    device: Any = None
+    on_dtype_change: list[Any] = []  # noqa: RUF012  shared on purpose: caches that depend on the default
+
+
+def default_dtype() -> DType:
+    """Type of Python floats in new tensors."""
+    return _Defaults.dtype
+
+
+def set_default_dtype(dtype: DType) -> None:
+    """Set the type of Python floats in new tensors: a floating type."""
+    if not isinstance(dtype, DType) or not dtype.is_floating_point:
+        raise ArgumentError(f"only floating-point types are supported as the default type, got {dtype!r}")
+    _Defaults.dtype = dtype
+    for forget in _Defaults.on_dtype_change:
+        forget()
+
+
+def on_dtype_change(forget: Any) -> None:
+    """Call `forget()` whenever the default type changes."""
+    _Defaults.on_dtype_change.append(forget)
+
+
+def default_device() -> Any:
+    """Device of new tensors, or None for the first CPU."""
+    return _Defaults.device
+
+
+def set_default_device(device: Any) -> None:
+    """Set the device of new tensors; None means the first CPU."""
+    _Defaults.device = device

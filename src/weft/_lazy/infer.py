@@ -1,0 +1,334 @@
+"""Signatures: an operator applied to inputs of given types. Made once per combination, then looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft._base import state
+from weft._base.device import CPU, device
+from weft._base.dtype import DType, from_numpy, result_type
+from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
+from weft.errors import ArgumentError, DeviceError, DimError, ShapeError, WeftError
+from weft.ops._table import TENSOR_KINDS, Kind, OpDef, Promote
+
+Arrays = tuple[jax.Array, ...]
+
+
+class Many:
+    """In a call's static part: this parameter takes the next `count` inputs."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __repr__(self) -> str:
+        return f"<{self.count} inputs>"
+
+
+class Exact:
+    """In a call's static part: a Python number whose type matters, since `2 == 2.0` and their hashes agree."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Exact) and type(self.value) is type(other.value) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+_many: dict[int, Many] = {}
+
+
+def many(count: int) -> Many:
+    """The one marker for `count` inputs."""
+    return _many.setdefault(count, Many(count))
+
+
+ONE = many(1)
+"""In a call's static part: this parameter takes the next input."""
+
+
+class Output:
+    """One output of a signature. Values point here; its identity is their part of a program's key."""
+
+    __slots__ = ("aval", "index", "signature", "taped")
+
+    def __init__(self, signature: Signature, index: int, aval: Aval, taped: Tape | None) -> None:
+        self.signature = signature
+        self.index = index
+        self.aval = aval
+        self.taped = taped
+
+
+class Signature:
+    """An application by types: what it computes, and the types that come out.
+
+    fn        arrays -> tuple of arrays, one per output
+    main      how many outputs are the operator's; the rest only serve its derivative
+    check     arrays -> bool array, true where an index is out of range; or None
+    grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
+              row has a hand-written derivative; or None
+    derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
+    """
+
+    __slots__ = ("avals", "call", "check", "derived", "fn", "grads", "main", "name", "outputs", "reads")
+
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[..., Arrays],
+        avals: tuple[Aval, ...],
+        *,
+        device: device,
+        aux: int = 0,
+        differentiable: bool = True,
+        call: Call | None = None,
+        check: Callable[..., jax.Array] | None = None,
+        grads: Callable[..., Sequence[jax.Array | None]] | None = None,
+    ) -> None:
+        self.name = name
+        self.fn = fn
+        self.avals = avals
+        self.call = call
+        self.check = check
+        self.grads = grads
+        self.derived: dict[Any, Any] = {}
+        self.reads: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        structs = jax.eval_shape(fn, *(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
+        smooth = differentiable and any(a.dtype.is_differentiable and not a.weak for a in avals)
+        outputs = []
+        for index, struct in enumerate(structs):
+            aval = aval_of(tuple(struct.shape), from_numpy(struct.dtype), device=device)
+            taped = INTERIOR if smooth and aval.dtype.is_differentiable else None
+            outputs.append(Output(self, index, aval, taped))
+        self.outputs = tuple(outputs)
+        self.main = len(outputs) - aux
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(map(repr, self.avals))})"
+
+
+class Call:
+    """An operator with its static arguments: one entry per parameter, in order.
+
+    An entry is a `Many` for parameters that take inputs, else the value itself. One object per combination.
+    """
+
+    __slots__ = ("device", "op", "signatures", "static")
+
+    def __init__(self, op: OpDef, static: tuple[Any, ...], device: device | None) -> None:
+        self.op = op
+        self.static = static
+        self.device = device
+        self.signatures: dict[tuple[Aval, ...], Signature] = {}
+
+    def __repr__(self) -> str:
+        shown = (f"{p.name}={s!r}" for p, s in zip(self.op.params, self.static, strict=True) if not isinstance(s, Many))
+        return f"{self.op.name}({', '.join(shown)})"
+
+
+_calls: dict[Any, Call] = {}
+_MOST_CALLS = 65_536
+
+
+def call_of(op: OpDef, static: tuple[Any, ...], device: device | None = None) -> Call:
+    """The one `Call` with this operator, static arguments and (for factories) device."""
+    key = (op, static, device)
+    found = _calls.get(key)
+    if found is None:
+        if len(_calls) >= _MOST_CALLS:
+            _calls.clear()
+        found = _calls.setdefault(key, Call(op, static, device))
+    return found
+
+
+def _forget_signatures() -> None:
+    for call in _calls.values():
+        call.signatures.clear()
+
+
+state.on_dtype_change(_forget_signatures)
+
+
+def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
+    """The signature of `call` on inputs of these types; raises what does not fit, in PyTorch's words."""
+    found = call.signatures.get(avals)
+    if found is None:
+        plain = call_of(call.op, _normalised(call, avals), call.device)
+        found = plain.signatures.get(avals)
+        if found is None:
+            found = plain.signatures[avals] = _infer(plain, avals)
+        call.signatures[avals] = found
+    return found
+
+
+def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
+    op = call.op
+    where = call.device or _common_device(op, avals)
+    casts = _casts(call, avals)
+    if op.dims is not None:
+        tensors = [a.shape for a, kind in zip(avals, _kinds(call), strict=True) if kind in TENSOR_KINDS]
+        op.dims(tensors, {p.name: s for p, s in zip(op.params, call.static, strict=True)})
+
+    def place(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
+        cast = [a if c is None else _cast(a, c) for a, c in zip(arrays, casts, strict=True)]
+        return _arguments(call, cast)
+
+    def fn(*arrays: jax.Array) -> Arrays:
+        args, kwargs = place(arrays)
+        out = op.impl(*args, **kwargs)
+        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+    def check(*arrays: jax.Array) -> jax.Array:
+        assert op.check is not None
+        args, kwargs = place(arrays)
+        return jnp.any(op.check(*args, **kwargs))
+
+    try:
+        return Signature(
+            op.name, fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
+            check=check if op.check else None, grads=_hand_written(call, place) if op.vjp else None,
+        )  # fmt: skip
+    except WeftError:
+        raise
+    except (TypeError, ValueError, NotImplementedError) as error:
+        kind = ArgumentError if isinstance(error, TypeError) else ShapeError
+        given = ", ".join(map(repr, avals))
+        reason = str(error).split("\n", 1)[0]
+        raise kind(f"{op.name}(): cannot be applied to ({given}): {reason}") from error
+
+
+def _hand_written(
+    call: Call, place: Callable[..., tuple[list[Any], dict[str, Any]]]
+) -> Callable[..., list[jax.Array | None]]:
+    """The row's derivative, over flat inputs."""
+    op = call.op
+
+    def grads(arrays: Arrays, outputs: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
+        assert op.vjp is not None
+        args, kwargs = place(arrays)
+        g = cotangents[0] if len(cotangents) == 1 else cotangents
+        out = outputs[0] if len(outputs) == 1 else outputs
+        found = op.vjp(g, out, *args, **kwargs)
+        pending = list(found) if isinstance(found, (tuple, list)) else [found]
+        flat: list[jax.Array | None] = []
+        for param, entry in zip(op.params, call.static, strict=True):
+            count = entry.count if isinstance(entry, Many) else 0
+            if param.kind not in TENSOR_KINDS:
+                flat.extend([None] * count)
+                continue
+            grad = pending.pop(0)
+            if param.kind is Kind.ARRAYS:
+                flat.extend(grad)
+            elif count:
+                flat.append(grad)
+        return [g if g is None else _cast(g, a.dtype) for g, a in zip(flat, arrays, strict=True)]
+
+    return grads
+
+
+def _kinds(call: Call) -> list[Kind]:
+    """The kind of each flat input."""
+    kinds: list[Kind] = []
+    for param, entry in zip(call.op.params, call.static, strict=True):
+        if isinstance(entry, Many):
+            kinds.extend([param.kind] * entry.count)
+    return kinds
+
+
+def _arguments(call: Call, arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
+    """Flat inputs and static entries, as the body takes them."""
+    rest = iter(arrays)
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for param, entry in zip(call.op.params, call.static, strict=True):
+        if not isinstance(entry, Many):
+            value = entry.value if isinstance(entry, Exact) else entry
+        elif param.kind is Kind.ARRAYS:
+            value = tuple(next(rest) for _ in range(entry.count))
+        elif param.kind is Kind.KEY:
+            seed, offset = next(rest), next(rest)
+            value = jax.random.fold_in(jax.random.key(seed), offset)
+        else:
+            value = next(rest)
+        if param.keyword_only:
+            kwargs[param.name] = value
+        else:
+            args.append(value)
+    return args, kwargs
+
+
+def _cast(array: jax.Array, dtype: Any) -> jax.Array:
+    if array.dtype == dtype:
+        return array
+    if jnp.issubdtype(array.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
+        array = array.real
+    return array.astype(dtype)
+
+
+def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Any]:
+    """The dtype that each input is cast to before the body, or None."""
+    target: DType | None = None
+    kinds = _kinds(call)
+    taking_part = [a for a, k in zip(avals, kinds, strict=True) if k in TENSOR_KINDS]
+    if call.op.promote is not Promote.NONE and taking_part:
+        default = state.default_dtype()
+        target = result_type(tuple((a.dtype, len(a.shape), a.weak) for a in taking_part), default)
+        if call.op.promote is Promote.FLOAT and not target.is_differentiable:
+            target = default
+    if target is None:
+        return [None] * len(avals)
+    return [target.numpy if k in TENSOR_KINDS else None for k in kinds]
+
+
+def _common_device(op: OpDef, avals: tuple[Aval, ...]) -> device:
+    devices = {a.device: None for a in avals if not a.weak}
+    if len(devices) > 1:
+        names = " and ".join(map(str, devices))
+        raise DeviceError(
+            f"{op.name}(): Expected all tensors to be on the same device, but found at least two devices, {names}! "
+            "Move them with .to(device) first"
+        )
+    return next(iter(devices), CPU)
+
+
+def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
+    """The static part with dims made non-negative and checked against the first tensor."""
+    ndim = next((len(a.shape) for a, k in zip(avals, _kinds(call), strict=True) if k in TENSOR_KINDS), 0)
+    entries = []
+    for param, entry in zip(call.op.params, call.static, strict=True):
+        if param.kind is Kind.DIM and isinstance(entry, int):
+            entry = wrap_dim(entry, ndim)
+        elif param.kind is Kind.DIMS and entry is not None:
+            listed = (entry,) if isinstance(entry, int) else entry
+            entry = tuple(wrap_dim(d, ndim) for d in listed)
+            if len(set(entry)) != len(entry):
+                twice = next(d for d in entry if entry.count(d) > 1)
+                raise ShapeError(f"dim {twice} appears multiple times in the list of dims")
+        entries.append(entry)
+    return tuple(entries)
+
+
+def wrap_dim(dim: Any, ndim: int) -> int:
+    """A dim counted from the front; `IndexError` in PyTorch's words when there is none such."""
+    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+        raise ArgumentError(f"a dim must be an int, not {type(dim).__name__}: {dim!r}")
+    dim = dim.__index__()
+    span = max(ndim, 1)
+    if not -span <= dim < span:
+        raise DimError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
+    return dim % span
+
+

@@ -1,0 +1,183 @@
+"""Programs: a graph of applications, compiled once per structure."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from weft._base import config
+from weft._base.dtype import COMPLEX, FLOAT
+from weft._base.site import user_site
+from weft._lazy import explain
+from weft._lazy.infer import Output
+from weft._lazy.value import Aval
+
+Step = tuple[Output, tuple[int, ...]]
+"""An output and the numbers of the application's inputs."""
+
+_PACKS = 3  # Python floats, ints and complex numbers travel as one array each
+
+
+class Graph:
+    """A graph in canonical form. Entries are numbered in order of first use.
+
+    steps     the recorded outputs, in order
+    numbers   the number of each step
+    leaves    (number, type) of each leaf, in order
+    wanted    numbers of the entries to return
+    donated   positions, among leaves that are arrays, whose buffers may be overwritten
+    """
+
+    __slots__ = ("donated", "leaves", "numbers", "steps", "wanted")
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        numbers: Sequence[int],
+        leaves: Sequence[tuple[int, Aval]],
+        wanted: Sequence[int],
+        donated: Sequence[int],
+    ) -> None:
+        self.steps = steps
+        self.numbers = numbers
+        self.leaves = leaves
+        self.wanted = wanted
+        self.donated = donated
+
+    @property
+    def key(self) -> Any:
+        """Equal for graphs that compile to the same program."""
+        return (*self.steps, tuple(self.wanted), tuple(self.donated))
+
+
+class Program:
+    """A compiled graph. Call it with the leaves' arrays and numbers; the result is one array per wanted entry,
+    and the index checks' flags (one bool vector, or None)."""
+
+    __slots__ = ("_run", "checks", "compiled")
+
+    def __init__(self, graph: Graph) -> None:
+        self.checks = _checked_steps(graph)
+        donate = tuple(_PACKS + position for position in graph.donated)
+        self._run = jax.jit(_body(graph), donate_argnums=donate)
+        self.compiled = False
+
+    def __call__(self, arrays: Sequence[jax.Array], packs: tuple[Any, Any, Any]) -> tuple[Any, Any]:
+        return self._run(*packs, *arrays)
+
+
+def _body(graph: Graph) -> Callable[..., tuple[list[jax.Array], jax.Array | None]]:
+    """The function that jax traces."""
+    steps, numbers, wanted = tuple(graph.steps), tuple(graph.numbers), tuple(graph.wanted)
+    places = _leaf_places(graph)
+
+    def run(*args: Any) -> tuple[list[jax.Array], jax.Array | None]:
+        entries: dict[int, jax.Array] = {}
+        for number, source, position in places:
+            entries[number] = args[_PACKS + position] if source is None else args[source][position]
+        applications: dict[Any, tuple[jax.Array, ...]] = {}
+        flags: list[jax.Array] = []
+        for (output, inputs), number in zip(steps, numbers, strict=True):
+            signature = output.signature
+            found = applications.get((signature, inputs))
+            if found is None:
+                arrays = [entries[i] for i in inputs]
+                with jax.named_scope(signature.name.replace(" ", "_")):
+                    found = applications[signature, inputs] = signature.fn(*arrays)
+                    if signature.check is not None:
+                        flags.append(signature.check(*arrays))
+            entries[number] = found[output.index]
+        return [entries[n] for n in wanted], (jnp.stack(flags) if flags else None)
+
+    return run
+
+
+def _leaf_places(graph: Graph) -> list[tuple[int, int | None, int]]:
+    """(number, pack or None for an array argument, position) of each leaf."""
+    counts: dict[int | None, int] = {}
+    places = []
+    for number, aval in graph.leaves:
+        source = pack_of(aval) if aval.weak else None
+        position = counts.get(source, 0)
+        counts[source] = position + 1
+        places.append((number, source, position))
+    return places
+
+
+def pack_of(aval: Aval) -> int:
+    """Which pack a Python number travels in: 0 floats, 1 ints and bools, 2 complex numbers."""
+    category = aval.dtype.category
+    return 0 if category == FLOAT else 2 if category == COMPLEX else 1
+
+
+def pack(numbers: tuple[list[Any], list[Any], list[Any]]) -> tuple[Any, Any, Any]:
+    """The packs as arrays; None for an empty one."""
+    floats, ints, complexes = numbers
+    return (
+        np.array(floats, np.float64) if floats else None,
+        np.array(ints, np.int64) if ints else None,
+        np.array(complexes, np.complex128) if complexes else None,
+    )
+
+
+def _checked_steps(graph: Graph) -> list[int]:
+    """Positions among the steps of the applications that check indices, in the order of their flags."""
+    seen = set()
+    checked = []
+    for position, (output, inputs) in enumerate(graph.steps):
+        if output.signature.check is not None and (output.signature, inputs) not in seen:
+            seen.add((output.signature, inputs))
+            checked.append(position)
+    return checked
+
+
+_programs: dict[Any, Program] = {}
+_MOST_PROGRAMS = 4096
+
+
+def program_of(graph: Graph) -> Program:
+    """The program for a graph, from the cache when one of the same structure has run before."""
+    key = graph.key
+    found = _programs.get(key)
+    if found is None:
+        if len(_programs) >= _MOST_PROGRAMS:
+            del _programs[next(iter(_programs))]
+        found = _programs.setdefault(key, Program(graph))
+    return found
+
+
+def execute(program: Program, graph: Graph, arrays: Sequence[jax.Array], packs: tuple[Any, Any, Any]) -> Any:
+    """Run a program. The first run compiles it, and is noted for `explain`."""
+    if program.compiled:
+        return program(arrays, packs)
+    site = user_site()
+    start = time.perf_counter()
+    with _announced(site, len(graph.steps)):
+        result = program(arrays, packs)
+    program.compiled = True
+    explain.note(site, time.perf_counter() - start, graph.steps)
+    return result
+
+
+@contextmanager
+def _announced(site: str, operators: int) -> Iterator[None]:
+    """Say on stderr that a compilation is slow, while it runs."""
+
+    def say() -> None:
+        sys.stderr.write(f"weft: compiling {operators} operators for {site} …\n")
+
+    timer = threading.Timer(config.SLOW_COMPILE_SECONDS, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

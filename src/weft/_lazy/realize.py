@@ -1,0 +1,390 @@
+"""Flushing: which pending values to compute, in which program, and what to free.
+
+Liveness is read off reference counts. A pending value that only the list of pending values holds is dead. One that
+somebody besides other pending values holds must come out of the program. A leaf that only this flush holds may give
+its buffer to a result.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from sys import getrefcount
+from typing import Any
+
+import jax
+
+from weft._base import config
+from weft._base.state import LEAST_LIMIT, Pending, ambient
+from weft._lazy.infer import Output
+from weft._lazy.program import Graph, Program, execute, pack, pack_of, program_of
+from weft._lazy.value import Value
+from weft.errors import IndexRangeError
+
+_LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own
+_CHUNK = 256  # operators in a program cut from a repeating stretch
+_MOST_FLAGS = 64
+
+_planning = threading.Lock()
+
+Reads = Callable[[Value], tuple[Sequence[int], Sequence[int]]]
+
+
+class Ticket:
+    """Stands in for an array while a flush computes it."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+
+class _Busy(Exception):
+    """An input is being computed by another thread."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        super().__init__()
+        self.ticket = ticket
+
+
+class _Shared:
+    """State of all flushes.
+
+    numbers  given out so far; a value's number is of the flush being planned if it is not below the start
+    reads    set by the autograd layer: which inputs and outputs the derivative of a value's application reads
+    """
+
+    numbers = 0
+    reads: Reads
+
+
+def register_reads(reads: Reads) -> None:
+    """Let the layer above say what must outlive a flush for its sake."""
+    _Shared.reads = reads
+
+
+# --- entry points ---------------------------------------------------------------------------------------------
+
+
+def array_of(value: Value) -> Any:
+    """The array of a value, computed now if need be. Execution is asynchronous; nothing waits for the result."""
+    array = value.array
+    while array is None or type(array) is Ticket:
+        if array is None:
+            flush(ambient().pending, (value,))
+        else:
+            array.done.wait()
+        array = value.array
+    return array
+
+
+def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
+    """Compute all living values of a list, and `wanted` whoever recorded them."""
+    pending.limit = LEAST_LIMIT
+    _flush(_take(pending), pending, wanted)
+
+
+def relieve(pending: Pending) -> None:
+    """Called when a list has reached its limit: drop the dead; compute if too many live.
+
+    A repeating stretch is cut into equal programs, so that an endless loop compiles one program, whatever its
+    length is and wherever the limit falls in it.
+    """
+    values = _take(pending)
+    if len(values) < config.NODE_CAP:
+        pending[:0] = values
+        pending.limit = max(LEAST_LIMIT, 2 * len(values))
+        return
+    start, size = _repeating(values)
+    end = len(values) - (len(values) - start) % size
+    pending[:0] = values[end:]
+    pending.limit = config.NODE_CAP
+    del values[end:]
+    chunks = [values[:start], *(values[at : at + size] for at in range(start, end, size))]
+    values.clear()
+    for chunk in chunks:
+        living = list(chunk)
+        chunk.clear()
+        _flush(living, pending, ())
+
+
+def check_flags(flags: list[Any], most: int = 0) -> None:
+    """Wait for index checks until at most `most` are unread; `IndexError` with the user's line if one failed."""
+    while len(flags) > most:
+        bad, sites = flags.pop(0)
+        for failed, (signature, site) in zip(jax.device_get(bad).tolist(), sites, strict=True):
+            if failed:
+                op = signature.call.op
+                shapes = ", ".join(map(repr, signature.avals))
+                raise IndexRangeError(f"{op.name}(): {op.check_text} (inputs {shapes}), recorded at {site}")
+
+
+# --- planning -------------------------------------------------------------------------------------------------
+
+
+class _Batch:
+    """What one program is to compute."""
+
+    __slots__ = ("arrays", "graph", "keep", "made", "packs", "program", "sites", "ticket")
+    arrays: list[jax.Array]
+    graph: Graph
+    keep: bool
+    made: list[Value]
+    packs: tuple[Any, Any, Any]
+    program: Program
+    sites: list[tuple[Any, str]]
+    ticket: Ticket
+
+
+def _take(pending: list[Value]) -> list[Value]:
+    """Empty the list; return the living, in order. Dead values go last to first, so whole dead graphs fall."""
+    living: list[Value] = []
+    try:
+        while True:
+            value = pending.pop()
+            if value.array is None and getrefcount(value) > 2:
+                living.append(value)
+    except IndexError:
+        living.reverse()
+        return living
+
+
+def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> None:
+    devices = {v.aval.device: None for v in values} if len(values) > 1 else {}
+    if len(devices) > 1:  # values of different devices never meet in one application
+        for where in devices:
+            _flush([v for v in values if v.aval.device is where], pending, ())
+        values = []
+    while True:
+        try:
+            with _planning:
+                batch = _plan(values, wanted)
+            break
+        except _Busy as busy:
+            busy.ticket.done.wait()
+    if batch is not None:
+        _run(batch, pending)
+
+
+def _plan(values: list[Value], wanted: tuple[Value, ...]) -> _Batch | None:
+    """Number the graph, choose what comes out of it, and claim that."""
+    base = _Shared.numbers
+    graph = _Numbering(base)
+    for value in values:
+        if value.num < base:
+            graph.add(value)
+    for value in wanted:
+        if value.num < base and value.array is None:
+            graph.add_with_ancestors(value)
+    graph.count_extras()
+    _Shared.numbers = base + len(graph.entries)
+    made, leaves, uses = graph.made, graph.leaves, graph.uses
+    value = None  # references are counted from here on
+    values.clear()
+    taped = any(v.tape is not None and not (v.tape.leaf or v.tape.freed) for v in made)
+    outside = [getrefcount(v) - uses[v.num - base] > 4 for v in made]
+    kept = _for_derivatives(made, outside, base) if taped else ()
+    chosen = [v for v, held in zip(made, outside, strict=True) if held or v.num in kept]
+    if not chosen:
+        return None
+    batch = _Batch()
+    batch.arrays = [leaf.array for leaf in leaves if not leaf.aval.weak]
+    batch.packs = _packs(leaves)
+    donated = () if taped else _donated(leaves, uses, base, chosen)
+    batch.graph = Graph(
+        graph.steps, [v.num - base for v in made], [(x.num - base, x.aval) for x in leaves],
+        [v.num - base for v in chosen], donated,
+    )  # fmt: skip
+    batch.program = program_of(batch.graph)
+    batch.sites = [(graph.steps[at][0].signature, made[at].site) for at in batch.program.checks]
+    batch.ticket = Ticket()
+    batch.made = chosen
+    for value in chosen:
+        value.array = batch.ticket
+    return batch
+
+
+class _Numbering:
+    """A graph as it is being numbered, in order of first use.
+
+    entries  every value so far; its position is its number
+    made     those that the program computes
+    leaves   those that it is given
+    uses     of each entry, the references that the graph itself holds
+    """
+
+    __slots__ = ("base", "entries", "leaves", "made", "shared", "steps", "uses")
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.entries: list[Value] = []
+        self.made: list[Value] = []
+        self.leaves: list[Value] = []
+        self.uses: list[int] = []
+        self.steps: list[tuple[Output, tuple[int, ...]]] = []
+        self.shared: set[int] = set()
+
+    def add(self, value: Value) -> None:
+        """Number a pending value; its inputs first, where they have no number yet."""
+        base, entries, uses = self.base, self.entries, self.uses
+        origin = value.origin
+        assert origin is not None, "a pending value has an origin"
+        inputs = value.inputs
+        several = len(origin.signature.outputs) > 1  # then outputs of one application share the tuple
+        weight = 0 if several and id(inputs) in self.shared else 1
+        args = []
+        for x in inputs:
+            number = x.num - base
+            if number < 0:
+                if x.array is None:
+                    self.add_with_ancestors(x)
+                else:
+                    if type(x.array) is Ticket:
+                        raise _Busy(x.array)
+                    x.num = base + len(entries)
+                    entries.append(x)
+                    self.leaves.append(x)
+                    uses.append(0)
+                number = x.num - base
+            args.append(number)
+            uses[number] += weight
+        if several:
+            self.shared.add(id(inputs))
+        self.steps.append((origin, tuple(args)))
+        value.num = base + len(entries)
+        entries.append(value)
+        self.made.append(value)
+        uses.append(0)
+
+    def add_with_ancestors(self, value: Value) -> None:
+        """Number a pending value of another list, or of none, and what it needs."""
+        for ancestor in _pending_ancestors(value, self.base):
+            if ancestor.num < self.base:
+                self.add(ancestor)
+
+    def count_extras(self) -> None:
+        """References to outputs that values keep for their derivatives are the graph's own, too."""
+        for value in self.made:
+            if value.extras is not None:
+                for extra in value.extras:
+                    if extra.num >= self.base:
+                        self.uses[extra.num - self.base] += 1
+
+
+def _pending_ancestors(value: Value, base: int) -> list[Value]:
+    """`value` and the pending values that it needs and that have no number yet, inputs first."""
+    order: list[Value] = []
+    seen: set[int] = set()
+    stack: list[tuple[Value, bool]] = [(value, False)]
+    while stack:
+        here, ready = stack.pop()
+        if ready:
+            order.append(here)
+        elif here.num < base and here.array is None and id(here) not in seen:
+            seen.add(id(here))
+            stack.append((here, True))
+            stack.extend((x, False) for x in reversed(here.inputs))
+    return order
+
+
+def _for_derivatives(made: list[Value], outside: list[bool], base: int) -> set[int]:
+    """Numbers of the values that a living tape will read."""
+    reached: set[int] = set()
+    kept: set[int] = set()
+    for value, held in zip(reversed(made), reversed(outside), strict=True):
+        tape = value.tape
+        if tape is None or tape.leaf or tape.freed or not (held or value.num in reached):
+            continue
+        reached.update(x.num for x in value.inputs)
+        origin = value.origin
+        assert origin is not None, "a pending value has an origin"
+        inputs, outputs = _Shared.reads(value)
+        kept.update(value.inputs[i].num for i in inputs)
+        for index in outputs:
+            if index == origin.index:
+                kept.add(value.num)
+            elif value.extras and index >= origin.signature.main:
+                kept.add(value.extras[index - origin.signature.main].num)
+    return kept
+
+
+def _donated(leaves: list[Value], uses: list[int], base: int, chosen: list[Value]) -> list[int]:
+    """Positions of array leaves that nobody else holds and whose buffer fits a result."""
+    wanted: dict[Any, int] = {}
+    for value in chosen:
+        if value.aval.nbytes >= _LEAST_DONATION:
+            wanted[value.aval] = wanted.get(value.aval, 0) + 1
+    donated = []
+    position = -1
+    for leaf in leaves:
+        if leaf.aval.weak:
+            continue
+        position += 1
+        if (
+            wanted.get(leaf.aval, 0)
+            and leaf.extras is None
+            and getrefcount(leaf) - uses[leaf.num - base] == 4  # entries, leaves, this loop, the call itself
+            and getrefcount(leaf.array) == 3  # the leaf, the batch's list, the call itself
+        ):
+            wanted[leaf.aval] -= 1
+            donated.append(position)
+    return donated
+
+
+def _packs(leaves: list[Value]) -> tuple[Any, Any, Any]:
+    numbers: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    for leaf in leaves:
+        if leaf.aval.weak:
+            numbers[pack_of(leaf.aval)].append(leaf.array)
+    return pack(numbers)
+
+
+def _repeating(values: list[Value]) -> tuple[int, int]:
+    """(start, size): from `start` on, equal runs of `size` operators follow each other.
+
+    The shortest period of the second half's operators (Knuth, Morris and Pratt's failure function), extended to
+    the left as far as it holds. Without one, the start is 0 and the size the whole.
+    """
+    origins = [v.origin for v in values]
+    half = origins[len(origins) // 2 :]
+    failure = [0] * len(half)
+    k = 0
+    for i in range(1, len(half)):
+        while k and half[i] is not half[k]:
+            k = failure[k - 1]
+        k += half[i] is half[k]
+        failure[i] = k
+    period = len(half) - failure[-1]
+    if period > len(half) // 2:
+        return 0, len(values)
+    start = len(origins) // 2
+    while start and origins[start - 1] is origins[start - 1 + period]:
+        start -= 1
+    return start, period * max(1, _CHUNK // period)
+
+
+# --- running --------------------------------------------------------------------------------------------------
+
+
+def _run(batch: _Batch, pending: Pending) -> None:
+    made, arrays = batch.made, batch.arrays
+    batch.arrays = []
+    try:
+        results, flags = execute(batch.program, batch.graph, arrays, batch.packs)
+    except BaseException:
+        for value in made:  # still pending: whoever needs one may try again
+            value.array = None
+        raise
+    else:
+        for value, array in zip(made, results, strict=True):
+            value.array = array
+            tape = value.tape
+            if tape is None or tape.leaf or tape.freed:
+                value.origin = None
+                value.inputs = ()
+                value.extras = None
+    finally:
+        batch.ticket.done.set()
+    if flags is not None:
+        pending.flags.append((flags, batch.sites))
+        check_flags(pending.flags, _MOST_FLAGS)

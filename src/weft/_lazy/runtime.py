@@ -1,0 +1,78 @@
+"""The one file that touches jax's configuration, the allocator and device discovery."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib.version
+import numpy as np
+
+from weft._base import config
+from weft._base.device import CPU, device
+from weft._lazy.value import Aval
+from weft.errors import DeviceError
+
+# mallopt's parameters, from glibc's <malloc.h>
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
+_PAD = 256 << 20
+
+
+def _tune_allocator() -> None:
+    """Keep freed pages in the process: XLA:CPU allocates its temporaries anew in every run.
+
+    One arena, no mmap, no trim, 256 MB of padding. Only glibc has these switches.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    libc = ctypes.CDLL(None)
+    for parameter, value in ((_M_ARENA_MAX, 1), (_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, _PAD)):
+        libc.mallopt(parameter, value)
+
+
+def _configure() -> None:
+    jax.config.update("jax_enable_x64", True)
+    if config.COMPILE_CACHE:
+        folder = Path(config.COMPILE_CACHE) / f"jaxlib-{jaxlib.version.__version__}"
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    if config.TUNE_ALLOCATOR:
+        _tune_allocator()
+
+
+_configure()
+
+_PLATFORMS = {"cpu": ("cpu",), "cuda": ("cuda",), "gpu": ("gpu",), "tpu": ("tpu",), "mps": ("METAL",)}
+
+
+@lru_cache(maxsize=64)
+def jax_device(where: device) -> Any:
+    """The jax device behind a name. `xla` is the default backend's; `RuntimeError` when there is none such."""
+    platform_name = None if where.type == "xla" else _PLATFORMS[where.type][0]
+    try:
+        found = jax.local_devices(backend=platform_name)
+    except RuntimeError as error:
+        raise DeviceError(f"{where}: this machine has no {where.type} device that jax can use") from error
+    index = where.index or 0
+    if index >= len(found):
+        raise DeviceError(f"{where}: this machine has {len(found)} {where.type} device(s), counted from 0")
+    return found[index]
+
+
+def device_of(array: jax.Array) -> device:
+    """The name of the device that holds an array."""
+    held = next(iter(array.devices()))
+    if held.platform == "cpu" and held.id == 0:
+        return CPU
+    return device("cuda" if held.platform == "gpu" else held.platform, held.id)
+
+
+@lru_cache(maxsize=256)
+def filled_array(aval: Aval, number: int) -> jax.Array:
+    """An array of this type with one number everywhere."""
+    return jax.device_put(np.full(aval.shape, number, aval.dtype.numpy), jax_device(aval.device))

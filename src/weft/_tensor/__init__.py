@@ -1,0 +1,1 @@
+"""What users hold: tensors and the functions over them."""

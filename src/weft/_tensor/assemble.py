@@ -1,0 +1,71 @@
+"""Puts the pieces together: rows and composites become methods of `Tensor` and public functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import weft._tensor.composite as _composites  # the import registers them
+import weft.ops as _ops  # the import registers the rows
+from weft._tensor import display, gradients, subscript
+from weft._tensor.spelling import COMPOSITES, dunders_of, inplace_of, op
+from weft._tensor.tensor import Tensor
+from weft.ops._table import TABLE
+
+assert _composites.LOADED and _ops.LOADED, "rows and composites are registered by import"
+
+PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {}
+"""Public functions by module ("" is the package) and name."""
+
+
+def _publish(module: str, name: str, function: Callable[..., Any]) -> None:
+    PUBLIC.setdefault(module, {})[name] = function
+
+
+def _attach(name: str, function: Any) -> None:
+    if name in Tensor.__dict__:
+        raise TypeError(f"Tensor.{name} is defined by hand and by the table; keep one of them")
+    setattr(Tensor, name, function)
+
+
+def _attach_rows() -> None:
+    for row in TABLE.values():
+        hidden = ("", row.name) in COMPOSITES
+        function = getattr(op, row.name)
+        if row.function and (row.module, row.name) not in COMPOSITES:
+            _publish(row.module, row.name, function)
+        if row.method and not hidden:
+            _attach(row.method, function)
+        if row.inplace and not hidden:
+            form = inplace_of(function, f"{row.name}_")
+            if row.method or not row.function:
+                _attach(f"{row.name}_", form)
+            if row.function:
+                _publish(row.module, f"{row.name}_", form)
+        for name, special in dunders_of(row, function).items():
+            setattr(Tensor, name, special)
+
+
+def _attach_composites() -> None:
+    for entry in COMPOSITES.values():
+        if entry.is_function:
+            _publish(entry.module, entry.name, entry.function)
+        if entry.method:
+            _attach(entry.method, entry.function)
+        if entry.inplace:
+            form = inplace_of(entry.function, f"{entry.name}_")
+            _attach(f"{entry.name}_", form)
+            if entry.is_function:
+                _publish(entry.module, f"{entry.name}_", form)
+
+
+def _attach_rest() -> None:
+    Tensor.__getitem__ = subscript.getitem
+    Tensor.__setitem__ = subscript.setitem
+    Tensor.__repr__ = display.show
+    Tensor.backward = gradients.backward
+
+
+_attach_rows()
+_attach_composites()
+_attach_rest()

@@ -1,0 +1,281 @@
+"""Factories: sizes, element types and devices are settled here, then one row makes the tensor."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from weft._base.dtype import DType, as_dtype
+from weft._base.state import default_dtype
+from weft._tensor.spelling import composite, op
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, DTypeError, ShapeError
+
+# Storage is XLA's: there is one layout, and host memory is not pinned.
+_WITHOUT_MEANING = ("layout", "pin_memory", "memory_format")
+
+
+def options_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Keywords of a factory that its row takes, such as `device`, `requires_grad` and `names`."""
+    return {k: v for k, v in options.items() if k not in _WITHOUT_MEANING}
+
+
+def options_like(input: Tensor, options: dict[str, Any], *, names: bool = False) -> dict[str, Any]:
+    """The same, with the device of `input`, and its names too, as defaults."""
+    defaults = {"device": input.device}
+    if names and input.has_names():
+        defaults["names"] = input.names
+    return defaults | options_of(options)
+
+
+def sizes_of(name: str, size: Any, options: dict[str, Any] | None = None) -> tuple[int, ...]:
+    """Sizes that came one by one, as one sequence, or by keyword; `RuntimeError` when one is negative."""
+    if options and "size" in options:
+        size = options.pop("size")
+    elif len(size) == 1 and not hasattr(size[0], "__index__"):
+        size = size[0]
+    sizes = tuple(operator.index(n) for n in size)
+    if any(n < 0 for n in sizes):
+        raise ShapeError(f"{name}: Dimension size must be non-negative.")
+    return sizes
+
+
+def number_of(value: Any) -> Any:
+    """A Python number from one or from a tensor with one element."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
+    """A factory that takes sizes alone."""
+
+    def make(*size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
+        sizes = sizes_of(name, size, options)
+        return getattr(op, row or name)(sizes, dtype=dtype or default_dtype(), **options_of(options))
+
+    return _named(make, name, doc)
+
+
+def _by_like(name: str, doc: str, row: str) -> Callable[..., Tensor]:
+    """A factory that takes everything from a tensor."""
+
+    def make(input: Tensor, *, dtype: DType | None = None, **options: Any) -> Tensor:
+        made_like = options_like(input, options, names=True)
+        return getattr(op, row)(tuple(input.shape), dtype=dtype or input.dtype, **made_like)
+
+    return _named(make, name, doc, method=False)
+
+
+def _by_new(name: str, doc: str, row: str) -> Callable[..., Tensor]:
+    """A method that takes sizes, and type and device from its tensor."""
+
+    def make(input: Tensor, *size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
+        sizes = sizes_of(name, size, options)
+        return getattr(op, row)(sizes, dtype=dtype or input.dtype, **options_like(input, options))
+
+    return _named(make, name, doc, function=False)
+
+
+def _named(make: Callable[..., Tensor], name: str, doc: str, **spelling: Any) -> Callable[..., Tensor]:
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = doc
+    return composite(**spelling)(make)
+
+
+zeros = _by_size("zeros", "Zeros of the given sizes.")
+ones = _by_size("ones", "Ones of the given sizes.")
+empty = _by_size("empty", "Elements of no particular value: zeros.", "zeros")
+rand = _by_size("rand", "Uniform numbers from [0, 1) of the given sizes.")
+randn = _by_size("randn", "Normal numbers with mean 0 and variance 1 of the given sizes.")
+
+zeros_like = _by_like("zeros_like", "Zeros with the sizes, type, device and names of `input`.", "zeros")
+ones_like = _by_like("ones_like", "Ones with the sizes, type, device and names of `input`.", "ones")
+empty_like = _by_like("empty_like", "Elements of no particular value like `input`: zeros.", "zeros")
+rand_like = _by_like("rand_like", "Uniform numbers from [0, 1) like `input`.", "rand")
+randn_like = _by_like("randn_like", "Normal numbers with mean 0 and variance 1 like `input`.", "randn")
+
+new_zeros = _by_new("new_zeros", "Zeros of the given sizes, with this tensor's type and device.", "zeros")
+new_ones = _by_new("new_ones", "Ones of the given sizes, with this tensor's type and device.", "ones")
+new_empty = _by_new("new_empty", "Elements of no particular value, as `new_zeros`.", "zeros")
+
+
+# One number
+
+
+def _type_of(value: Any) -> DType:
+    """The type of new tensors for a tensor or a Python number."""
+    return value.dtype if isinstance(value, Tensor) else as_dtype(type(value), default_dtype())
+
+
+@composite()
+def full(size: Any, fill_value: Any, *, dtype: DType | None = None, **options: Any) -> Tensor:
+    """`fill_value` everywhere; its type is that of the result unless `dtype` is given."""
+    if hasattr(size, "__index__"):
+        raise ArgumentError(
+            f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}"
+        )
+    settled = dtype or _type_of(fill_value)
+    sizes = sizes_of("full", (size,))
+    return op.full(sizes, number_of(fill_value), dtype=settled, **options_of(options))
+
+
+@composite(method=False)
+def full_like(
+    input: Tensor, fill_value: Any, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """`fill_value` everywhere, with the sizes, type, device and names of `input`."""
+    made_like = options_like(input, options, names=True)
+    return op.full(tuple(input.shape), number_of(fill_value), dtype=dtype or input.dtype, **made_like)
+
+
+@composite(function=False)
+def new_full(
+    input: Tensor, size: Any, fill_value: Any, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """`fill_value` everywhere, with this tensor's type and device."""
+    sizes = sizes_of("new_full", (size,))
+    made_like = options_like(input, options)
+    return op.full(sizes, number_of(fill_value), dtype=dtype or input.dtype, **made_like)
+
+
+@composite()
+def scalar_tensor(s: Any, *, dtype: DType | None = None, **options: Any) -> Tensor:
+    """One number without dims, of the default type."""
+    return op.full((), number_of(s), dtype=dtype or default_dtype(), **options_of(options))
+
+
+@composite()
+def eye(n: int, m: int | None = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
+    """A matrix of `n` by `m`, or by `n`, with ones on the diagonal."""
+    size = (n, n if m is None else m)
+    for word, count in zip("nm", size, strict=True):
+        if count < 0:
+            raise ShapeError(f"{word} must be greater or equal to 0, got {count}")
+    return op.eye(size, dtype=dtype or default_dtype(), **options_of(options))
+
+
+# Sequences
+
+
+def _sequence_type(name: str, *bounds: Any) -> DType:
+    """The default type, complex if a bound is."""
+    types = [_type_of(b) for b in bounds]
+    return default_dtype().to_complex() if any(t.is_complex for t in types) else default_dtype()
+
+
+def _refuse_bool(name: str, dtype: DType) -> DType:
+    if dtype.name == "bool":
+        raise DTypeError(f"\"{name}_cpu\" not implemented for 'Bool'")
+    return dtype
+
+
+def _length(start: Any, end: Any, step: Any, dtype: DType) -> int:
+    """How many steps fit before `end`; bounds of an int64 sequence are cut to integers first."""
+    if not all(math.isfinite(x) for x in (start, end)):
+        raise ShapeError(f"unsupported range: {start} -> {end}")
+    if step == 0:
+        raise ShapeError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise ShapeError("upper bound and lower bound inconsistent with step sign")
+    if dtype.name == "int64":
+        start, end, step = int(start), int(end), int(step)
+        return -((start - end) // step)
+    return math.ceil((end - start) / step)
+
+
+@composite()
+def arange(
+    start: Any = 0, end: Any = None, step: Any = 1, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """Numbers from `start`, 0 if there is one bound, up to `end`, left out; integers if all three are."""
+    bounds = (start, end, step) if end is not None else (0, start, step)
+    if dtype is None:
+        whole = all(t.category < default_dtype().category for t in map(_type_of, bounds))
+        dtype = as_dtype(int) if whole else default_dtype()
+    first, last, by = map(number_of, bounds)
+    if any(isinstance(x, complex) for x in (first, last, by)):
+        raise DTypeError("value cannot be converted to type double without overflow")
+    size = (_length(first, last, by, _refuse_bool("arange", dtype)),)
+    return op.arange(size, first, by, dtype=dtype, **options_of(options))
+
+
+def _spaced(name: str, start: Any, end: Any, steps: int, dtype: DType | None, *base: float, **options: Any) -> Tensor:
+    """`linspace` or `logspace`."""
+    for word, bound in (("start", start), ("end", end)):
+        if isinstance(bound, Tensor) and bound.ndim:
+            raise ShapeError(
+                f"{name} only supports 0-dimensional start and end tensors, "
+                f"but got {word} with {bound.ndim} dimension(s)."
+            )
+    if steps < 0:
+        raise ShapeError("number of steps must be non-negative")
+    settled = _refuse_bool(name, dtype or _sequence_type(name, start, end))
+    ends = (number_of(start), number_of(end))
+    return getattr(op, name)((steps,), *ends, *base, dtype=settled, **options_of(options))
+
+
+@composite()
+def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None, **options: Any) -> Tensor:
+    """`steps` numbers evenly spaced from `start` to `end`, both included."""
+    return _spaced("linspace", start, end, steps, dtype, **options)
+
+
+@composite()
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """`base` to the power of `steps` numbers evenly spaced from `start` to `end`."""
+    return _spaced("logspace", start, end, steps, dtype, base, **options)
+
+
+# Windows
+
+
+def _window(name: str, row: str, length: int, dtype: DType | None, *shape: Any, **options: Any) -> Tensor:
+    if length < 0:
+        raise ShapeError(f"{name} requires non-negative window_length, got window_length={length}")
+    settled = dtype or default_dtype()
+    if not settled.is_floating_point:
+        raise DTypeError(f"{name} expects floating point dtypes, got: {settled}")
+    return getattr(op, row)((length,), *shape, dtype=settled, **options_of(options))
+
+
+def _plain_window(name: str, doc: str, coefficients: tuple[float, ...] = ()) -> Callable[..., Tensor]:
+    """A window with no parameters: a sum of cosines, or Bartlett's."""
+
+    def make(
+        window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
+    ) -> Tensor:
+        row, shape = ("cosine_window", (coefficients, periodic)) if coefficients else (name, (periodic,))
+        return _window(name, row, window_length, dtype, *shape, **options)
+
+    return _named(make, name, doc)
+
+
+hann_window = _plain_window("hann_window", "The window `sin(pi x)^2`.", (0.5, -0.5))
+blackman_window = _plain_window("blackman_window", "Blackman's window of three cosines.", (0.42, -0.5, 0.08))
+bartlett_window = _plain_window("bartlett_window", "A rise and a fall in straight lines.")
+
+
+@composite()
+def hamming_window(
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: DType | None = None,
+    **options: Any,
+) -> Tensor:
+    """The window `alpha - beta cos(2 pi x)`."""
+    shape = ((alpha, -beta), periodic)
+    return _window("hamming_window", "cosine_window", window_length, dtype, *shape, **options)
+
+
+@composite()
+def kaiser_window(
+    window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """Kaiser's window with shape parameter `beta`."""
+    return _window("kaiser_window", "kaiser_window", window_length, dtype, periodic, beta, **options)

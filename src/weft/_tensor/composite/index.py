@@ -1,0 +1,39 @@
+"""Functions that index by tensors and whose spelling depends on their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft._tensor.spelling import composite, op
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, IndexRangeError
+
+
+@composite(inplace=True)
+def scatter(
+    input: Tensor, dim: Any, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None
+) -> Tensor:
+    """`input` with elements of the tensor `src`, or a number, written at the places of `index` along `dim`.
+
+    `reduce` "add" or "multiply" combines instead of writing.
+    """
+    if (src is None) == (value is None):
+        raise ArgumentError("scatter() takes a tensor src or a number value, one of them")
+    return op.scatter_src(input, dim, index, value if src is None else src, reduce=reduce)
+
+
+@composite(inplace=True)
+def index_put(
+    input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """`input` with `values` written, or added, at `input[indices]`: a tensor of integers or a mask for each dim."""
+    places: list[Tensor] = []
+    for index in indices:
+        if index.dtype.name in ("bool", "uint8"):
+            places.extend(index.nonzero(as_tuple=True))
+        else:
+            places.append(index)
+    if len(places) > input.ndim:
+        raise IndexRangeError(f"too many indices for tensor of dimension {input.ndim} (got {len(places)})")
+    return op.index_put(input, tuple(places), values, tuple(range(len(places))), accumulate)

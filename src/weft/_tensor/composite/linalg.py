@@ -1,0 +1,82 @@
+"""Contractions in PyTorch's spellings, and defaults that differ between `torch` and `torch.linalg`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft._tensor.spelling import composite, op
+from weft._tensor.tensor import Tensor
+from weft.errors import ShapeError, ValueRangeError
+from weft.ops._equation import LETTERS
+
+
+def _term(subscripts: Sequence[Any]) -> str:
+    """The text of a list of numbers and ellipses."""
+    for x in subscripts:
+        if x is not Ellipsis and not 0 <= x < len(LETTERS):
+            raise ValueRangeError(
+                f"einsum(): subscript in subscript list is not within the valid range [0, {len(LETTERS)})"
+            )
+    return "".join("..." if x is Ellipsis else LETTERS[x] for x in subscripts)
+
+
+def _from_lists(args: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Equation and operands of `operand, subscripts, operand, subscripts, ... [, output subscripts]`."""
+    inputs, output = (args[:-1], args[-1:]) if len(args) % 2 else (args, ())
+    equation = ",".join(_term(subscripts) for subscripts in inputs[1::2])
+    return equation + "".join("->" + _term(subscripts) for subscripts in output), list(inputs[::2])
+
+
+@composite()
+def einsum(*args: Any) -> Tensor:
+    """Sum of products by an equation.
+
+    It is a text, as in `einsum("ij,jk->ik", a, b)`, or numbers, as in `einsum(a, [0, 1], b, [1, 2], [0, 2])`.
+    """
+    if len(args) < 2:
+        raise ValueRangeError(
+            "einsum(): must specify the equation string and at least one operand, or at least one operand "
+            "and its subscripts list"
+        )
+    equation, operands = (args[0], list(args[1:])) if isinstance(args[0], str) else _from_lists(args)
+    if len(operands) == 1 and isinstance(operands[0], list | tuple):
+        operands = list(operands[0])
+    return op.einsum(operands, equation)
+
+
+def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
+    """The dims that meet: the last of `a` and the first of `b`, or two lists."""
+    if hasattr(dims, "tolist"):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if dims < 0:
+            raise ShapeError(f"tensordot expects dims >= 0, but got dims={dims}")
+        if dims > min(a.ndim, b.ndim):
+            raise ShapeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
+        return list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
+    if len(first) != len(second):
+        raise ShapeError("both dimension lists should have same length")
+    return [d % a.ndim for d in first], [d % b.ndim for d in second]
+
+
+@composite()
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """Sum of products over the last `dims` dims of `a` and the first of `b`, or over two lists of dims."""
+    dims_a, dims_b = _contracted(a, b, dims)
+    return op.tensordot(a, b, tuple(dims_a), tuple(dims_b))
+
+
+@composite()
+def chain_matmul(*matrices: Any) -> Tensor:
+    """Product of a chain of matrices in the cheapest order; one matrix gives itself."""
+    if not matrices:
+        raise ShapeError("chain_matmul(): Expected one or more matrices")
+    return matrices[0] if len(matrices) == 1 else op.multi_dot(matrices)
+
+
+@composite(module="linalg", method=False)
+def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """Vector products along a dim of size three."""
+    return op.cross(input, other, dim)

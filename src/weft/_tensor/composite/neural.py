@@ -1,0 +1,237 @@
+"""`nn.functional` functions that update buffers, draw random numbers, or choose among rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft._tensor.spelling import composite, inplace_of, op
+from weft._tensor.tensor import Tensor
+from weft._tensor.view import write
+from weft.errors import ArgumentError, ShapeError, ValueRangeError
+from weft.ops._neural import spelled
+from weft.ops._resize import output_sizes
+
+_FUNCTIONAL = "nn.functional"
+_ACTIVATIONS = {  # name: number of parameters before `inplace`
+    "relu": 1, "relu6": 1, "leaky_relu": 2, "elu": 2, "celu": 2, "selu": 1, "silu": 1, "mish": 1,
+    "hardtanh": 3, "hardsigmoid": 1, "hardswish": 1, "threshold": 3,
+}  # fmt: skip
+
+
+def _activation(name: str, parameters: int) -> Callable[..., Tensor]:
+    """The row `name`, which also takes `inplace`."""
+
+    def activation(input: Tensor, *args: Any, inplace: bool = False, **options: Any) -> Tensor:
+        if len(args) == parameters:
+            *args, inplace = args
+        row = getattr(op, name)
+        return (inplace_of(row, f"{name}_") if inplace else row)(input, *args, **options)
+
+    activation.__name__ = activation.__qualname__ = name
+    activation.__doc__ = f"`torch.nn.{name}`, written to the input if `inplace`."
+    return composite(module=_FUNCTIONAL)(activation)
+
+
+for _name, _parameters in _ACTIVATIONS.items():
+    _activation(_name, _parameters)
+
+
+@composite(module=_FUNCTIONAL)
+def rrelu(
+    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Leaky ReLU whose slopes are drawn from `lower` to `upper` in training, else their middle."""
+    if training:
+        result = op.rrelu_train(input, float(lower), float(upper))
+    else:
+        result = op.leaky_relu(input, (lower + upper) / 2)
+    return write(input, result._read()) if inplace else result
+
+
+def _dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, whole_dims: int = 0) -> Tensor:
+    if not 0 <= p <= 1:
+        raise ValueRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0:
+        return input
+    result = getattr(op, row)(input, float(p), whole_dims)
+    return write(input, result._read()) if inplace else result
+
+
+@composite(module=_FUNCTIONAL)
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each element set to 0 with probability `p`, the others divided by 1 - p; nothing outside of training."""
+    return _dropped("dropout_train", input, p, training, inplace)
+
+
+def _channel_dropout(n: int) -> Callable[..., Tensor]:
+    """`dropout` of whole channels with `n` spatial dims."""
+
+    def channel_dropout(
+        input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
+        return _dropped("dropout_train", input, p, training, inplace, n)
+
+    channel_dropout.__name__ = channel_dropout.__qualname__ = f"dropout{n}d"
+    channel_dropout.__doc__ = "`dropout` that keeps or drops whole channels."
+    return composite(module=_FUNCTIONAL)(channel_dropout)
+
+
+dropout1d = _channel_dropout(1)
+dropout2d = _channel_dropout(2)
+dropout3d = _channel_dropout(3)
+
+
+@composite(module=_FUNCTIONAL)
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout that keeps mean and variance of the inputs of `selu`."""
+    return _dropped("alpha_dropout_train", input, p, training, inplace)
+
+
+@composite(module=_FUNCTIONAL)
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """`alpha_dropout` that keeps or drops whole channels."""
+    return _dropped("alpha_dropout_train", input, p, training, inplace, max(input.ndim - 2, 0))
+
+
+def _normalised(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, *rest: Any, per_instance: bool
+) -> Tensor:
+    """Training statistics; the running ones are updated in place."""
+    y, mean, variance = op.batch_norm_train(input, running_mean, running_var, *rest, per_instance)
+    for buffer, fresh in ((running_mean, mean), (running_var, variance)):
+        if buffer is not None:
+            write(buffer, fresh.detach()._read())
+    return y
+
+
+@composite(module=_FUNCTIONAL)
+def batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Each channel normalised over the batch (and the running statistics updated), or by the running statistics."""
+    if training:
+        return _normalised(input, running_mean, running_var, weight, bias, momentum, eps, per_instance=False)
+    for name, buffer in (("running_mean", running_mean), ("running_var", running_var)):
+        if buffer is None:
+            raise ShapeError(f"{name} must be defined in evaluation mode")
+    return op.batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
+
+
+@composite(module=_FUNCTIONAL)
+def instance_norm(
+    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
+    weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
+    momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Each channel of each sample normalised over its spatial dims, or by the running statistics."""
+    if use_input_stats:
+        return _normalised(input, running_mean, running_var, weight, bias, momentum, eps, per_instance=True)
+    if running_mean is None or running_var is None:
+        raise ShapeError("Expected running_mean and running_var to be defined when use_input_stats is false")
+    return op.batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
+
+
+def _max_pools(n: int) -> None:
+    """Maximum pooling over `n` dims, which gives the positions of the maxima if asked to."""
+
+    def max_pool(
+        input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False, return_indices: bool = False,
+    ) -> Any:  # fmt: skip
+        """The largest element of each window, and its flat position in the plane if `return_indices`."""
+        row = f"max_pool{n}d_with_indices" if return_indices else f"max_pool{n}d_values"
+        return getattr(op, row)(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+    def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+        """The largest element of each of `output_size` windows, and its position if `return_indices`."""
+        row = f"adaptive_max_pool{n}d_with_indices" if return_indices else f"adaptive_max_pool{n}d_values"
+        return getattr(op, row)(input, output_size)
+
+    for module in ("", _FUNCTIONAL):
+        composite(f"max_pool{n}d", module=module, method=False)(max_pool)
+    composite(f"adaptive_max_pool{n}d", module=_FUNCTIONAL)(adaptive_max_pool)
+
+
+for _n in (1, 2, 3):
+    _max_pools(_n)
+
+
+@composite(module=_FUNCTIONAL)
+def cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """Negative log-likelihood of class numbers, or of class probabilities, under the softmax of `input`."""
+    reduction = spelled(reduction, size_average, reduce)
+    return op.cross_entropy_loss(input, target, weight, ignore_index, reduction, label_smoothing)
+
+
+@composite(module=_FUNCTIONAL)
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """softmax(query key' * scale + mask) value; a bool mask is true where a key may be attended to."""
+    if dropout_p == 0:
+        return op.attention(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+    return op.attention_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+@composite(module=_FUNCTIONAL)
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """A 1 at each class number along a new last dim; -1 stands for one more than the largest."""
+    if num_classes == -1:
+        if not tensor.numel():
+            raise ShapeError("Can not infer total number of classes from empty tensor.")
+        num_classes = int(op.amax(tensor).item()) + 1
+    return op.one_hot_classes(tensor, num_classes)
+
+
+@composite(module=_FUNCTIONAL)
+def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+    """Sliding blocks of (batch, channels, height, width) as columns: (batch, channels * kernel, blocks)."""
+    return op.im2col(input, kernel_size, dilation, padding, stride)
+
+
+@composite(module=_FUNCTIONAL)
+def fold(
+    input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Tensor:
+    """Columns summed into the places that `unfold` takes them from."""
+    return op.col2im(input, output_size, kernel_size, dilation, padding, stride)
+
+
+@composite(module=_FUNCTIONAL)
+def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
+    """The last dims made longer, or shorter by negative amounts; `pad` starts with the last dim."""
+    if mode != "constant" and value:
+        raise ShapeError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    return op.pad(input, tuple(pad), mode, value if mode == "constant" else None)
+
+
+_MODES = ("nearest", "linear", "bilinear", "bicubic", "trilinear", "area", "nearest-exact")
+
+
+@composite(module=_FUNCTIONAL)
+def interpolate(
+    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool = False,
+) -> Tensor:  # fmt: skip
+    """Images of (batch, channels, ...) resized to `size`, or by `scale_factor`."""
+    if antialias:
+        raise ArgumentError("interpolate: antialias is not supported; smooth the input before shrinking it")
+    if align_corners is not None and (mode.startswith("nearest") or mode == "area"):
+        raise ValueRangeError(
+            "align_corners option can only be set with the interpolating modes: "
+            "linear | bilinear | bicubic | trilinear"
+        )
+    sizes, scales = output_sizes(tuple(input.shape[2:]), size, scale_factor, _MODES, mode)
+    if mode == "area":
+        return getattr(op, f"adaptive_avg_pool{len(sizes)}d")(input, sizes)
+    return op.interpolate_to(
+        input, sizes, mode, bool(align_corners), None if recompute_scale_factor else scales
+    )

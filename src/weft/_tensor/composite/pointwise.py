@@ -1,0 +1,105 @@
+"""Pointwise functions whose row depends on what the arguments are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._base.dtype import bool_, complex128, float64, uint8
+from weft._tensor.spelling import composite, op
+from weft._tensor.tensor import Tensor
+from weft.errors import DTypeError
+from weft.ops._rows import scalar_word
+
+
+@composite(inplace=True)
+def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+    """`input / other`, rounded as `rounding_mode` says: None, "trunc" or "floor"."""
+    if rounding_mode is None:
+        return op.true_divide(input, other, out=out)
+    if rounding_mode == "floor":
+        return op.floor_divide(input, other, out=out)
+    if rounding_mode == "trunc":
+        return op.div_trunc(input, other, out=out)
+    raise DTypeError(
+        f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
+    )
+
+
+composite("divide", inplace=True)(div)
+
+
+# ---- powers: a number in the exponent is a constant of the program, so that squares stay products
+
+
+@composite(inplace=True)
+def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
+    """`input ** exponent`."""
+    whole = type(exponent) is int
+    if isinstance(input, Tensor) and (whole or (type(exponent) is float and input.dtype.is_differentiable)):
+        return op.pow_number(input, exponent, out=out)
+    return op.pow(input, exponent, out=out)
+
+
+def _can_be_raised(value: Any) -> bool:
+    return isinstance(value, Tensor | bool | int | float | complex)
+
+
+@composite("__pow__", function=False)
+def power(input: Tensor, exponent: Any) -> Any:
+    """`input ** exponent`."""
+    return pow(input, exponent) if _can_be_raised(exponent) else NotImplemented
+
+
+@composite("__rpow__", function=False)
+def reflected_power(input: Tensor, base: Any) -> Any:
+    """`base ** input`."""
+    return pow(base, input) if _can_be_raised(base) else NotImplemented
+
+
+@composite("__ipow__", function=False)
+def inplace_power(input: Any, exponent: Any) -> Any:
+    """`input **= exponent`."""
+    return input.pow_(exponent) if _can_be_raised(exponent) else NotImplemented
+
+
+@composite(inplace=True)
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """`input ** exponent` in float64, or complex128 where an argument is complex."""
+    pair = (input, exponent)
+    wide = complex128 if any(map(_is_complex, pair)) else float64
+    base, power = (op.to_dtype(x, wide) if isinstance(x, Tensor) else x for x in pair)
+    return pow(base, power)
+
+
+def _is_complex(value: Any) -> bool:
+    return value.dtype.is_complex if isinstance(value, Tensor) else isinstance(value, complex)
+
+
+# ---- functions whose method has the arguments in another order
+
+
+@composite(method=False)
+def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
+    """`input` where `condition` is true, else `other`; indices of the true elements if these are not given."""
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    if condition.dtype is uint8:
+        condition = op.to_dtype(condition, bool_)
+    if condition.dtype is not bool_:
+        word = scalar_word(condition.dtype)
+        raise DTypeError(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype {word}"
+        )
+    return op.where(condition, input, other, out=out)
+
+
+@composite("where_method", method="where", function=False)
+def where_method(input: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """`input` where `condition` is true, else `other`."""
+    return where(condition, input, other)
+
+
+@composite("polygamma_method", method="polygamma", function=False)
+def polygamma_method(input: Tensor, n: int) -> Tensor:
+    """The derivative of order `n` of `digamma`."""
+    return op.polygamma(n, input)

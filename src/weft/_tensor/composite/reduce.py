@@ -1,0 +1,96 @@
+"""Reductions whose spelling depends on their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft._tensor.spelling import composite, op
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError
+
+
+def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]:
+    """`max` or `min`, from the rows for all elements, along a dim, and between two tensors."""
+
+    def extreme(
+        input: Tensor, dim: Any = None, keepdim: bool | None = None, *, other: Tensor | None = None
+    ) -> Any:
+        other = dim if isinstance(dim, Tensor) else other
+        if other is not None:
+            return getattr(op, pair)(input, other)
+        if dim is not None:
+            return getattr(op, along)(input, dim, bool(keepdim))
+        if keepdim is not None:
+            raise ArgumentError(f"{name}() received an invalid combination of arguments: keepdim needs a dim")
+        return getattr(op, whole)(input)
+
+    extreme.__name__ = extreme.__qualname__ = name
+    extreme.__doc__ = f"The {name}imum of all elements, along `dim` with its indices, or of two tensors."
+    return composite()(extreme)
+
+
+max = _extreme("max", "amax", "max_dim", "maximum")
+min = _extreme("min", "amin", "min_dim", "minimum")
+
+
+def _median(name: str) -> Callable[..., Any]:
+    """`median` or `nanmedian`, from the rows for all elements and along a dim."""
+
+    def median(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return getattr(op, f"{name}_all")(input)
+        return getattr(op, f"{name}_dim")(input, dim, keepdim)
+
+    median.__name__ = median.__qualname__ = name
+    median.__doc__ = f"The {name} of all elements, or of those along `dim` with its indices."
+    return composite()(median)
+
+
+median = _median("median")
+nanmedian = _median("nanmedian")
+
+
+def _moment(name: str, *, method: bool) -> Callable[..., Any]:
+    """`var`, `std` and their pairs with the mean, which take `unbiased` (also as `dim`) or `correction`."""
+
+    def moment(
+        input: Tensor,
+        dim: Any = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
+    ) -> Any:
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        if unbiased is not None:
+            if correction is not None:
+                raise ArgumentError(
+                    f"{name}() received an invalid combination of arguments: give unbiased or correction"
+                )
+            correction = int(unbiased)
+        return getattr(op, f"{name}_dims")(input, dim, correction=correction, keepdim=keepdim)
+
+    moment.__name__ = moment.__qualname__ = name
+    moment.__doc__ = (
+        f"The {name.replace('_', ' and ')} over `dim`, divided by the count less `correction` (1 when None)."
+    )
+    return composite(method=method)(moment)
+
+
+var = _moment("var", method=True)
+std = _moment("std", method=True)
+var_mean = _moment("var_mean", method=False)
+std_mean = _moment("std_mean", method=False)
+
+
+@composite()
+def norm(
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
+    """The `p`-norm over `dim`: of vectors for a number, "fro" or None, of matrices for "nuc"."""
+    if isinstance(p, str) and p != "fro":
+        over = tuple(range(input.ndim)) if dim is None else dim
+        return op.matrix_norm(input, p, over, keepdim, dtype=dtype)
+    return op.vector_norm(input, 2 if p in (None, "fro") else p, dim, keepdim, dtype=dtype)

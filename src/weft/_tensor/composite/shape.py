@@ -1,0 +1,327 @@
+"""Functions over views: pieces, alignment of shapes, and joins of tensors with fewer dims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft._tensor.spelling import composite, op
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, DimError, DTypeError, IndexRangeError, ShapeError
+from weft.ops._dims import broadcast_shapes
+
+Tensors = tuple[Tensor, ...]
+
+
+def _wrapped(input: Tensor, dim: int) -> int:
+    """`dim` counted from the front; `IndexError` outside of the tensor's dims."""
+    most = max(input.ndim, 1)
+    if not -most <= dim < most:
+        raise DimError(
+            f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})"
+        )
+    return dim % most
+
+
+def _given(tensors: Sequence[Any]) -> Sequence[Any]:
+    """Arguments that came one by one or as one sequence."""
+    return tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
+
+
+# --- parts of one tensor ---
+
+
+@composite()
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """The slice at `index` along `dim`, without that dim."""
+    if input.ndim == 0:
+        raise DimError("select() cannot be applied to a 0-dim tensor.")
+    at = _wrapped(input, dim)
+    size = input.shape[at]
+    if not -size <= index < size:
+        raise IndexRangeError(
+            f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {at}"
+        )
+    return op.select(input, at, index)
+
+
+@composite()
+def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """`length` slices along `dim` from `start` on, which may be a tensor with one integer."""
+    if input.ndim == 0:
+        raise ShapeError("narrow() cannot be applied to a 0-dim tensor.")
+    if length < 0:
+        raise ShapeError("narrow(): length must be non-negative.")
+    at, first = _wrapped(input, dim), int(start)
+    size = input.shape[at]
+    if not -size <= first <= size:
+        raise IndexRangeError(
+            f"start out of range (expected to be in range of [{-size}, {size}], but got {first})"
+        )
+    first += size * (first < 0)
+    if first + length > size:
+        raise ShapeError(f"start ({first}) + length ({length}) exceeds dimension size ({size}).")
+    return op.slice_dim(input, at, first, length)
+
+
+@composite()
+def unbind(input: Tensor, dim: int = 0) -> Tensors:
+    """All slices along `dim`, without that dim."""
+    if input.ndim == 0:
+        raise ShapeError("Dimension specified as 0 but tensor has no dimensions")
+    at = _wrapped(input, dim)
+    return tuple(op.squeeze(piece, at) for piece in _pieces(input, at, [1] * input.shape[at]))
+
+
+def _pieces(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensors:
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    return tuple(
+        op.static_slice(input, dim, end - size, size) for size, end in zip(sizes, ends, strict=True)
+    )
+
+
+def _even_sizes(size: int, step: int) -> list[int]:
+    """`step` again and again, the last one smaller; at least one."""
+    return [min(step, size - i) for i in range(0, size, step)] if size else [0]
+
+
+@composite()
+def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> Tensors:
+    """Pieces along `dim`, of one size but for the last, or of the sizes given."""
+    at = _wrapped(input, dim)
+    size = input.shape[at]
+    if not isinstance(split_size_or_sections, int):
+        return split_with_sizes(input, split_size_or_sections, at)
+    step = split_size_or_sections
+    if step < 0:
+        raise ShapeError(f"split expects split_size be non-negative, but got split_size={step}")
+    if step == 0 and size:
+        raise ShapeError(
+            f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}"
+        )
+    return _pieces(input, at, _even_sizes(size, step))
+
+
+@composite()
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Tensors:
+    """Pieces along `dim` of the sizes given, which add up to the whole."""
+    at, sizes = _wrapped(input, dim), [int(n) for n in split_sizes]
+    if any(n < 0 for n in sizes):
+        raise ShapeError(
+            "split_with_sizes expects split_sizes have only non-negative entries, "
+            f"but got split_sizes={sizes}"
+        )
+    if sum(sizes) != input.shape[at]:
+        raise ShapeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {input.shape[at]} (input tensor's size "
+            f"at dimension {at}), but got split_sizes={sizes}"
+        )
+    return _pieces(input, at, sizes)
+
+
+@composite()
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> Tensors:
+    """At most `chunks` pieces along `dim`, of one size but for the last."""
+    if input.ndim == 0:
+        raise ShapeError("chunk expects at least a 1-dimensional tensor")
+    if chunks <= 0:
+        raise ShapeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    at = _wrapped(input, dim)
+    size = input.shape[at]
+    return _pieces(input, at, _even_sizes(size, -(-size // chunks)) if size else [0] * chunks)
+
+
+@composite()
+def tensor_split(
+    input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
+) -> Tensors:
+    """Pieces along `dim`: so many of nearly one size, or cut before the positions given."""
+    if input.ndim == 0:
+        raise ShapeError(
+            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
+        )
+    at = _wrapped(input, dim)
+    size = input.shape[at]
+    given: Any = indices_or_sections
+    if hasattr(given, "tolist"):  # a tensor of positions, or of one number of sections
+        given = given.tolist()
+    if isinstance(given, int):
+        if given <= 0:
+            raise ShapeError(f"number of sections must be larger than 0, got {given}")
+        return _pieces(input, at, [size // given + (i < size % given) for i in range(given)])
+    cuts = [range(size)[slice(cut)].stop for cut in given]
+    return tuple(
+        op.static_slice(input, at, start, max(0, stop - start))
+        for start, stop in zip([0, *cuts], [*cuts, size], strict=True)
+    )
+
+
+def _named_split(name: str, least: int, dim_of: Callable[[int], int]) -> None:
+    """`hsplit` and its kin: a tensor of at least `least` dims, cut along the dim that suits its `ndim`."""
+
+    def body(input: Tensor, indices_or_sections: int | Sequence[int]) -> Tensors:
+        if input.ndim < least:
+            raise ShapeError(
+                f"torch.{name} requires a tensor with at least {least} dimension, "
+                f"but got a tensor with {input.ndim} dimensions!"
+            )
+        dim = dim_of(input.ndim)
+        count, size = indices_or_sections, input.shape[dim]
+        if isinstance(count, int) and (count == 0 or size % count):
+            raise ShapeError(
+                f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
+                f"{size} is not divisible by the split_size {count}!"
+            )
+        return tensor_split(input, count, dim)
+
+    body.__name__ = body.__qualname__ = name
+    body.__doc__ = "Pieces of one size along a fixed dim, or cut before the positions given."
+    composite()(body)
+
+
+_named_split("hsplit", 1, lambda ndim: min(1, ndim - 1))
+_named_split("vsplit", 2, lambda ndim: 0)
+_named_split("dsplit", 3, lambda ndim: 2)
+
+
+# --- other shapes ---
+
+
+@composite(function=False)
+def view_as(input: Tensor, other: Tensor) -> Tensor:
+    """The elements under the shape of another tensor."""
+    return op.view(input, other.shape)
+
+
+@composite(function=False)
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
+    """The elements under the shape of another tensor."""
+    return op.reshape(input, other.shape)
+
+
+@composite(function=False)
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    """Dims of size one repeated to reach the shape of another tensor."""
+    return op.expand(input, other.shape)
+
+
+def _to_1d(x: Tensor) -> Tensor:
+    return x if x.ndim else op.reshape(x, (1,))
+
+
+def _to_2d(x: Tensor) -> Tensor:
+    return x if x.ndim >= 2 else op.unsqueeze(_to_1d(x), 0)
+
+
+def _to_3d(x: Tensor) -> Tensor:
+    return x if x.ndim >= 3 else op.unsqueeze(_to_2d(x), -1)
+
+
+def _to_columns(x: Tensor) -> Tensor:
+    return x if x.ndim >= 2 else op.reshape(x, (-1, 1))
+
+
+def _at_least(name: str, lift: Callable[[Tensor], Tensor]) -> None:
+    def body(*tensors: Any) -> Any:
+        lifted = tuple(lift(x) for x in _given(tensors))
+        return lifted[0] if len(tensors) == 1 and not isinstance(tensors[0], list | tuple) else lifted
+
+    body.__name__ = body.__qualname__ = name
+    body.__doc__ = "Each tensor with dims of size one added until it has enough; one tensor gives one back."
+    composite()(body)
+
+
+for _name, _lift in (("atleast_1d", _to_1d), ("atleast_2d", _to_2d), ("atleast_3d", _to_3d)):
+    _at_least(_name, _lift)
+
+
+# --- several tensors ---
+
+
+def _stacked(name: str, lift: Callable[[Tensor], Tensor], dim_of: Callable[[int], int], doc: str) -> None:
+    def body(tensors: Sequence[Tensor]) -> Tensor:
+        if not len(tensors):
+            raise ShapeError(f"{name} expects a non-empty TensorList")
+        lifted = [lift(x) for x in tensors]
+        return op.cat(lifted, dim_of(lifted[0].ndim))
+
+    body.__name__ = body.__qualname__ = name
+    body.__doc__ = doc
+    composite()(body)
+
+
+_stacked("hstack", _to_1d, lambda ndim: min(1, ndim - 1), "Tensors side by side along the second dim.")
+_stacked("vstack", _to_2d, lambda ndim: 0, "Tensors one below the other; vectors count as rows.")
+_stacked("row_stack", _to_2d, lambda ndim: 0, "Tensors one below the other; vectors count as rows.")
+_stacked("dstack", _to_3d, lambda ndim: 2, "Tensors one behind the other along the third dim.")
+_stacked("column_stack", _to_columns, lambda ndim: 1, "Tensors side by side; vectors count as columns.")
+
+
+@composite()
+def block_diag(*tensors: Any) -> Tensor:
+    """Matrices along the diagonal of a larger one, zeros elsewhere."""
+    return op.block_diag(_given(tensors))
+
+
+@composite()
+def broadcast_tensors(*tensors: Any) -> Tensors:
+    """Every tensor expanded to the shape that all broadcast to."""
+    given = _given(tensors)
+    shape = broadcast_shapes(*(tuple(x.shape) for x in given))
+    return tuple(op.expand(x, shape) for x in given)
+
+
+@composite()
+def meshgrid(*tensors: Any, indexing: str = "ij") -> Tensors:
+    """Coordinates of the grid that vectors span; `"xy"` exchanges the first two dims of the results."""
+    vectors = list(_given(tensors))
+    if not vectors:
+        raise ShapeError("meshgrid expects a non-empty TensorList")
+    for x in vectors:
+        if x.ndim > 1:
+            raise ShapeError(
+                f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {x.ndim}D"
+            )
+        if x.dtype != vectors[0].dtype:
+            raise DTypeError("meshgrid expects all tensors to have the same dtype")
+    if indexing not in ("ij", "xy"):
+        raise ShapeError(
+            f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
+        )
+    places = list(range(len(vectors)))
+    if indexing == "xy":
+        places[:2] = places[1::-1]
+    sizes = [_to_1d(x).shape[0] for x in vectors]
+    shape = [sizes[i] for i in places]
+    return tuple(
+        op.expand(op.view(x, [-1 if i == own else 1 for i in places]), shape) for own, x in enumerate(vectors)
+    )
+
+
+@composite()
+def cartesian_prod(*tensors: Any) -> Tensor:
+    """All choices of one element from each vector, one a row; one vector gives itself."""
+    vectors = _given(tensors)
+    for x in vectors:
+        if x.ndim != 1:
+            raise ShapeError(f"Expect a 1D vector, but got shape {list(x.shape)}")
+    if len(vectors) == 1:
+        return vectors[0]
+    return op.stack([op.reshape(x, (-1,)) for x in meshgrid(*vectors)], 1)
+
+
+@composite()
+def repeat_interleave(
+    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each slice along `dim` several times in a row, as often as a number or a tensor of counts says.
+
+    Counts alone give the positions instead. Counts decide the result's shape, so a tensor of them is read.
+    """
+    if repeats is None:
+        input, repeats = op.arange(0, input.shape[0]), input
+    counts = repeats if isinstance(repeats, int) else tuple(repeats.reshape(-1).tolist())
+    out = op.repeat_interleave(input, counts, dim)
+    if output_size is not None and output_size != out.shape[dim or 0]:
+        raise ArgumentError("repeat_interleave: output_size does not match the sum of the repeats")
+    return out

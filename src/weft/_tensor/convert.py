@@ -1,0 +1,196 @@
+"""Tensors from data, and data from tensors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from weft._base.device import CPU
+from weft._base.device import device as device_class
+from weft._base.dtype import COMPLEX, DType, as_dtype, bool_, from_numpy
+from weft._base.state import default_device, default_dtype
+from weft._lazy.realize import array_of
+from weft._lazy.runtime import device_of, jax_device
+from weft._lazy.value import Value, aval_of
+from weft._tensor.tensor import Tensor, operand, own, wrap
+from weft.errors import ArgumentError, DTypeError, ValueRangeError
+
+
+def resolve_device(device: Any) -> device_class:
+    """A device from a device, a string, an index, or None for the default."""
+    found = default_device() if device is None else device
+    return CPU if found is None else device_class(found)
+
+
+def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
+    """A tensor with a copy of a NumPy array's elements, on a device."""
+    where = resolve_device(device)
+    dtype = from_numpy(array.dtype)
+    held = jax.device_put(np.array(array, copy=True, order="C"), jax_device(where))
+    return wrap(Value(aval_of(tuple(array.shape), dtype, device=where), held))
+
+
+def tensor(
+    data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Tensor:
+    """A new leaf with a copy of `data`: numbers, nested sequences, NumPy arrays, or tensors.
+
+    Python floats get the default type, ints `int64`. `ValueError` for sequences that are no rectangle.
+    """
+    del pin_memory
+    if isinstance(data, Tensor):
+        warnings.warn(
+            "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+            "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
+            stacklevel=2,
+        )
+        made = data.detach().clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+        made = made.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
+        return wrap(own(made._read())).requires_grad_(requires_grad)
+    made = from_host(_host_array(data, dtype), device)
+    return made.requires_grad_(True) if requires_grad else made
+
+
+def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+    wanted = None if dtype is None else as_dtype(dtype, default_dtype())
+    if isinstance(data, (np.ndarray, np.generic)):
+        array = np.asarray(data)
+        from_numpy(array.dtype)
+    elif isinstance(data, (list, tuple)):
+        array = _nested(data)
+    elif isinstance(data, (bool, int, float, complex)):
+        array = _numbers(data)
+    elif hasattr(data, "__array__"):
+        array = np.asarray(data)
+    else:
+        raise ArgumentError(f"new(): invalid data type '{type(data).__name__}'; numbers, sequences and arrays are taken")
+    if wanted is not None and array.dtype != wanted.numpy:
+        if array.dtype.kind == "c" and wanted.category < COMPLEX:
+            raise DTypeError(f"value cannot be converted to type {wanted.name} without overflow: it is complex")
+        array = array.astype(wanted.numpy)
+    return array
+
+
+def _nested(data: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """An array from nested sequences, whose innermost entries are numbers, tensors or arrays."""
+    shape: list[int] = []
+    level: Any = data
+    while isinstance(level, (list, tuple)):
+        shape.append(len(level))
+        if not level:
+            break
+        level = level[0]
+    flat: list[Any] = []
+    _flatten(data, shape, 0, flat)
+    if not flat:
+        return np.zeros(shape, default_dtype().numpy)
+    if any(isinstance(x, (Tensor, np.ndarray)) for x in flat):
+        parts = [x.detach()._host() if isinstance(x, Tensor) else np.asarray(x) for x in flat]
+        return np.stack(parts).reshape((*shape, *parts[0].shape))
+    return _numbers(flat).reshape(shape)
+
+
+def _flatten(data: Any, shape: list[int], depth: int, out: list[Any]) -> None:
+    if depth == len(shape):
+        if isinstance(data, (list, tuple)):
+            raise ValueRangeError(f"expected a number at dim {depth}, got a sequence of length {len(data)}")
+        out.append(data)
+        return
+    if not isinstance(data, (list, tuple)):
+        raise ArgumentError(f"not a sequence: expected length {shape[depth]} at dim {depth}, got {data!r}")
+    if len(data) != shape[depth]:
+        raise ValueRangeError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
+    if depth == len(shape) - 1 and shape[depth] and not any(isinstance(x, (list, tuple)) for x in data):
+        out.extend(data)
+        return
+    for item in data:
+        _flatten(item, shape, depth + 1, out)
+
+
+def _numbers(data: Any) -> np.ndarray[Any, Any]:
+    """Python numbers with the types PyTorch gives them."""
+    try:
+        array = np.asarray(data)
+    except (OverflowError, ValueError) as error:
+        raise ValueRangeError(f"cannot make a tensor of {data!r}: {error}") from error
+    kind = array.dtype.kind
+    if kind == "f" and not _typed(data):
+        return array.astype(default_dtype().numpy)
+    if kind == "c" and not _typed(data):
+        return array.astype(default_dtype().to_complex().numpy)
+    if kind in "iu" and not _typed(data):
+        return array.astype(np.int64)
+    if kind in "OUSmM":
+        first = data[0] if isinstance(data, list) else data
+        if isinstance(first, int):
+            raise ValueRangeError("Overflow when unpacking long: an integer does not fit int64")
+        raise ArgumentError(f"new(): invalid data type '{type(first).__name__}'")
+    return array
+
+
+def _typed(data: Any) -> bool:
+    first = data[0] if isinstance(data, list) else data
+    return isinstance(first, np.generic)
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """`data` itself where it is a tensor of that type and device, without a copy where it is a NumPy array."""
+    if isinstance(data, Tensor):
+        return data.to(dtype=dtype or data.dtype, device=data.device if device is None else device)  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(data, np.ndarray) and dtype is None and resolve_device(device) is CPU:
+        return from_numpy_array(data)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor over the memory of a NumPy array, without a copy where the memory is aligned and dense.
+
+    Values are immutable here: do not write to the array while the tensor is in use. Read-only and strided arrays,
+    and those not aligned to 64 bytes, are copied.
+    """
+    if not isinstance(array, np.ndarray):
+        raise ArgumentError(f"expected np.ndarray (got {type(array).__name__})")
+    dtype = from_numpy(array.dtype)
+    aligned = array.ctypes.data % 64 == 0 and array.flags.c_contiguous and array.flags.writeable
+    if not aligned or dtype is bool_ or array.dtype.kind == "V" or not array.size:
+        return from_host(array, CPU)
+    held = jnp.from_dlpack(array)
+    return wrap(Value(aval_of(tuple(array.shape), dtype), held, owner=array))
+
+
+def from_dlpack(source: Any) -> Tensor:
+    """A tensor over the memory of anything that speaks dlpack, without a copy where the device allows."""
+    if isinstance(source, np.ndarray):
+        return from_numpy_array(source)
+    return from_jax_array(jnp.from_dlpack(source), owner=source)
+
+
+def from_jax_array(array: jax.Array, owner: Any = None) -> Tensor:
+    """A tensor that holds a jax array."""
+    where = device_of(array)
+    return wrap(Value(aval_of(tuple(array.shape), from_numpy(array.dtype), device=where), array, owner=owner or array))
+
+
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """A tensor with a copy of a buffer's elements."""
+    made = from_host(np.frombuffer(buffer, dtype.numpy, count, offset), CPU)
+    return made.requires_grad_(True) if requires_grad else made
+
+
+def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """A tensor without dims, of the default float type unless told otherwise."""
+    return tensor(value, dtype=dtype or default_dtype(), device=device)
+
+
+def moved(source: Tensor, where: device_class) -> Tensor:
+    """A copy on another device. Its gradient flows back as a copy the other way."""
+    value = operand(source)
+    if value.aval.device == where:
+        return source
+    held = jax.device_put(array_of(value), jax_device(where))
+    return wrap(Value(aval_of(value.aval.shape, value.aval.dtype, device=where), held))

@@ -1,0 +1,68 @@
+"""Random numbers: a seed and a count of the draws so far."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import Any
+
+from weft._base.device import CPU, device
+from weft.errors import ArgumentError
+
+_MASK = (1 << 63) - 1
+
+
+class Generator:
+    """A source of random numbers. The n-th draw depends on the seed and n alone, on every device and mesh.
+
+    Every random operator takes one draw: its key is `fold_in(key(seed), n)` (threefry2x32).
+    """
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self._device = device
+        self._lock = threading.Lock()
+        self._seed = 67280421310721
+        self._offset = 0
+
+    @property
+    def device(self) -> device:
+        """The device of the generator; draws do not depend on it."""
+        return device(self._device) if self._device is not None else CPU
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start anew from a seed."""
+        if not isinstance(seed, int):
+            raise ArgumentError(f"manual_seed expected a long, but got {type(seed).__name__}")
+        with self._lock:
+            self._seed, self._offset = seed & _MASK, 0
+        return self
+
+    def seed(self) -> int:
+        """Start anew from a seed of the operating system; returns it."""
+        seed = secrets.randbits(63)
+        self.manual_seed(seed)
+        return seed
+
+    def initial_seed(self) -> int:
+        """The seed that the draws started from."""
+        return self._seed
+
+    def draw(self) -> tuple[int, int]:
+        """Seed and number of the next draw."""
+        with self._lock:
+            offset = self._offset
+            self._offset = offset + 1
+            return self._seed, offset
+
+    def state(self) -> tuple[int, int]:
+        """Seed and number of draws so far."""
+        return self._seed, self._offset
+
+    def restore(self, state: tuple[int, int]) -> None:
+        """Go back to what `state` returned."""
+        with self._lock:
+            self._seed, self._offset = state
+
+
+default_generator = Generator()
+"""Where operators draw from when they are given no generator."""

@@ -1,0 +1,152 @@
+"""Backward passes over tensors: `backward` and `grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft._autograd import engine
+from weft._base.state import ambient, using
+from weft._lazy.runtime import filled_array as _filled
+from weft._lazy.value import Tape, Value
+from weft._tensor.tensor import Tensor, wrap
+from weft.errors import ArgumentError, GradientError, ShapeError
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
+) -> None:
+    """Add the gradients of `tensors` to `.grad` of the leaves that they depend on (or of `inputs` alone).
+
+    `grad_tensors` are the cotangents; a tensor of one element has one by default. The graph is freed unless
+    `retain_graph` (which follows `create_graph` by default) says otherwise.
+    """
+    roots = _roots(_listed(tensors), grad_tensors)
+    keep = create_graph if retain_graph is None else retain_graph
+
+    def deliver(tape: Tape, grad: Value) -> None:
+        accumulate(tape, grad, create_graph)
+
+    if inputs is None:
+        engine.backward(roots, deliver=deliver, retain_graph=keep, create_graph=create_graph)
+        return
+    wanted = _listed(inputs)
+    if not wanted:
+        raise GradientError("'inputs' argument to backward() cannot be empty.")
+    targets = [t._read() for t in wanted]
+    found = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
+    for tensor, value in zip(wanted, targets, strict=True):
+        if value in found:
+            if tensor._tape is None:
+                tensor._tape = Tape()
+            accumulate(tensor._tape, found[value], create_graph)
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of `outputs` with respect to `inputs`, as a tuple; nothing is added to `.grad`.
+
+    An input that the outputs do not depend on is an error, or None with `allow_unused`, or zeros with
+    `materialize_grads`. `is_grads_batched` is not supported: take `weft.to_jax` and `jax.vmap`.
+    """
+    if is_grads_batched:
+        raise ArgumentError("grad(): is_grads_batched is not supported; call grad() once per cotangent")
+    wanted = _listed(inputs)
+    for tensor in wanted:
+        if not tensor.requires_grad:
+            raise GradientError("One of the differentiated Tensors does not require grad")
+    keep = create_graph if retain_graph is None else retain_graph
+    targets = [t._read() for t in wanted]
+    found = engine.backward(
+        _roots(_listed(outputs), grad_outputs), deliver=_nothing, targets=targets, retain_graph=keep,
+        create_graph=create_graph,
+    )  # fmt: skip
+    result: list[Tensor | None] = []
+    for tensor, target in zip(wanted, targets, strict=True):
+        value = found.get(target)
+        if value is not None:
+            result.append(wrap(value))
+        elif materialize_grads:
+            result.append(wrap(Value(target.aval, _filled(target.aval, 0))))
+        elif allow_unused:
+            result.append(None)
+        else:
+            raise GradientError(
+                "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True "
+                "if this is the desired behavior."
+            )
+    return tuple(result)
+
+
+def _nothing(tape: Tape, grad: Value) -> None:
+    del tape, grad
+
+
+def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
+    """Add a gradient to what a leaf has collected; then its post-accumulate hooks run."""
+    capture = ambient().capture
+    if capture is not None:
+        capture.wrote_grad(tape)
+    held = tape.grad
+    if held is None:
+        tape.grad = wrap(grad)
+    elif create_graph:
+        tape.grad = held + wrap(grad)
+    else:
+        with using(grad=False):
+            held += wrap(grad)
+    if tape.post_hooks and tape.owner is not None:
+        owner = tape.owner()
+        if owner is not None:
+            for hook in list(tape.post_hooks.values()):
+                hook(owner)
+
+
+def _listed(tensors: Any) -> list[Tensor]:
+    listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    for tensor in listed:
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(f"expected Tensors or a sequence of Tensors, got {type(tensor).__name__}")
+    return listed
+
+
+def _roots(outputs: list[Tensor], cotangents: Any) -> list[tuple[Value, Value]]:
+    given = [cotangents] if cotangents is None or isinstance(cotangents, Tensor) else list(cotangents)
+    if given == [None]:
+        given = [None] * len(outputs)
+    if len(given) != len(outputs):
+        raise GradientError(f"got {len(outputs)} tensors and {len(given)} gradients")
+    return [_root(tensor, cotangent) for tensor, cotangent in zip(outputs, given, strict=True)]
+
+
+def _root(tensor: Tensor, cotangent: Tensor | None) -> tuple[Value, Value]:
+    value = tensor._read()
+    if value.tape is None:
+        raise GradientError("element 0 of tensors does not require grad and does not have a grad_fn")
+    if cotangent is None:
+        if tensor.numel() != 1:
+            raise GradientError(
+                f"grad can be implicitly created only for scalar outputs, this one has shape {list(tensor.shape)}; "
+                "give `gradient=` or reduce it first"
+            )
+        return value, Value(value.aval, _filled(value.aval, 1))
+    if cotangent.shape != tensor.shape:
+        raise ShapeError(
+            f"Mismatch in shape: grad_output[0] has a shape of {cotangent.shape} and output[0] has a shape of "
+            f"{tensor.shape}."
+        )
+    if cotangent.dtype is not tensor.dtype:
+        raise GradientError(f"expected a gradient of type {tensor.dtype}, got {cotangent.dtype}")
+    return value, cotangent._read()

@@ -1,0 +1,85 @@
+"""The common call, inlined: tensors only, no mode, a signature that is known.
+
+Everything else falls through to the general path. One `try` tells a tensor whose value is at hand from a number and
+from a stale view: neither has a value with a type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft._base.state import peek
+from weft._lazy.infer import Call
+from weft._lazy.realize import relieve
+from weft._lazy.value import Value
+from weft._tensor.tensor import Tensor
+
+_new = object.__new__
+
+
+def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A function of one tensor."""
+    lookup = call.signatures.get
+
+    def function(input: Any, *, out: Any = None) -> Any:  # noqa: A002  PyTorch's name
+        try:
+            x = input._value
+            signature = lookup((x.aval,))
+        except AttributeError:
+            return general(input) if out is None else general(input, out=out)
+        state = peek()
+        if signature is None or state is None or not state.plain or out is not None:
+            return general(input) if out is None else general(input, out=out)
+        value = _new(Value)
+        origin = signature.outputs[0]
+        value.origin = origin
+        value.inputs = (x,)
+        value.aval = origin.aval
+        value.array = None
+        value.extras = None
+        value.num = -1
+        value.tape = origin.taped if x.tape is not None else None
+        pending = state.pending
+        pending.append(value)
+        if len(pending) > pending.limit:
+            relieve(pending)
+        result = _new(Tensor)
+        result._value = value
+        return result
+
+    return function
+
+
+def binary(call: Call, general: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """A function of two tensors."""
+    lookup = call.signatures.get
+
+    def function(input: Any, other: Any, *, out: Any = None) -> Any:  # noqa: A002  PyTorch's name
+        try:
+            a = input._value
+            b = other._value
+            signature = lookup((a.aval, b.aval))
+        except AttributeError:
+            return general(input, other) if out is None else general(input, other, out=out)
+        state = peek()
+        if signature is None or state is None or not state.plain or out is not None:
+            return general(input, other) if out is None else general(input, other, out=out)
+        value = _new(Value)
+        origin = signature.outputs[0]
+        value.origin = origin
+        value.inputs = (a, b)
+        value.aval = origin.aval
+        value.array = None
+        value.extras = None
+        value.num = -1
+        value.tape = origin.taped if a.tape is not None or b.tape is not None else None
+        pending = state.pending
+        pending.append(value)
+        if len(pending) > pending.limit:
+            relieve(pending)
+        result = _new(Tensor)
+        result._value = value
+        return result
+
+    return function

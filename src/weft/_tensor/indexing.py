@@ -1,0 +1,210 @@
+"""What an index means: any `x[index]` as basic view steps followed by at most one advanced step."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.errors import ArgumentError, IndexRangeError, ValueRangeError
+
+Make = Callable[[Any], Any]  # lists, NumPy arrays and tensors -> tensors
+Nonzero = Callable[[Any], Sequence[Any]]  # bool tensor of n dims -> n integer vectors
+
+_MOST_ITEMS_OF_A_TUPLE = 32  # longer lists are always taken as index tensors, as in PyTorch and NumPy
+_INTEGERS = ("int64", "int32")
+_MASKS = ("bool", "uint8")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of a view row: `row(x, **static, **scalars)`; scalars are inputs of the program."""
+
+    row: str
+    static: dict[str, Any]
+    scalars: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Plan:
+    """View steps in order, then `index_tensors(x, indices, spec)` where there are indices.
+
+    `spec` names the indexed dim for each of `indices`, counted after the steps.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    indices: list[Any] = field(default_factory=list)
+    spec: tuple[int, ...] = ()
+
+
+def normalise_index(index: Any, shape: Sequence[int], make: Make, nonzero: Nonzero) -> Plan:
+    """The plan for indexing a tensor of this shape.
+
+    Raises `IndexError` for what cannot be an index or lies out of range, `ValueError` for steps below one.
+    """
+    items = _items(index)
+    resolved = [make(_typed(item)) if _is_sequence(item) else item for item in items]
+    taken = sum(_dims_taken(item) for item in resolved)
+    if taken > len(shape):
+        raise IndexRangeError(_too_many(len(shape), isinstance(index, int)))
+    walk = _Walk(shape, make, nonzero)
+    for item in resolved:
+        if item is Ellipsis:
+            walk.skip(len(shape) - taken)
+            taken = len(shape)  # a second ellipsis stands for no dims
+        else:
+            walk.take(item)
+    walk.plan.spec = tuple(walk.spec)
+    return walk.plan
+
+
+def _too_many(ndim: int, lone_number: bool) -> str:
+    if not ndim and lone_number:
+        return (
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python "
+            "or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
+        )
+    return f"too many indices for tensor of dimension {ndim}"
+
+
+def _items(index: Any) -> list[Any]:
+    """The items of an index, one for a lone one; short lists that hold more than numbers count as tuples."""
+    if isinstance(index, tuple):
+        return list(index)
+    if isinstance(index, list) and len(index) < _MOST_ITEMS_OF_A_TUPLE and any(map(_marks_a_tuple, index)):
+        return list(index)
+    return [index]
+
+
+def _marks_a_tuple(item: Any) -> bool:
+    special = item is None or item is Ellipsis or isinstance(item, (slice, list, tuple))
+    return special or hasattr(item, "shape")
+
+
+def _is_sequence(item: Any) -> bool:
+    """Whether an item is an index tensor or becomes one. NumPy's own numbers count as Python's."""
+    if isinstance(item, np.generic):
+        return False
+    return isinstance(item, (list, tuple, range)) or hasattr(item, "shape")
+
+
+def _typed(item: Any) -> Any:
+    """An empty sequence as integers, which its elements cannot tell."""
+    return item if hasattr(item, "shape") or len(item) else np.zeros(0, np.int64)
+
+
+def _dims_taken(item: Any) -> int:
+    if item is None or item is Ellipsis or isinstance(item, (bool, np.bool_)):
+        return 0
+    return len(item.shape) if _is_mask(item) else 1
+
+
+def _is_mask(item: Any) -> bool:
+    return hasattr(item, "shape") and not isinstance(item, np.generic) and item.dtype.name in _MASKS
+
+
+class _Walk:
+    """Goes through the items of an index and writes the plan; `dim` counts in the result of its steps."""
+
+    def __init__(self, shape: Sequence[int], make: Make, nonzero: Nonzero) -> None:
+        self.shape = tuple(shape)
+        self.make = make
+        self.nonzero = nonzero
+        self.plan = Plan()
+        self.spec: list[int] = []
+        self.source = 0  # dim of the indexed tensor, for messages and sizes
+        self.dim = 0
+
+    def skip(self, count: int) -> None:
+        self.source += count
+        self.dim += count
+
+    def take(self, item: Any) -> None:
+        if item is None:
+            self._step("unsqueeze", {"dim": self.dim}, {})
+            self.dim += 1
+        elif isinstance(item, slice):
+            self._slice(item)
+        elif isinstance(item, (bool, np.bool_)):
+            self._truth(bool(item))
+        elif hasattr(item, "shape") and not isinstance(item, np.generic):
+            self._tensor(item)
+        else:
+            self._select(item)
+
+    def _step(self, row: str, static: dict[str, Any], scalars: dict[str, Any]) -> None:
+        self.plan.steps.append(Step(row, static, scalars))
+
+    def _index(self, tensor: Any) -> None:
+        self.plan.indices.append(tensor)
+        self.spec.append(self.dim)
+        self.dim += 1
+
+    def _select(self, item: Any) -> None:
+        try:
+            index = operator.index(item)
+        except TypeError:
+            raise IndexRangeError(
+                "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables "
+                f"are valid indices (got {type(item).__name__})"
+            ) from None
+        size = self.shape[self.source]
+        if not -size <= index < size:
+            raise IndexRangeError(
+                f"index {index} is out of bounds for dimension {self.source} with size {size}"
+            )
+        self._step("select", {"dim": self.dim}, {"index": index % size})
+        self.source += 1
+
+    def _slice(self, item: slice) -> None:
+        size = self.shape[self.source]
+        try:
+            start, stop, step = item.indices(size)
+        except TypeError:
+            text = "slice indices must be integers or None or have an __index__ method"
+            raise ArgumentError(text) from None
+        except ValueError:
+            raise ValueRangeError("slice step cannot be zero") from None
+        if step < 1:
+            raise ValueRangeError("step must be greater than zero")
+        length = len(range(start, stop, step))
+        if (length, step) != (size, 1):
+            static = {"dim": self.dim, "length": length, "step": step}
+            self._step("slice_dim", static, {"start": min(start, size)})
+        self.skip(1)
+
+    def _truth(self, value: bool) -> None:
+        """A lone truth value: a new dim of which all or nothing is taken."""
+        self._step("unsqueeze", {"dim": self.dim}, {})
+        self._index(self.make(np.zeros(int(value), np.int64)))
+
+    def _tensor(self, tensor: Any) -> None:
+        if _is_mask(tensor):
+            self._mask(tensor)
+        elif tensor.dtype.name not in _INTEGERS:
+            raise IndexRangeError("tensors used as indices must be long, int, byte or bool tensors")
+        elif len(tensor.shape):
+            self._index(tensor)
+            self.source += 1
+        else:
+            self._step("select", {"dim": self.dim}, {"index": tensor})
+            self.source += 1
+
+    def _mask(self, mask: Any) -> None:
+        """A mask stands for the integer vectors of its true places, one for each of its dims."""
+        covered = self.shape[self.source : self.source + len(mask.shape)]
+        for offset, (given, size) in enumerate(zip(mask.shape, covered, strict=True)):
+            if given != size:
+                raise IndexRangeError(
+                    f"The shape of the mask {list(mask.shape)} at index {offset} does not match "
+                    f"the shape of the indexed tensor {list(self.shape)} at index {self.source + offset}"
+                )
+        if not len(mask.shape):
+            self._truth(bool(mask))
+            return
+        for places in self.nonzero(mask):
+            self._index(places)
+        self.source += len(mask.shape)

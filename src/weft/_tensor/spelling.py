@@ -1,0 +1,391 @@
+"""From rows to functions: the public spellings of every operator are derived here.
+
+For each row a Python function with PyTorch's signature is written as source and compiled, as `dataclasses` does for
+`__init__`: binding arguments by hand-made code costs a tenth of binding them by `inspect`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from weft._base.dtype import as_dtype
+from weft._base.state import ambient, default_device, default_dtype, using
+from weft._base.device import device as device_class
+from weft._dispatch import apply
+from weft._lazy.infer import ONE, Exact, call_of, many
+from weft._lazy.value import Value
+from weft._tensor import hot
+from weft._tensor.generator import Generator, default_generator
+from weft._tensor.tensor import Tensor, number, operand, operand_or_number, wrap
+from weft._tensor.view import make_view, write
+from weft.errors import ArgumentError, GradientError
+from weft.ops._dims import factory
+from weft.ops._table import TABLE, Kind, OpDef, Param, REQUIRED
+
+# --- turning arguments into inputs and static entries ---------------------------------------------------------
+
+
+def _sequence(tensors: Any, name: str, op: str) -> Sequence[Any]:
+    if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
+        kind = type(tensors).__name__
+        raise ArgumentError(f"{op}(): argument '{name}' must be tuple of Tensors, not {kind}")
+    return tensors
+
+
+def _dims(dims: Any) -> Any:
+    return tuple(dims) if isinstance(dims, (list, tuple)) else dims if dims is None else _int(dims)
+
+
+def _int(x: Any) -> Any:
+    return x if type(x) is int else x.__index__() if hasattr(x, "__index__") else x
+
+
+def _shape(sizes: Any) -> tuple[int, ...]:
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = sizes[0]
+    return tuple([_int(s) for s in sizes])
+
+
+def _one_shape(size: Any) -> tuple[int, ...]:
+    return tuple([_int(s) for s in size]) if isinstance(size, (tuple, list)) else (_int(size),)
+
+
+def _static(x: Any) -> Any:
+    if isinstance(x, list):
+        return tuple([_static(i) for i in x])
+    if isinstance(x, (Tensor, np.generic)):
+        return x.item()
+    return x
+
+
+def _dtype(x: Any) -> Any:
+    return None if x is None else as_dtype(x, default_dtype())
+
+
+def _device(x: Any) -> Any:
+    found = default_device() if x is None else x
+    return None if found is None else device_class(found)
+
+
+def _draw(generator: Generator | None) -> tuple[Value, Value]:
+    source = default_generator if generator is None else generator
+    capture = ambient().capture
+    if capture is not None:
+        return capture.draws(source)
+    seed, offset = source.draw()
+    return number(seed), number(offset)
+
+
+def _finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any = None) -> Any:
+    call = call_of(op, static, device)
+    results = apply(call, tuple(values))
+    if len(results) == 1 and not op.outputs:
+        return wrap(results[0])
+    return _tuple_of(op)(*map(wrap, results))
+
+
+def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source: Tensor) -> Tensor:
+    call = call_of(op, static)
+    return make_view(wrap(apply(call, tuple(values))[0]), source, call, tuple(values[1:]))
+
+
+_tuples: dict[OpDef, Any] = {}
+
+
+def _tuple_of(op: OpDef) -> Any:
+    """The named tuple that a row with several outputs returns."""
+    found = _tuples.get(op)
+    if found is None:
+        names = op.outputs or ()
+        if not names:
+            return lambda *results: results
+        found = _tuples[op] = named_result(op.name.removesuffix("_dim"), names)
+    return found
+
+
+def named_result(name: str, fields: Sequence[str]) -> Any:
+    """A tuple type that prints as PyTorch's `return_types`."""
+
+    def show(self: Any) -> str:
+        inner = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
+        return f"torch.return_types.{name}(\n{inner})"
+
+    return type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": show})  # noqa: PYI024
+
+
+def write_out(out: Any, result: Any) -> Any:
+    """Put a result where `out=` says."""
+    if isinstance(result, tuple):
+        for target, part in zip(out, result, strict=True):
+            write_out(target, part)
+        return out
+    if not isinstance(out, Tensor):
+        raise ArgumentError(f"argument 'out' must be Tensor, not {type(out).__name__}")
+    if ambient().grad and (result.requires_grad or out.requires_grad):
+        raise GradientError(
+            "out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
+        )
+    if out.shape == result.shape:
+        return write(out, result._read())
+    if out.numel():
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not "
+            f"match the required output shape {list(result.shape)}.",
+            stacklevel=3,
+        )
+    out._value = result._read() if out.dtype is result.dtype else result.to(out.dtype)._read()
+    return out
+
+
+# --- writing the functions ------------------------------------------------------------------------------------
+
+_SCOPE: dict[str, Any] = {
+    "_Tensor": Tensor, "_ONE": ONE, "_Exact": Exact, "_many": many, "_operand": operand, "_any": operand_or_number,
+    "_sequence": _sequence, "_dims": _dims, "_int": _int, "_shape": _shape, "_one_shape": _one_shape,
+    "_static": _static, "_dtype": _dtype, "_device": _device, "_draw": _draw, "_finish": _finish,
+    "_finish_view": _finish_view, "_write_out": write_out,
+}  # fmt: skip
+
+
+def _lines(param: Param, op: OpDef, variadic: bool) -> list[str]:
+    """Source that turns one argument into inputs (in `_inputs`) and a static entry (`s_<name>`)."""
+    p, entry = param.name, f"s_{param.name}"
+    one = f"{entry} = _ONE"
+    match param.kind:
+        case Kind.ARRAY | Kind.OPERAND:
+            get = f"_any({p})" if param.kind is Kind.OPERAND else f"_operand({p}, name={p!r}, op={op.name!r})"
+            take = [f"_inputs.append({get})", one]
+            if param.optional or param.default is None:
+                return [f"{entry} = None", f"if {p} is not None:", *(f"    {line}" for line in take)]
+            return take
+        case Kind.SCALAR:
+            take = [f"_inputs.append(_any({p}))", one]
+            if param.default is REQUIRED and not param.optional:
+                return take
+            same = f"{p} is None" if param.default in (None, REQUIRED) else f"type({p}) is not _Tensor and {p} == d_{p}"
+            kept = "None" if param.default in (None, REQUIRED) else f"d_{p}"
+            return [f"if {same}:", f"    {entry} = {kept}", "else:", *(f"    {line}" for line in take)]
+        case Kind.ARRAYS:
+            return [
+                f"{p} = _sequence({p}, {p!r}, {op.name!r})",
+                f"_inputs.extend([_operand(t, name={p!r}, op={op.name!r}) for t in {p}])",
+                f"{entry} = _many(len({p}))",
+            ]
+        case Kind.KEY:
+            return ["_inputs.extend(_draw(generator))", f"{entry} = _many(2)"]
+        case Kind.SHAPE if variadic:
+            return [f"{entry} = _shape(v_{p} if {p} is None else ({p},))"]
+        case Kind.SHAPE:
+            return [f"{entry} = {p} if {p} is None else _one_shape({p})"]
+    convert = {Kind.DIM: "_int({})", Kind.DIMS: "_dims({})", Kind.DTYPE: "_dtype({})"}.get(param.kind)
+    if convert is None:
+        convert = {
+            "bool": "bool({})", "float": "float({})", "int": "_int({})", "int | float": "_Exact(_static({}))",
+            "str": "{}",
+        }.get(param.text, "_static({})")  # fmt: skip
+    return [f"{entry} = {convert.format(p)}"]
+
+
+def _variadic(op: OpDef) -> str:
+    """The name of the shape parameter whose sizes may be given one by one, or ''."""
+    positional = [p for p in op.params if not p.keyword_only and p.kind is not Kind.KEY]
+    if positional and positional[-1].kind is Kind.SHAPE and positional[-1].default is REQUIRED:
+        return positional[-1].name
+    return ""
+
+
+def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
+    """The parameters of the public function; `default` spells a default value."""
+    variadic = _variadic(op)
+    positional, keywords = [], []
+    for param in op.params:
+        if param.kind is Kind.KEY:
+            continue
+        text = param.name if param.default is REQUIRED else f"{param.name}={default(param)}"
+        if param.name == variadic:
+            positional.append(f"*v_{param.name}")
+            keywords.append(f"{param.name}=None")
+        else:
+            (keywords if param.keyword_only else positional).append(text)
+    if any(p.kind is Kind.KEY for p in op.params):
+        keywords.append("generator=None")
+    if op.dims is factory:
+        keywords += ["device=None", "requires_grad=False", "pin_memory=False", "layout=None"]
+    if not op.view:
+        keywords.append("out=None")
+    if keywords and not variadic:
+        positional.append("*")
+    return positional + keywords
+
+
+def _source(op: OpDef, name: str) -> str:
+    variadic = _variadic(op)
+    lines = ["_inputs = []"]
+    for param in op.params:
+        lines += _lines(param, op, param.name == variadic)
+    static = "".join(f"s_{p.name}, " for p in op.params)
+    if op.view:
+        lines.append(f"return _finish_view(_op, ({static}), _inputs, {op.params[0].name})")
+    else:
+        made_on = ", _device(device)" if op.dims is factory else ""
+        lines.append(f"_result = _finish(_op, ({static}), _inputs{made_on})")
+        if op.dims is factory:
+            lines.append("if requires_grad: _result.requires_grad_(True)")
+        lines.append("return _result if out is None else _write_out(out, _result)")
+    head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
+    return f"def {name}({head}):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+def _compiled(op: OpDef, name: str) -> Callable[..., Any]:
+    scope = {**_SCOPE, "_op": op, **{f"d_{p.name}": p.default for p in op.params if p.default is not REQUIRED}}
+    exec(compile(_source(op, name), f"<weft {op.name}>", "exec"), scope)  # noqa: S102  the source is our own
+    function = scope[name]
+    function.__doc__ = op.doc
+    return function
+
+
+def _default_static(op: OpDef, inputs: int) -> tuple[Any, ...] | None:
+    """The static part of the call with `inputs` tensors and every other parameter at its default; or None."""
+    entries: list[Any] = []
+    for at, param in enumerate(op.params):
+        if at < inputs:
+            if param.kind not in (Kind.ARRAY, Kind.OPERAND) or param.keyword_only:
+                return None
+            entries.append(ONE)
+        elif param.default is REQUIRED or param.kind in (Kind.KEY, Kind.ARRAYS):
+            return None
+        else:
+            entries.append(Exact(param.default) if param.text == "int | float" else param.default)
+    return tuple(entries) if len(op.params) >= inputs else None
+
+
+def _is_plain(op: OpDef) -> bool:
+    return not (op.outputs or op.aux or op.view or op.check)
+
+
+def function_of(op: OpDef) -> Callable[..., Any]:
+    """The public function of a row."""
+    general = _compiled(op, op.name)
+    if not _is_plain(op) or any(p.default is not REQUIRED or p.optional for p in op.params):
+        return general
+    static = _default_static(op, len(op.params))
+    if static is None or len(op.params) not in (1, 2):
+        return general
+    make = hot.unary if len(op.params) == 1 else hot.binary
+    return _named(make(call_of(op, static), general), op.name, op.doc)
+
+
+def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def inplace_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The form that writes its result to its first argument."""
+
+    @wraps(function)
+    def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
+        return write(input, function(input, *args, **kwargs)._read())
+
+    return _named(form, name, f"In-place version of `{function.__name__}`.")
+
+
+_NUMBERS = (bool, int, float, complex, np.generic)
+
+
+def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """The special methods of a row."""
+    if len(op.params) == 1:
+        return dict.fromkeys(op.dunder, function)
+
+    def forward(input: Any, other: Any) -> Any:  # noqa: A002
+        if not isinstance(other, (Tensor, *_NUMBERS)):
+            return NotImplemented
+        return function(input, other)
+
+    def swapped(input: Any, other: Any) -> Any:  # noqa: A002
+        if not isinstance(other, (Tensor, *_NUMBERS)):
+            return NotImplemented
+        return function(other, input)
+
+    static = _default_static(op, 2)
+    fast = hot.binary(call_of(op, static), forward) if static is not None and _is_plain(op) else forward
+    found: dict[str, Callable[..., Any]] = {}
+    for name in op.dunder:
+        reflected = name.startswith("__r") and f"__{name[3:]}" in op.dunder
+        found[name] = swapped if reflected else fast
+        if op.inplace and not reflected and name[2:-2] not in _COMPARISONS:
+            found[f"__i{name[2:]}"] = inplace_of(forward, f"__i{name[2:]}")
+    return found
+
+
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+class _Rows:
+    """`op.<row>`: the function of a row, made on first use."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        try:
+            function = function_of(TABLE[name])
+        except KeyError:
+            raise AttributeError(f"the operator table has no row {name!r}") from None
+        setattr(self, name, function)
+        return function
+
+
+op: Any = _Rows()
+
+
+# --- functions composed of rows -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A function over tensors that is no row, and the forms in which it is public."""
+
+    name: str
+    function: Callable[..., Any]
+    method: str
+    inplace: bool
+    is_function: bool
+    module: str
+
+
+COMPOSITES: dict[tuple[str, str], Composite] = {}
+
+
+def composite(
+    name: str | None = None,
+    *,
+    method: bool | str | None = None,
+    inplace: bool = False,
+    function: bool = True,
+    module: str = "",
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make the decorated function public: as function, as method (if its first parameter is `input`), in place."""
+
+    def make(body: Callable[..., Any]) -> Callable[..., Any]:
+        public = name or body.__name__.rstrip("_")
+        code = body.__code__
+        first = code.co_varnames[0] if code.co_argcount else ""
+        is_method = method if method is not None else first == "input" and not module
+        key = (module, public)
+        if key in COMPOSITES:
+            raise ValueError(f"composite {public!r} is defined twice; give one of them another name")
+        COMPOSITES[key] = Composite(
+            public, body, public if is_method is True else is_method or "", inplace, function, module
+        )
+        return body
+
+    return make
+
+

@@ -1,0 +1,486 @@
+"""The tensor: a mutable handle on values."""
+
+from __future__ import annotations
+
+import numbers
+import weakref
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from weft._autograd.engine import backward_name
+from weft._base.device import device
+from weft._base.dtype import DType, bool_, complex128, float64, int64
+from weft._base.state import ambient
+from weft._dispatch import apply
+from weft._lazy import realize
+from weft._lazy.infer import ONE, call_of, wrap_dim
+from weft._lazy.value import Tape, Value, aval_of
+from weft._tensor import view
+from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
+from weft.ops._table import TABLE
+
+_new = object.__new__
+
+
+class Size(tuple[int, ...]):
+    """The sizes of a tensor's dims."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """How many elements a tensor of this size has."""
+        return prod(self)
+
+    def __repr__(self) -> str:
+        return f"torch.Size({list(self)})"
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return Size(found) if isinstance(index, slice) else found
+
+
+class Tensor:
+    """An array of numbers of one type, with PyTorch's operators, and a place in a backward pass.
+
+    Operators are recorded when called and computed when a value is needed. The handle is mutable: an in-place
+    operator makes it point to another value, and never changes a value that a backward pass has saved.
+    """
+
+    _value: Value | None  # None in a view whose base has been written since
+    _alias: view.Alias | None = None
+    _views: list[weakref.ref[Tensor]] | None = None
+    _tape: Tape | None = None  # what a leaf collects its gradient in
+    _version: int = 0
+
+    # --- what it is -------------------------------------------------------------------------------------------
+
+    def _read(self) -> Value:
+        value = self._value
+        return value if value is not None else view.refresh(self)
+
+    @property
+    def shape(self) -> Size:
+        """Sizes of the dims."""
+        return Size(self._read().aval.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        """Sizes of the dims, or of one of them."""
+        if dim is None:
+            return self.shape
+        return self.shape[wrap_dim(dim, self.ndim)]
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the elements."""
+        return self._read().aval.dtype
+
+    @property
+    def device(self) -> device:
+        """Where the elements are, or will be."""
+        return self._read().aval.device
+
+    @property
+    def ndim(self) -> int:
+        """How many dims there are."""
+        return len(self._read().aval.shape)
+
+    def dim(self) -> int:
+        """How many dims there are."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """How many elements there are."""
+        return prod(self._read().aval.shape)
+
+    nelement = numel
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._read().aval.nbytes
+
+    def is_floating_point(self) -> bool:
+        """Whether the elements are real floating numbers."""
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        """Whether the elements are complex numbers."""
+        return self.dtype.is_complex
+
+    def is_signed(self) -> bool:
+        """Whether elements can be negative."""
+        return self.dtype.is_signed
+
+    def is_contiguous(self, **_: Any) -> bool:
+        """True: values have no strides, and every layout question is the compiler's."""
+        return True
+
+    def contiguous(self, **_: Any) -> Tensor:
+        """The tensor itself: values have no strides."""
+        return self
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Row-major strides in elements, which is how elements are counted here; values have no others."""
+        strides = []
+        step = 1
+        for size in reversed(self.shape):
+            strides.append(step)
+            step *= max(size, 1)
+        found = tuple(reversed(strides))
+        return found if dim is None else found[wrap_dim(dim, self.ndim)]
+
+    # --- gradients --------------------------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow to it. Set it on leaves only."""
+        return self._read().tape is not None
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.requires_grad_(wanted)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Start or stop collecting a gradient in `.grad`. Only floating and complex leaves can."""
+        value = self._read()
+        if value.tape is not None and not value.tape.leaf:
+            if not requires_grad:
+                raise GradientError(
+                    "you can only change requires_grad flags of leaf variables. If you want to use a computed variable "
+                    "in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+                )
+            return self
+        if requires_grad and not value.aval.dtype.is_differentiable:
+            raise GradientError(
+                f"only Tensors of floating point and complex dtype can require gradients, this one is {self.dtype}"
+            )
+        if requires_grad is (value.tape is not None):
+            return self
+        self._value = fresh = own(value)
+        if requires_grad:
+            if self._tape is None:
+                self._tape = Tape(leaf=True)
+            fresh.tape = self._tape
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it is no result of an operator that gradients flow through."""
+        tape = self._read().tape
+        return tape is None or tape.leaf
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that backward passes have summed up, or None."""
+        return self._tape.grad if self._tape is not None else None
+
+    @grad.setter
+    def grad(self, grad: Tensor | None) -> None:
+        if grad is not None:
+            if not isinstance(grad, Tensor):
+                raise ArgumentError(f"assigned grad expected to be a Tensor or None but got {type(grad).__name__}")
+            if grad.shape != self.shape:
+                raise ShapeError(
+                    f"assigned grad has data of a different size: it is {list(grad.shape)}, and the tensor is "
+                    f"{list(self.shape)}"
+                )
+            if grad.dtype is not self.dtype:
+                raise ShapeError(f"assigned grad has data of a different type: {grad.dtype}, and the tensor {self.dtype}")
+        elif self._tape is None:
+            return
+        if self._tape is None:
+            self._tape = Tape(leaf=True)
+        self._tape.grad = grad
+        capture = ambient().capture
+        if capture is not None:
+            capture.wrote_grad(self)
+
+    @property
+    def grad_fn(self) -> Any:
+        """The recorded application that made it, or None for a leaf."""
+        value = self._read()
+        return None if self.is_leaf else GradFn(value)
+
+    def retain_grad(self) -> None:
+        """Collect the gradient of a tensor that is no leaf in `.grad`, too."""
+        if not self.requires_grad:
+            raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
+        if self.is_leaf or self._tape is not None:
+            return
+        kept = self._tape = Tape()
+
+        def keep(grad: Value) -> None:
+            kept.grad = wrap(grad)
+
+        hooks_of(self)[id(keep)] = keep
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether `retain_grad` was asked for."""
+        return self._tape is not None and not self.is_leaf
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Handle:
+        """Call `hook(grad)` when the gradient is complete; what it returns, if anything, replaces the gradient."""
+        if not self.requires_grad:
+            raise GradientError("cannot register a hook on a tensor that doesn't require gradient")
+
+        def on_value(grad: Value) -> Value | None:
+            found = hook(wrap(grad))
+            return None if found is None else found._read()
+
+        return Handle(hooks_of(self), on_value)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
+        """Call `hook(tensor)` when a leaf's gradient has been added to `.grad`."""
+        tape = self._read().tape
+        if tape is None or not tape.leaf:
+            raise GradientError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        tape.owner = weakref.ref(self)
+        if tape.post_hooks is None:
+            tape.post_hooks = {}
+        return Handle(tape.post_hooks, hook)
+
+    def detach(self) -> Tensor:
+        """A view of the same elements that no gradient flows through."""
+        return view.make_view(wrap(own(operand(self))), self, call_of(TABLE["detach"], (ONE,)), ())
+
+    def detach_(self) -> Tensor:
+        """Make it a leaf: forget how it was computed."""
+        if self._alias is not None:
+            raise GradientError("Can't detach views in-place. Use detach() instead")
+        value = self._read()
+        if value.tape is not None:
+            self._value = own(value)
+            self._tape = None
+        return self
+
+    @property
+    def data(self) -> Tensor:
+        """The same elements outside of the tape; assign to replace them and keep the handle."""
+        return self.detach()
+
+    @data.setter
+    def data(self, source: Tensor) -> None:
+        tape = self._read().tape
+        value = own(operand(source))
+        if tape is not None and tape.leaf:
+            value.tape = tape
+        self._value = value
+        self._version += 1
+        capture = ambient().capture
+        if capture is not None:
+            capture.wrote(self)
+
+    # --- values -----------------------------------------------------------------------------------------------
+
+    def _array(self) -> Any:
+        """The jax array, computed now if need be."""
+        capture = ambient().capture
+        if capture is not None:
+            capture.refuse_read()
+        return realize.array_of(self._read())
+
+    def _host(self) -> np.ndarray[Any, Any]:
+        """The elements as a read-only NumPy array, after all index checks so far."""
+        found = np.asarray(self._array())
+        realize.check_flags(ambient().pending.flags)
+        return found
+
+    def item(self) -> Any:
+        """The only element, as a Python number."""
+        if self.numel() != 1:
+            raise GradientError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
+        return self._host().reshape(()).item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return self._host().tolist()
+
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+        """The elements as a NumPy array that shares them on the CPU; read-only, since values are immutable."""
+        if self.requires_grad and not force:
+            raise GradientError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+        return self._host()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        found = self.numpy()
+        if dtype is not None and found.dtype != dtype:
+            return found.astype(dtype)
+        return found.copy() if copy else found
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self.requires_grad:
+            raise GradientError("Can't export tensors that require gradient, use tensor.detach()")
+        return self._array().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        return self._array().__dlpack_device__()
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            kind = "no values" if self.numel() == 0 else "more than one value"
+            raise GradientError(f"Boolean value of Tensor with {kind} is ambiguous")
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.is_differentiable or self.numel() != 1:
+            raise ArgumentError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise ArgumentError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __reversed__(self) -> Any:
+        return self.flip(0)  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.ndim:
+            raise ArgumentError("iteration over a 0-d tensor")
+        return iter(self.unbind(0))  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+
+    __array_priority__ = 1000  # NumPy leaves mixed arithmetic to the tensor
+
+
+class GradFn:
+    """A recorded application as the tape sees it: `name()` and the applications that made its inputs."""
+
+    def __init__(self, value: Value) -> None:
+        self._value = value
+
+    def name(self) -> str:
+        """Such as `AddBackward0`."""
+        tape = self._value.tape
+        return "AccumulateGrad" if tape is not None and tape.leaf else backward_name(self._value)
+
+    @property
+    def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
+        """For each input, what made it (None where no gradient flows), and which output of that it is."""
+        tape = self._value.tape
+        if tape is not None and tape.leaf:
+            return ()
+        found = []
+        for x in self._value.inputs:
+            index = x.origin.index if x.origin is not None else 0
+            found.append((None if x.tape is None else GradFn(x), index))
+        return tuple(found)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GradFn) and other._value is self._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
+
+
+class Handle:
+    """Removes a hook: `handle.remove()`, or leaving a `with` block."""
+
+    def __init__(self, hooks: dict[int, Any], hook: Any) -> None:
+        self._hooks = hooks
+        self._key = id(self)
+        hooks[self._key] = hook
+
+    def remove(self) -> None:
+        """Take the hook away; a second call does nothing."""
+        self._hooks.pop(self._key, None)
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def hooks_of(tensor: Tensor) -> dict[int, Any]:
+    """The gradient hooks of a tensor's value, which gets a tape record of its own for them."""
+    value = tensor._read()
+    tape = value.tape
+    assert tape is not None, "the caller has checked that a gradient flows"
+    if not tape.leaf and tape.hooks is None:
+        record = Tape(freed=tape.freed, site=tape.site)
+        record.custom = tape.custom
+        value.tape = tape = record
+    if tape.hooks is None:
+        tape.hooks = {}
+    return tape.hooks
+
+
+# --- between tensors and values ---------------------------------------------------------------------------------
+
+
+def wrap(value: Value) -> Tensor:
+    """A new handle on a value."""
+    tensor = _new(Tensor)
+    tensor._value = value
+    return tensor
+
+
+_WEAK = {kind: aval_of((), dtype, weak=True) for kind, dtype in
+         ((bool, bool_), (int, int64), (float, float64), (complex, complex128))}  # fmt: skip
+_INT64 = range(-(2**63), 2**63)
+
+
+def number(x: Any) -> Value:
+    """A leaf for a Python (or NumPy) number; its type yields to those of tensors."""
+    aval = _WEAK.get(type(x))
+    if aval is None:
+        if isinstance(x, np.generic):
+            return number(x.item())
+        for kind, abstract in ((bool, np.bool_), (int, numbers.Integral), (float, numbers.Real), (complex, numbers.Complex)):
+            if isinstance(x, abstract):
+                return number(kind(x))
+        raise ArgumentError(f"expected a Tensor or a number, got {type(x).__name__}")
+    if aval.dtype is int64 and x not in _INT64:
+        raise ValueRangeError(f"Overflow when unpacking long: {x} does not fit int64")
+    return Value(aval, x)
+
+
+def operand(x: Any, *, name: str = "", op: str = "") -> Value:
+    """The value of a tensor; `TypeError` for anything else."""
+    if isinstance(x, Tensor):
+        value = x._read()
+        capture = ambient().capture
+        if capture is not None:
+            capture.read(x, value)
+        return value
+    raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {type(x).__name__}")
+
+
+def operand_or_number(x: Any) -> Value:
+    """The value of a tensor or of a Python number."""
+    return operand(x) if isinstance(x, Tensor) else number(x)
+
+
+def own(value: Value) -> Value:
+    """A value of its own with the same contents, outside of the tape."""
+    if value.array is not None and type(value.array) is not realize.Ticket:
+        return Value(value.aval, value.array, owner=value.extras if value.origin is None else None)
+    return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0]

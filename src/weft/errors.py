@@ -1,0 +1,60 @@
+"""Every exception of the package, in one tree.
+
+Each class is also the builtin that PyTorch raises in that place, so `except RuntimeError` keeps working.
+"""
+
+
+class WeftError(Exception):
+    """Root of all errors raised on purpose."""
+
+
+class ShapeError(WeftError, RuntimeError):
+    """Shapes do not fit the operator."""
+
+
+class DTypeError(WeftError, RuntimeError):
+    """Element types do not fit the operator."""
+
+
+class DeviceError(WeftError, RuntimeError):
+    """Operands live on different devices, or a device does not exist."""
+
+
+class ArgumentError(WeftError, TypeError):
+    """An argument has a type that the operator does not take."""
+
+
+class ValueRangeError(WeftError, ValueError):
+    """An argument has the right type and a value outside of its range."""
+
+
+class DimError(WeftError, IndexError):
+    """A dim number lies outside of the tensor's dims."""
+
+
+class IndexRangeError(WeftError, IndexError):
+    """An index lies outside of the dim that it selects from."""
+
+
+class DimNameError(WeftError, RuntimeError):
+    """Dims that must carry the same name do not, or a name is unknown."""
+
+
+class GradientError(WeftError, RuntimeError):
+    """A backward pass was asked for something that the tape cannot give."""
+
+
+class InPlaceError(WeftError, RuntimeError):
+    """A write that the receiver does not allow."""
+
+
+class StateDictError(WeftError, RuntimeError):
+    """A state dict does not fit the module or optimizer."""
+
+
+class CheckpointError(WeftError, RuntimeError):
+    """A file is not a checkpoint, is damaged, or asks for something unsafe."""
+
+
+class CompileError(WeftError, RuntimeError):
+    """A function cannot be captured."""

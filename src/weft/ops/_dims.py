@@ -1,0 +1,111 @@
+"""Dimension rules: where each output dim comes from.
+
+A rule gives every dim a letter. Dims with equal letters carry one name, so names follow from it; a letter may be
+split over a mesh axis, so shardings follow from it. The rule also checks that shapes fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from weft.errors import ShapeError
+
+Sizes = tuple[int, ...]
+Letters = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """Letters of the dims of each input and output. `whole` letters may not be split over a mesh axis."""
+
+    ins: tuple[Letters, ...]
+    outs: tuple[Letters, ...]
+    whole: frozenset[Any] = frozenset()
+
+
+# (shapes of the tensor inputs, static arguments by name) -> letters
+Rule = Callable[[Sequence[Sizes], Mapping[str, Any]], Factors]
+
+
+def broadcast_shapes(*shapes: Sizes) -> Sizes:
+    """The shape that all broadcast to; `RuntimeError` in PyTorch's words when there is none."""
+    out: list[int] = []
+    for shape in shapes:
+        merged: list[int] = []
+        ndim = max(len(out), len(shape))
+        for back, (a, b) in enumerate(zip_longest(reversed(out), reversed(shape), fillvalue=1)):
+            if a != b and a != 1 and b != 1:
+                raise ShapeError(
+                    f"The size of tensor a ({a}) must match the size of tensor b ({b}) "
+                    f"at non-singleton dimension {ndim - 1 - back}"
+                )
+            merged.append(b if a == 1 else a)
+        out = merged[::-1]
+    return tuple(out)
+
+
+def pointwise(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Broadcasting from the right; every output dim comes from the dims above it."""
+    del static
+    ndim = len(broadcast_shapes(*shapes))
+    return Factors(tuple(tuple(range(ndim - len(s), ndim)) for s in shapes), (tuple(range(ndim)),))
+
+
+def _listed(dim: Any, ndim: int) -> tuple[int, ...]:
+    """Dims named by an argument; None and () mean all."""
+    if dim is None or dim == ():
+        return tuple(range(ndim))
+    dims = (dim,) if isinstance(dim, int) else dim
+    return tuple(d % ndim if ndim else 0 for d in dims)
+
+
+def reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """The dims in `dim` go, or stay with size one under `keepdim`."""
+    ndim = len(shapes[0])
+    gone = _listed(static.get("dim"), ndim)
+    keep = static.get("keepdim", False)
+    out = tuple((f"1:{d}" if d in gone else d) for d in range(ndim) if keep or d not in gone)
+    return Factors((tuple(range(ndim)),), (out,))
+
+
+def along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Dims stay; the work runs along `dim`, which must be whole."""
+    ndim = len(shapes[0])
+    letters = tuple(range(ndim))
+    return Factors((letters,), (letters,), frozenset(_listed(static.get("dim"), ndim)))
+
+
+def factory(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """No tensor input: output dims come from nowhere."""
+    del shapes
+    size = static.get("size", ())
+    return Factors((), (tuple(f"new:{i}" for i in range(len(size))),))
+
+
+def einsum(equation: str) -> Rule:
+    """Letters as in `"... m k, ... k n -> ... m n"`; `...` broadcasts."""
+    left, right = equation.split("->")
+    in_terms = [term.split() for term in left.split(",")]
+    out_terms = [term.split() for term in right.split(",")]
+
+    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+        del static
+        batch = [
+            s[: len(s) - (len(t) - 1)] if "..." in t else ()
+            for s, t in zip(shapes, in_terms, strict=False)
+        ]
+        ndim = len(broadcast_shapes(*batch))
+
+        def spell(term: list[str], lead: int) -> Letters:
+            letters: list[Any] = []
+            for letter in term:
+                letters.extend(range(ndim - lead, ndim) if letter == "..." else (letter,))
+            return tuple(letters)
+
+        ins = tuple(spell(t, len(b)) for t, b in zip(in_terms, batch, strict=False))
+        return Factors(ins, tuple(spell(t, ndim) for t in out_terms))
+
+    return rule

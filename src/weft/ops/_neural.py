@@ -1,0 +1,108 @@
+"""What the rows of neural networks share: accumulation types, checks, and reductions of losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft._base.dtype import from_numpy
+from weft.errors import DTypeError, ShapeError, ValueRangeError
+from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._table import Array, Key
+from weft.ops._words import scalar_word
+
+
+def require_float(x: Array, kernel: str) -> None:
+    """Refuse anything but real floating types, in the words of PyTorch's dispatch."""
+    if not from_numpy(x.dtype).is_floating_point:
+        raise DTypeError(f"\"{kernel}\" not implemented for '{scalar_word(x)}'")
+
+
+def wide(x: Array) -> Array:
+    """`x` in the type that PyTorch accumulates in: float32 for the half types, else its own."""
+    return x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x
+
+
+def like(value: Any, x: Array) -> Array:
+    """A Python number or 0-d array in the type of `x`."""
+    return jnp.asarray(value).astype(x.dtype)
+
+
+def keep(key: Key, shape: Sizes, p: float) -> Array:
+    """A bool mask that is false with probability `p`.
+
+    It takes 16 random bits an element: half the work of 32, and `p` is met to within 1 / 131072.
+    """
+    if p >= 1:
+        return jnp.zeros(shape, jnp.bool_)
+    return jax.random.bits(key, shape, jnp.uint16) >= jnp.uint16(min(round(p * 65536), 65535))
+
+
+def spread(value: Any, n: int, what: str, op: str = "") -> tuple[int, ...]:
+    """An int or a sequence of one or `n` ints, as `n` ints."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    if len(values) not in (1, n):
+        if op:
+            words = {1: "an int", 2: "a tuple of two ints", 3: "a tuple of three ints"}[n]
+            raise ShapeError(f"{op}: {what} must either be a single int, or {words}")
+        raise ShapeError(
+            f"expected {what} to be a single integer value or a list of {n} values "
+            f"to match the convolution dimensions, but got {what}={list(values)}"
+        )
+    return values * n if len(values) == 1 else values
+
+
+def per_channel(vector: Array, ndim: int) -> Array:
+    """A vector over dim 1, with ones to broadcast over `ndim` dims."""
+    return vector.reshape((-1,) + (1,) * (ndim - 2)) if ndim > 1 else vector
+
+
+def spelled(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction meant; the two booleans are PyTorch's older spelling of it."""
+    if size_average is None and reduce is None:
+        return reduction
+    if reduce is False:
+        return "none"
+    return "sum" if size_average is False else "mean"
+
+
+def reduced(
+    loss: Array, reduction: str, size_average: bool | None = None, reduce: bool | None = None
+) -> Array:
+    """Mean, sum or all of the losses."""
+    reduction = spelled(reduction, size_average, reduce)
+    if reduction == "none":
+        return loss
+    if reduction not in ("mean", "sum"):
+        raise ValueRangeError(f"{reduction} is not a valid value for reduction")
+    total = jnp.sum(wide(loss))
+    if reduction == "mean":
+        total = total / loss.size if loss.size else total * jnp.nan
+    return total.astype(loss.dtype)
+
+
+def lengths(x: Array, p: float, axis: int) -> Array:
+    """p-norms along `axis`, which stays with size one; their gradient at 0 is 0."""
+    size = jnp.abs(x)
+    if p == jnp.inf:
+        return jnp.max(size, axis=axis, keepdims=True)
+    if p == -jnp.inf:
+        return jnp.min(size, axis=axis, keepdims=True)
+    if p == 0:
+        return jnp.sum((size != 0).astype(size.dtype), axis=axis, keepdims=True)
+    total = jnp.sum(size**p, axis=axis, keepdims=True)
+    some = total > 0
+    return jnp.where(some, jnp.where(some, total, 1) ** (1 / p), 0)
+
+
+def element_loss(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Broadcasting inputs; without reduction their dims stay, under "sum" they add up, else they are whole."""
+    factors = pointwise(shapes, static)
+    (letters,) = factors.outs
+    reduction = static.get("reduction", "mean")
+    if reduction == "none":
+        return factors
+    return Factors(factors.ins, ((),), frozenset() if reduction == "sum" else frozenset(letters))

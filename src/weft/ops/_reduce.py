@@ -1,0 +1,130 @@
+"""What rows that work along dims share: axes, zero-dim inputs, checks, and the gradients of selections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import signature
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import DimError, DTypeError
+from weft.ops._dims import Factors, Rule, Sizes, reduces
+
+def is_inexact(dtype: Any) -> bool:
+    """Whether the type is floating or complex."""
+    return jnp.issubdtype(dtype, jnp.inexact)
+
+
+def is_complex(dtype: Any) -> bool:
+    """Whether the type is complex."""
+    return jnp.issubdtype(dtype, jnp.complexfloating)
+
+
+def is_nan(x: jax.Array) -> jax.Array:
+    """`isnan` that also takes integers and bools, where nothing is."""
+    return jnp.isnan(x) if is_inexact(x.dtype) else jnp.zeros(x.shape, bool)
+
+
+def wide(x: jax.Array) -> jax.Array:
+    """The input in the type that PyTorch accumulates it in: float32 for half types."""
+    return x.astype(jnp.float32) if x.dtype in (jnp.float16, jnp.bfloat16) else x
+
+
+def to_dtype(x: jax.Array, dtype: Any) -> jax.Array:
+    """The input in the type that a `dtype` argument names; complex to real takes the real part."""
+    if dtype is None:
+        return x
+    x = x.real if is_complex(x.dtype) and not is_complex(dtype.numpy) else x
+    return x.astype(dtype.numpy)
+
+
+def summable(x: jax.Array, dtype: Any) -> jax.Array:
+    """The input in the type that its sums and products have: integers and bools become int64."""
+    if dtype is None and not is_inexact(x.dtype):
+        return x.astype(jnp.int64)
+    return to_dtype(x, dtype)
+
+
+def axes(dim: Any, ndim: int) -> tuple[int, ...]:
+    """The axes that a `dim` argument lists: all for None and `()`, none of a zero-dim input."""
+    if dim is None or dim == () or ndim == 0:
+        return tuple(range(ndim))
+    return (dim,) if isinstance(dim, int) else dim
+
+
+def spread(x: jax.Array, shape: Sizes, dim: Any) -> jax.Array:
+    """A result reduced over `dim`, kept or not, shaped to broadcast against the input's shape."""
+    gone = axes(dim, len(shape))
+    return x.reshape(tuple(1 if d in gone else n for d, n in enumerate(shape)))
+
+
+def positions(shape: Sizes, dim: int) -> jax.Array:
+    """int64 numbers that count along one dim."""
+    return jax.lax.broadcasted_iota(jnp.int64, shape, dim)
+
+
+def require_real(name: str, x: jax.Array, text: str = "does not support complex input") -> None:
+    """Refuse complex inputs, which have no order."""
+    if is_complex(x.dtype):
+        raise DTypeError(f"{name}(): {text}")
+
+
+def require_sized(name: str, shape: Sizes, dim: Any) -> None:
+    """Refuse to choose an element along a dim of size zero."""
+    for d in axes(dim, len(shape)):
+        if shape[d] == 0:
+            raise DimError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
+
+
+def lifted(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a body (or derivative) that works along a dim see a zero-dim `input` as one of size one."""
+    place = list(signature(body).parameters).index("input")
+
+    def vector(x: Any) -> Any:
+        return x.reshape(1) if isinstance(x, jax.Array) and x.ndim == 0 else x
+
+    @wraps(body)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if args[place].ndim:
+            return body(*args, **kwargs)
+        return jax.tree.map(lambda x: x.reshape(()), body(*jax.tree.map(vector, args), **kwargs))
+
+    return run
+
+
+def twice(rule: Rule) -> Rule:
+    """The rule of an operator with two outputs whose dims agree, such as values and indices."""
+
+    def pair(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+        factors = rule(shapes, static)
+        return Factors(factors.ins, factors.outs * 2, factors.whole)
+
+    return pair
+
+
+reduces_twice = twice(reduces)
+
+
+def shared_vjp(g: jax.Array, out: jax.Array, input: jax.Array, dim: Any = None) -> jax.Array:
+    """The gradient of an extreme: elements that tie for it share evenly."""
+    g, out = (spread(x, input.shape, dim) for x in (g, out))
+    hit = (input == out) | (is_nan(input) & is_nan(out))
+    count = jnp.sum(hit, axis=axes(dim, input.ndim), keepdims=True)
+    return jnp.where(hit, g / count, 0)
+
+
+def picked_vjp(g: Any, out: Any, input: jax.Array, dim: int) -> jax.Array:
+    """The gradient of (values, indices) that select one element along `dim`: it goes to that element."""
+    if input.ndim == 0:
+        return g[0].reshape(())
+    value, index = (spread(x, input.shape, dim) for x in (g[0], out[1]))
+    return jnp.where(positions(input.shape, dim) == index, value, 0)
+
+
+def scattered_vjp(g: jax.Array, index: jax.Array, input: jax.Array, dim: int) -> jax.Array:
+    """The gradient of `input` gathered by `index` along `dim`: each element sums what it was gathered for."""
+    where = tuple(index if d == dim else positions(index.shape, d) for d in range(input.ndim))
+    return jnp.zeros(input.shape, g.dtype).at[where].add(g)

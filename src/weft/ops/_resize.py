@@ -1,0 +1,98 @@
+"""Where the elements of a resized image come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from weft.errors import ArgumentError, ValueRangeError
+from weft.ops._table import Array, Shape
+
+Taps = list[tuple[np.ndarray, np.ndarray | None]]  # source positions and weights for every output position
+
+
+def _sources(size: int, count: int, scale: float | None, align: bool) -> np.ndarray:
+    """Where each output position lies among the input positions."""
+    if align:
+        return np.arange(count) * ((size - 1) / (count - 1) if count > 1 else 0.0)
+    step = 1 / scale if scale else size / count
+    return (np.arange(count) + 0.5) * step - 0.5
+
+
+def _nearest(size: int, count: int, scale: float | None, align: bool) -> Taps:
+    del align
+    step = np.float32(1 / scale if scale else size / count)
+    return [(np.minimum(np.floor(np.arange(count) * step).astype(np.int64), size - 1), None)]
+
+
+def _nearest_exact(size: int, count: int, scale: float | None, align: bool) -> Taps:
+    del align
+    step = np.float32(1 / scale if scale else size / count)
+    return [(np.minimum(np.floor((np.arange(count) + 0.5) * step).astype(np.int64), size - 1), None)]
+
+
+def _linear(size: int, count: int, scale: float | None, align: bool) -> Taps:
+    at = np.maximum(_sources(size, count, scale, align), 0)
+    low = np.minimum(at.astype(np.int64), size - 1)
+    part = np.clip(at - low, 0, 1)
+    return [(low, 1 - part), (np.minimum(low + 1, size - 1), part)]
+
+
+def _cubic(size: int, count: int, scale: float | None, align: bool) -> Taps:
+    """Keys' kernel with a = -3/4 over four positions."""
+    at = _sources(size, count, scale, align)
+    low = np.floor(at).astype(np.int64)
+    taps: Taps = []
+    for offset in (-1, 0, 1, 2):
+        d = np.abs(at - low - offset)
+        near, far = (1.25 * d - 2.25) * d * d + 1, ((-0.75 * d + 3.75) * d - 6) * d + 3
+        taps.append((np.clip(low + offset, 0, size - 1), np.where(d <= 1, near, far)))
+    return taps
+
+
+MODES: dict[str, tuple[Callable[..., Taps], int]] = {  # taps, and the number of spatial dims or 0 for any
+    "nearest": (_nearest, 0), "nearest-exact": (_nearest_exact, 0), "linear": (_linear, 1),
+    "bilinear": (_linear, 2), "trilinear": (_linear, 3), "bicubic": (_cubic, 2),
+}  # fmt: skip
+
+
+def resized(x: Array, axis: int, taps: Taps) -> Array:
+    """Weighted sum of the elements at the taps."""
+    shape = (-1,) + (1,) * (x.ndim - 1 - axis)
+    total = None
+    for at, weight in taps:
+        part = jnp.take(x, at, axis=axis)
+        part = part if weight is None else part * weight.reshape(shape).astype(x.dtype)
+        total = part if total is None else total + part
+    assert total is not None, "a mode without taps"
+    return total
+
+
+def output_sizes(
+    sizes: Shape, size: Any, scale_factor: Any, modes: Sequence[str], mode: str
+) -> tuple[Shape, tuple[float, ...] | None]:
+    """Sizes after `interpolate`, and its scale factors if these were given."""
+    if (size is None) == (scale_factor is None):
+        which = "either" if size is None else "only one of"
+        raise ValueRangeError(f"{which} size or scale_factor should be defined")
+    if mode not in modes:
+        raise ArgumentError(
+            "Input Error: Only 3D, 4D and 5D input Tensors supported "
+            f"(got {len(sizes) + 2}D) for the modes: {' | '.join(modes)} (got {mode})"
+        )
+    given = size if scale_factor is None else scale_factor
+    values = (given,) * len(sizes) if isinstance(given, int | float) else tuple(given)
+    if len(values) != len(sizes):
+        kind, noun = ("output size", "size") if scale_factor is None else ("scale_factor", "factors")
+        raise ValueRangeError(
+            "Input and output must have the same number of spatial dimensions, but got input with spatial "
+            f"dimensions of {list(sizes)} and {kind} of {given}. Please give one {noun} entry per spatial dim"
+        )
+    if scale_factor is None:
+        return tuple(int(v) for v in values), None
+    scales = tuple(float(v) for v in values)
+    return tuple(math.floor(s * f) for s, f in zip(sizes, scales, strict=True)), scales

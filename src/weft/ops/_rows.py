@@ -1,0 +1,76 @@
+"""Helpers shared by the files of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft._base.dtype import COMPLEX, FLOAT, DType, from_numpy
+from weft.errors import DTypeError
+from weft.ops._table import TABLE, OpDef
+
+_WORDS = {
+    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
+    "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64", "float16": "Half", "bfloat16": "BFloat16",
+    "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
+
+
+def alias(row: OpDef, *names: str) -> None:
+    """Enter a row under further names; each gets the function, the method and the in-place form."""
+    for name in names:
+        if name in TABLE:
+            raise ValueError(f"operator {name!r} has two rows; give one of them another name")
+        TABLE[name] = replace(row, name=name, method=name if row.method else "", dunder=())
+
+
+def category(array: jax.Array) -> int:
+    """`BOOL`, `INTEGER`, `FLOAT` or `COMPLEX`."""
+    return from_numpy(array.dtype).category
+
+
+def scalar_word(dtype: DType) -> str:
+    """An element type as PyTorch's errors spell it, such as `ComplexFloat`."""
+    return _WORDS[dtype.name]
+
+
+def require(array: jax.Array, kernel: str, *categories: int) -> None:
+    """`DTypeError` in PyTorch's words unless the element type is of one of the categories."""
+    if category(array) not in categories:
+        raise DTypeError(f"\"{kernel}\" not implemented for '{scalar_word(from_numpy(array.dtype))}'")
+
+
+def refuse_complex(array: jax.Array, text: str) -> None:
+    """`DTypeError` with this text for complex numbers."""
+    if category(array) == COMPLEX:
+        raise DTypeError(text)
+
+
+def in_float32(function: Callable[..., jax.Array], *arrays: jax.Array) -> jax.Array:
+    """Call a function of several steps in the type of its first array.
+
+    16-bit floats are computed in float32 and rounded once, after the last step.
+    """
+    dtype = arrays[0].dtype
+    narrow = category(arrays[0]) == FLOAT and dtype.itemsize < 4
+    return function(*(a.astype(jnp.float32 if narrow else dtype) for a in arrays)).astype(dtype)
+
+
+def documented(body: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+    """Name and describe a body that was made from a line of a table."""
+    body.__name__ = body.__qualname__ = name
+    body.__doc__ = doc
+    return body
+
+
+def unbroadcast(g: jax.Array, like: jax.Array) -> jax.Array:
+    """A gradient added up over the dims along which its input was repeated."""
+    lead = g.ndim - like.ndim
+    dims = tuple(range(lead)) + tuple(
+        d for d, size in enumerate(like.shape, lead) if size == 1 and g.shape[d] != 1
+    )
+    return g.sum(dims).reshape(like.shape) if dims else g

@@ -1,0 +1,65 @@
+"""Dimension rules of the operators that only move elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from weft.ops._dims import Factors, Rule, Sizes
+
+
+def wrapped(dim: int, ndim: int) -> int:
+    """`dim` counted from the front; a tensor without dims counts as one with a single dim."""
+    return dim % max(ndim, 1)
+
+
+def regrouped(old: Sizes, new: Sizes) -> Factors:
+    """Letters of a reshape.
+
+    Each run of old dims that becomes a run of new dims hands on the letter of its outermost dim. Blocks
+    of that dim stay contiguous, so the letter may be split wherever both sizes divide.
+    """
+    letters: list[Any] = [f"new:{j}" for j in range(len(new))]
+    sources = [i for i, size in enumerate(old) if size != 1]
+    targets = [j for j, size in enumerate(new) if size != 1]
+    while sources and targets and prod(old):
+        source, target = sources.pop(0), targets.pop(0)
+        letters[target] = source
+        a, b = old[source], new[target]
+        while a != b:
+            if a < b:
+                a *= old[sources.pop(0)]
+            else:
+                b *= new[targets.pop(0)]
+    return Factors((tuple(range(len(old))),), (tuple(letters),))
+
+
+def same(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Every dim stays and none may be split, because positions along them matter."""
+    del static
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), (letters,), frozenset(letters))
+
+
+def square(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Every dim stays; the last two must be whole."""
+    del static
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), (letters,), frozenset(letters[-2:]))
+
+
+def fresh(ndim: int) -> Rule:
+    """Nothing of the inputs' dims survives in the `ndim` output dims."""
+
+    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+        del static
+        ins = tuple(tuple(f"in:{n}:{i}" for i in range(len(s))) for n, s in enumerate(shapes))
+        return Factors(ins, (tuple(f"new:{i}" for i in range(ndim)),), frozenset(x for t in ins for x in t))
+
+    return rule
+
+
+def permuted(order: Sequence[int]) -> Factors:
+    """Letters when output dim `i` is input dim `order[i]`."""
+    return Factors((tuple(range(len(order))),), (tuple(order),))

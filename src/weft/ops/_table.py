@@ -1,0 +1,197 @@
+"""The operator table: one row per operator.
+
+A row is a function over jax arrays under `@defop`. Its parameters are PyTorch's, in PyTorch's order, and their
+annotations say what they are:
+
+    Array            a tensor
+    Array | None     a tensor that may be missing
+    Operand          a tensor or a Python number
+    Scalar           a Python number, an input of the compiled program, never a constant in it; a parameter
+                     that is left at its default is static
+    Arrays           a sequence of tensors
+    Key              a jax random key, supplied by the generator and absent from the public signature
+    Dim, Dims        dims; also accepted by name; normalised to be non-negative before the body runs
+    Shape            sizes; may be given as one sequence or, when last among positionals, one by one
+    DTypeArg         an element type or None (the body gets a `DType`; cast with `.numpy`)
+    int | float      a static Python number whose type matters (2 is not 2.0)
+    anything else    a hashable static value
+
+The kind is read off the text of the annotation, so every file of rows has `from __future__ import annotations`.
+Functions, methods, dunders, in-place and `out=` forms, and type stubs are derived from the row.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import jax
+
+from weft.ops._dims import Rule
+
+Array = jax.Array
+Operand = jax.Array
+Scalar = Any
+Arrays = Sequence[jax.Array]
+Key = jax.Array
+Dim = Any
+Dims = Any
+Shape = tuple[int, ...]
+DTypeArg = Any
+
+
+class Promote(Enum):
+    """What happens to the dtypes of tensor inputs before the body runs."""
+
+    NONE = "each input keeps its dtype"
+    COMMON = "all inputs are cast to PyTorch's result type"
+    FLOAT = "as COMMON, then integers become the default float type"
+
+
+class Cast(Enum):
+    """What autocast does to floating inputs."""
+
+    NONE = "nothing"
+    LOWER = "cast to the lower precision type"
+    FLOAT32 = "cast to float32"
+    PROMOTE = "cast to the widest floating type among the inputs"
+    BANNED = "refuse, with advice"
+
+
+class Kind(Enum):
+    """What a parameter of a row is."""
+
+    ARRAY = "array"
+    OPERAND = "operand"
+    SCALAR = "scalar"
+    ARRAYS = "arrays"
+    KEY = "key"
+    DIM = "dim"
+    DIMS = "dims"
+    SHAPE = "shape"
+    DTYPE = "dtype"
+    STATIC = "static"
+
+
+TENSOR_KINDS = frozenset({Kind.ARRAY, Kind.OPERAND, Kind.ARRAYS})
+INPUT_KINDS = TENSOR_KINDS | {Kind.SCALAR, Kind.KEY}
+
+_KINDS: dict[str, Kind] = {
+    "Array": Kind.ARRAY, "Array | None": Kind.ARRAY, "Operand": Kind.OPERAND, "Operand | None": Kind.OPERAND,
+    "Scalar": Kind.SCALAR, "Scalar | None": Kind.SCALAR, "Arrays": Kind.ARRAYS, "Key": Kind.KEY,
+    "Dim": Kind.DIM, "Dims": Kind.DIMS, "Shape": Kind.SHAPE, "DTypeArg": Kind.DTYPE,
+}  # fmt: skip
+
+REQUIRED = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter of a row."""
+
+    name: str
+    kind: Kind
+    default: Any = REQUIRED
+    keyword_only: bool = False
+    optional: bool = False  # None is allowed
+    text: str = ""  # the annotation
+
+
+@dataclass(frozen=True, eq=False)
+class OpDef:
+    """One row of the table."""
+
+    name: str
+    impl: Callable[..., Any]
+    params: tuple[Param, ...]
+    dims: Rule | None = None
+    promote: Promote = Promote.NONE
+    cast: Cast = Cast.NONE
+    vjp: Callable[..., Any] | None = None
+    outputs: tuple[str, ...] = ()  # names of the outputs when there are several
+    aux: int = 0  # trailing outputs that only the derivative reads
+    partial: str = ""  # how shards of a reduced dim are put together: "sum", "prod", "min", "max"
+    linear: str = ""  # where partial sums may pass: "each" input alone, or "all" together
+    view: bool = False  # the result aliases the first input
+    write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> new base
+    check: Callable[..., Any] | None = None  # same parameters as impl -> bool array, true where an index is bad
+    check_text: str = ""
+    differentiable: bool = True
+    function: bool = True  # whether the package exports a function of this name
+    method: str = ""  # name of the Tensor method, or ""
+    dunder: tuple[str, ...] = ()
+    inplace: bool = False
+    module: str = ""  # public module that exports it: "" is the package, "nn.functional", "special", "linalg"
+    doc: str = ""
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+TABLE: dict[str, OpDef] = {}
+
+
+def _params(impl: Callable[..., Any]) -> tuple[Param, ...]:
+    params = []
+    for p in inspect.signature(impl).parameters.values():
+        if not isinstance(p.annotation, str):
+            raise TypeError(f"{impl.__module__} must use `from __future__ import annotations`: kinds are read off them")
+        text = p.annotation
+        params.append(
+            Param(
+                p.name, _KINDS.get(text, Kind.STATIC), p.default, p.kind is p.KEYWORD_ONLY, "None" in text, text
+            )
+        )
+    return tuple(params)
+
+
+def defop(
+    name: str | None = None,
+    *,
+    dims: Rule | None = None,
+    promote: Promote = Promote.NONE,
+    cast: Cast = Cast.NONE,
+    vjp: Callable[..., Any] | None = None,
+    outputs: Sequence[str] = (),
+    aux: int = 0,
+    partial: str = "",
+    linear: str = "",
+    view: bool = False,
+    write: Callable[..., Any] | None = None,
+    check: Callable[..., Any] | None = None,
+    check_text: str = "",
+    differentiable: bool = True,
+    function: bool = True,
+    method: bool | str | None = None,
+    dunder: str | Sequence[str] = (),
+    inplace: bool = False,
+    module: str = "",
+) -> Callable[[Callable[..., Any]], OpDef]:
+    """Make a row of the decorated body.
+
+    `name` defaults to the body's name less a trailing underscore. A body whose first parameter is called
+    `input` also becomes a Tensor method unless `method` says otherwise. `vjp` has the body's parameters after
+    the cotangent(s) and the output(s), and returns one gradient (or None) per tensor input; several cotangents
+    and outputs come as tuples, an absent cotangent as zeros. Without it the derivative is `jax.vjp`.
+    """
+
+    def make(impl: Callable[..., Any]) -> OpDef:
+        row_name = name or impl.__name__.rstrip("_")
+        if row_name in TABLE:
+            raise ValueError(f"operator {row_name!r} has two rows; give one of them another name")
+        params = _params(impl)
+        is_method = method if method is not None else bool(params) and params[0].name == "input" and not module
+        row = OpDef(
+            row_name, impl, params, dims, promote, cast, vjp, tuple(outputs), aux, partial, linear, view, write,
+            check, check_text, differentiable, function,
+            row_name if is_method is True else is_method or "",
+            (dunder,) if isinstance(dunder, str) else tuple(dunder),
+            inplace, module, inspect.getdoc(impl) or "",
+        )  # fmt: skip
+        TABLE[row_name] = row
+        return row
+
+    return make

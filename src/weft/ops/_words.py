@@ -1,0 +1,38 @@
+"""How PyTorch spells element types in the texts of its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_WORDS = {
+    "bool": ("Bool", "bool"),
+    "uint8": ("Byte", "unsigned char"),
+    "int8": ("Char", "signed char"),
+    "int16": ("Short", "short int"),
+    "int32": ("Int", "int"),
+    "int64": ("Long", "long int"),
+    "uint16": ("UInt16", "short unsigned int"),
+    "uint32": ("UInt32", "unsigned int"),
+    "uint64": ("UInt64", "long unsigned int"),
+    "float16": ("Half", "c10::Half"),
+    "bfloat16": ("BFloat16", "c10::BFloat16"),
+    "float32": ("Float", "float"),
+    "float64": ("Double", "double"),
+    "complex64": ("ComplexFloat", "c10::complex<float>"),
+    "complex128": ("ComplexDouble", "c10::complex<double>"),
+}
+
+
+def scalar_word(typed: Any) -> str:
+    """The name of an element type, or of an array's, such as `Float`."""
+    return _WORDS[_name(typed)][0]
+
+
+def c_word(typed: Any) -> str:
+    """The name of an element type, or of an array's, in C++, such as `float`."""
+    return _WORDS[_name(typed)][1]
+
+
+def _name(typed: Any) -> str:
+    dtype = getattr(typed, "dtype", typed)
+    return getattr(dtype, "name", str(dtype))

@@ -1,0 +1,191 @@
+"""Scaled dot product attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, Sizes, broadcast_shapes
+from weft.ops._neural import keep, wide
+from weft.ops._table import Array, Cast, Key, defop
+from weft.ops._words import c_word
+
+
+def _scale(query: Array, scale: float | None) -> float:
+    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+
+
+def _repeated(x: Array, heads: int) -> Array:
+    """`x` with each head repeated, so that there are `heads` of them."""
+    return jnp.repeat(x, heads // x.shape[-3], axis=-3) if heads != x.shape[-3] else x
+
+
+def _check(query: Array, key: Array, value: Array, mask: Array | None, is_causal: bool) -> None:
+    if min(query.ndim, key.ndim, value.ndim) < 2:
+        raise ShapeError(
+            "Expected query, key, and value to all be  at least 2 dimensional, but got "
+            f"query.dim: {query.ndim} key.dim: {key.ndim} and value.dim: {value.ndim} instead."
+        )
+    if not query.dtype == key.dtype == value.dtype:
+        raise DTypeError(
+            "Expected query, key, and value to have the same dtype, but got "
+            f"query.dtype: {c_word(query)} key.dtype: {c_word(key)} and value.dtype: {c_word(value)} instead."
+        )
+    if mask is None:
+        return
+    if is_causal:
+        raise ShapeError(
+            "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
+        )
+    if mask.dtype not in (jnp.bool_, jnp.float32, query.dtype):
+        raise DTypeError(
+            "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
+            f"attn_mask.dtype: {c_word(mask)} and  query.dtype: {c_word(query)} instead."
+        )
+    broadcast_shapes((*query.shape[:-1], key.shape[-2]), mask.shape)
+
+
+def _check_heads(query: Array, key: Array, value: Array, enable_gqa: bool) -> None:
+    if enable_gqa and min(query.ndim, key.ndim, value.ndim) > 2:
+        heads = query.shape[-3]
+        if heads % key.shape[-3] or heads % value.shape[-3]:
+            raise ShapeError("Number of heads in key and value must divide the number of heads in query")
+        return
+    broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+
+
+def _probabilities(query: Array, key: Array, mask: Array | None, is_causal: bool, scale: float) -> Array:
+    """softmax(query key' * scale + mask); rows where everything is masked are 0."""
+    scores = jnp.einsum("...te,...se->...ts", query * scale, key)
+    if is_causal:
+        rows = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 2)
+        columns = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
+        scores = jnp.where(columns <= rows, scores, -jnp.inf)
+    elif mask is not None:
+        scores = jnp.where(mask, scores, -jnp.inf) if mask.dtype == jnp.bool_ else scores + mask
+    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True, initial=-jnp.inf))
+    weights = jnp.exp(scores - jnp.where(jnp.isfinite(peak), peak, 0))
+    total = jnp.sum(weights, axis=-1, keepdims=True)
+    return weights / jnp.where(total == 0, 1, total)
+
+
+def _summed(g: Array, like: Array) -> Array:
+    """Gradient `g` of a broadcast or head-repeated input, summed to the input's shape."""
+    if g.ndim > 2 and like.ndim > 2 and g.shape[-3] != like.shape[-3] and like.shape[-3] > 1:
+        heads = like.shape[-3]
+        g = g.reshape(*g.shape[:-3], heads, g.shape[-3] // heads, *g.shape[-2:]).sum(axis=-3)
+    g = g.sum(axis=tuple(range(g.ndim - like.ndim)))
+    axes = tuple(d for d in range(g.ndim) if like.shape[d] == 1 and g.shape[d] != 1)
+    return g.sum(axis=axes, keepdims=True).astype(like.dtype)
+
+
+def _operands(query: Array, key: Array, value: Array) -> tuple[Array, Array, Array]:
+    """The three inputs in the accumulation type, with keys and values repeated to the number of heads."""
+    if query.ndim > 2 and key.ndim > 2 and value.ndim > 2:
+        heads = max(query.shape[-3], key.shape[-3], value.shape[-3])
+        key, value = _repeated(key, heads), _repeated(value, heads)
+    return wide(query), wide(key), wide(value)
+
+
+def _gradients(
+    g: Array, out: Array, probabilities: Array, thin: Callable[[Array], Array],
+    query: Array, key: Array, value: Array, mask: Array | None, scale: float,
+) -> tuple[Array | None, ...]:  # fmt: skip
+    """Gradients of query, key, value and mask; `thin` is dropout, or does nothing.
+
+    The softmax needs sum(dP * P), which equals sum(g * out) and is cheaper so (https://arxiv.org/abs/2205.14135).
+    """
+    q, k, v = _operands(query, key, value)
+    g, out = wide(g), wide(out)
+    g_value = jnp.einsum("...ts,...te->...se", thin(probabilities), g)
+    g_weights = thin(jnp.einsum("...te,...se->...ts", g, v))
+    g_scores = probabilities * (g_weights - jnp.sum(g * out, axis=-1, keepdims=True))
+    g_query = jnp.einsum("...ts,...se->...te", g_scores, k) * scale
+    g_key = jnp.einsum("...ts,...te->...se", g_scores, q) * scale
+    g_mask = None
+    if mask is not None and mask.dtype != jnp.bool_:
+        g_mask = _summed(g_scores, mask)
+    return _summed(g_query, query), _summed(g_key, key), _summed(g_value, value), g_mask
+
+
+def _attention_vjp(
+    g: Array, out: Any, query: Array, key: Array, value: Array, attn_mask: Array | None = None,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> tuple[Array | None, ...]:  # fmt: skip
+    del is_causal, enable_gqa
+    y, probabilities = out
+    return _gradients(g, y, probabilities, lambda p: p, query, key, value, attn_mask, _scale(query, scale))
+
+
+def _attention_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Batch dims pass through, so do heads unless they are shared; time and features are whole."""
+    query, key, value, *mask = shapes
+    lead = tuple(range(len(query) - 2))
+    ndim = len(query)
+    whole = {"s", "e", "v", "t"} | ({len(lead) - 1} if static.get("enable_gqa") else set())
+    masks = tuple(((*lead, "t", "s")[ndim - len(m) :]) for m in mask)
+    ins = (
+        (*lead, "t", "e"), (*lead[len(lead) - len(key) + 2 :], "s", "e"),
+        (*lead[len(lead) - len(value) + 2 :], "s", "v"), *masks,
+    )  # fmt: skip
+    return Factors(ins, ((*lead, "t", "v"),), frozenset(whole))
+
+
+@defop(
+    dims=_attention_dims, cast=Cast.LOWER, aux=1, vjp=_attention_vjp,
+    function=False, method=False,
+)  # fmt: skip
+def attention(
+    query: Array, key: Array, value: Array, attn_mask: Array | None = None,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> tuple[Array, Array]:  # fmt: skip
+    """softmax(query key' * scale + mask) value over the last two dims (time, features).
+
+    `scale` defaults to 1 / sqrt(features). The second output holds the probabilities.
+    """
+    _check(query, key, value, attn_mask, is_causal)
+    _check_heads(query, key, value, enable_gqa)
+    q, k, v = _operands(query, key, value)
+    probabilities = _probabilities(q, k, attn_mask, is_causal, _scale(query, scale))
+    return jnp.einsum("...ts,...se->...te", probabilities, v).astype(query.dtype), probabilities
+
+
+def _thin(kept: Array, p: float) -> Callable[[Array], Array]:
+    return lambda x: jnp.where(kept, x * (0.0 if p >= 1 else 1 / (1 - p)), jnp.zeros_like(x))
+
+
+def _attention_dropout_vjp(
+    g: Array, out: Any, query: Array, key: Array, value: Array, attn_mask: Array | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    *, rng: Key,
+) -> tuple[Array | None, ...]:  # fmt: skip
+    del rng, is_causal, enable_gqa
+    y, probabilities, kept = out
+    thin = _thin(kept, dropout_p)
+    return _gradients(g, y, probabilities, thin, query, key, value, attn_mask, _scale(query, scale))
+
+
+@defop(
+    dims=_attention_dims, cast=Cast.LOWER, aux=2, vjp=_attention_dropout_vjp,
+    function=False, method=False,
+)  # fmt: skip
+def attention_dropout(
+    query: Array, key: Array, value: Array, attn_mask: Array | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    *, rng: Key,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """`attention` whose probabilities go through dropout; further outputs are they and the mask."""
+    if not 0 <= dropout_p <= 1:
+        raise ShapeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+    _check(query, key, value, attn_mask, is_causal)
+    _check_heads(query, key, value, enable_gqa)
+    q, k, v = _operands(query, key, value)
+    probabilities = _probabilities(q, k, attn_mask, is_causal, _scale(query, scale))
+    kept = keep(rng, probabilities.shape, dropout_p)
+    y = jnp.einsum("...ts,...se->...te", _thin(kept, dropout_p)(probabilities), v)
+    return y.astype(query.dtype), probabilities, kept

@@ -1,0 +1,171 @@
+"""Operators that make tensors from numbers, and complex numbers from their parts.
+
+Factories take `size` and a settled `dtype`; defaults are filled in by `_tensor/composite/create.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft._base.dtype import DType
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, Sizes, factory, pointwise
+from weft.ops._table import Array, Cast, DTypeArg, Scalar, Shape, defop
+from weft.ops._words import scalar_word
+
+# Constants
+
+
+@defop(dims=factory, function=False)
+def zeros(size: Shape, *, dtype: DTypeArg) -> Array:
+    """Zeros."""
+    return jnp.zeros(size, dtype.numpy)
+
+
+@defop(dims=factory, function=False)
+def ones(size: Shape, *, dtype: DTypeArg) -> Array:
+    """Ones."""
+    return jnp.ones(size, dtype.numpy)
+
+
+@defop(dims=factory, function=False)
+def full(size: Shape, fill_value: Scalar, *, dtype: DTypeArg) -> Array:
+    """One number everywhere."""
+    return jnp.full(size, jnp.asarray(fill_value).astype(dtype.numpy))
+
+
+@defop(dims=factory, function=False)
+def eye(size: Shape, *, dtype: DTypeArg) -> Array:
+    """A matrix with ones on the diagonal."""
+    return jnp.eye(*size, dtype=dtype.numpy)
+
+
+# Sequences
+
+
+def _steps_in(dtype: DType) -> Any:
+    """The type in which PyTorch computes the steps of a sequence."""
+    return jnp.int64 if not dtype.is_differentiable else jnp.promote_types(dtype.numpy, jnp.float64)
+
+
+@defop(dims=factory, function=False)
+def arange(size: Shape, start: Scalar, step: Scalar, *, dtype: DTypeArg) -> Array:
+    """The numbers `start`, `start + step`, and so on; an integer `dtype` cuts both to integers first."""
+    wide = _steps_in(dtype)
+    first, by = (jnp.asarray(x).astype(wide) for x in (start, step))
+    return (first + by * jnp.arange(size[0], dtype=wide)).astype(dtype.numpy)
+
+
+def _between(count: int, start: Any, end: Any, dtype: DType) -> Array:
+    """Evenly spaced numbers, exact at both ends, before they are cut to an integer `dtype`."""
+    wide = _steps_in(dtype)
+    first, last = (jnp.asarray(x).astype(wide) for x in (start, end))
+    by = (last - first) / max(count - 1, 1)
+    nth = jnp.arange(count)
+    return jnp.where(nth < count / 2, first + by * nth, last - by * (count - 1 - nth))
+
+
+@defop(dims=factory, function=False)
+def linspace(size: Shape, start: Scalar, end: Scalar, *, dtype: DTypeArg) -> Array:
+    """Numbers evenly spaced from `start` to `end`, both included."""
+    return _between(size[0], start, end, dtype).astype(dtype.numpy)
+
+
+@defop(dims=factory, function=False)
+def logspace(size: Shape, start: Scalar, end: Scalar, base: Scalar, *, dtype: DTypeArg) -> Array:
+    """Powers of `base` with exponents evenly spaced from `start` to `end`, both included."""
+    return (jnp.asarray(base) ** _between(size[0], start, end, dtype)).astype(dtype.numpy)
+
+
+# Windows
+
+
+def _phase(count: int, periodic: bool) -> Array:
+    """From 0 to 1 over a window; a periodic one leaves out the last point."""
+    return jnp.arange(count, dtype=jnp.float64) / max(count if periodic else count - 1, 1)
+
+
+@defop(dims=factory, function=False)
+def cosine_window(
+    size: Shape, coefficients: tuple[float, ...], periodic: bool, *, dtype: DTypeArg
+) -> Array:
+    """A sum of cosines: `coefficients[k]` times the one with `k` periods in the window."""
+    if size[0] == 1:
+        return jnp.ones(size, dtype.numpy)
+    angle = 2 * jnp.pi * _phase(size[0], periodic)
+    waves = [a * jnp.cos(k * angle) for k, a in enumerate(coefficients)]
+    return jnp.sum(jnp.stack(waves), axis=0).astype(dtype.numpy)
+
+
+@defop("bartlett_window", dims=factory, function=False)
+def triangle_window(size: Shape, periodic: bool, *, dtype: DTypeArg) -> Array:
+    """A rise from 0 to 1 and back, in straight lines."""
+    if size[0] == 1:
+        return jnp.ones(size, dtype.numpy)
+    return (1 - jnp.abs(2 * _phase(size[0], periodic) - 1)).astype(dtype.numpy)
+
+
+@defop(dims=factory, function=False)
+def kaiser_window(size: Shape, periodic: bool, beta: Scalar, *, dtype: DTypeArg) -> Array:
+    """`I0(beta sqrt(1 - x^2)) / I0(beta)`, with x from -1 to 1 over the window."""
+    if size[0] == 1:
+        return jnp.ones(size, dtype.numpy)
+    x = 2 * _phase(size[0], periodic) - 1
+    sharpness = jnp.asarray(beta).astype(jnp.float64)
+    return (jnp.i0(sharpness * jnp.sqrt(1 - x * x)) / jnp.i0(sharpness)).astype(dtype.numpy)
+
+
+# Made of tensors
+
+
+def _require_parts(first: Array, second: Array) -> None:
+    """PyTorch's rules for the parts of complex numbers; there is no half-precision complex type here."""
+    if first.dtype not in (jnp.float32, jnp.float64):
+        raise DTypeError(
+            "Expected both inputs to be Half, Float or Double tensors but got "
+            f"{scalar_word(first)} and {scalar_word(second)}"
+        )
+    if first.dtype != second.dtype:
+        raise DTypeError(
+            f"Expected object of scalar type {scalar_word(first)} "
+            f"but got scalar type {scalar_word(second)} for second argument"
+        )
+
+
+@defop(dims=pointwise)
+def complex_(real: Array, imag: Array) -> Array:
+    """Complex numbers from real and imaginary parts of one float type."""
+    _require_parts(real, imag)
+    return jax.lax.complex(*jnp.broadcast_arrays(real, imag))
+
+
+@defop(dims=pointwise, cast=Cast.FLOAT32)
+def polar(abs: Array, angle: Array) -> Array:
+    """Complex numbers from absolute values and angles of one float type."""
+    _require_parts(abs, angle)
+    return jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle))
+
+
+def _adds_powers(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """A new dim, of powers, comes last."""
+    del static
+    ins = tuple(range(len(shapes[0])))
+    return Factors((ins,), ((*ins, "power"),))
+
+
+@defop(dims=_adds_powers)
+def vander(x: Array, N: int | None = None, increasing: bool = False) -> Array:
+    """Powers of a vector's elements, one row each: from `N - 1` down, or up from 0; `N` is its size if None."""
+    if x.ndim != 1:
+        raise ShapeError("x must be a one-dimensional tensor.")
+    count = x.shape[0] if N is None else N
+    if count < 0:
+        raise ShapeError("N must be non-negative.")
+    base = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.int64)
+    factors = jnp.where(jnp.arange(count) > 0, base[:, None], jnp.ones_like(base)[:, None])
+    powers = jnp.cumprod(factors, axis=1)
+    return powers if increasing else powers[:, ::-1]

@@ -1,0 +1,200 @@
+"""Factorisations of matrices and what follows from them; leading dims are batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+
+from weft._base.dtype import FLOAT
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, Rule, Sizes
+from weft.ops._rows import category, documented
+from weft.ops._shape_dims import square
+from weft.ops._table import Array, Cast, OpDef, defop
+from weft.ops._words import scalar_word
+
+factorises = partial(defop, cast=Cast.FLOAT32)
+Outs = tuple[Array, ...]
+
+
+def _check_batch(name: str, a: Array) -> None:
+    if a.ndim < 2:
+        raise ShapeError(f"{name}: The input tensor A must have at least 2 dimensions.")
+
+
+def _check_square(name: str, a: Array) -> None:
+    _check_batch(name, a)
+    if a.shape[-1] != a.shape[-2]:
+        shape = f"{a.shape[-2]} by {a.shape[-1]}"
+        raise ShapeError(f"{name}: A must be batches of square matrices, but they are {shape} matrices")
+
+
+def _check_floating(name: str, a: Array) -> None:
+    _check_batch(name, a)
+    if category(a) < FLOAT:
+        raise DTypeError(
+            f"{name}: Expected a floating point or complex tensor as input. Got {scalar_word(a)}"
+        )
+
+
+def _check_matrices(name: str, a: Array) -> None:
+    _check_square(name, a)
+    _check_floating(name, a)
+
+
+def _batches(*tails: tuple[str, ...]) -> Rule:
+    """Batch dims stay, one output for each tail; the matrices are whole."""
+
+    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+        del static
+        batch = tuple(range(len(shapes[0]) - 2))
+        outs = tuple((*batch, *(f"{n}:{letter}" for letter in tail)) for n, tail in enumerate(tails))
+        return Factors(((*batch, "row", "column"),), outs, frozenset({"row", "column"}))
+
+    return rule
+
+
+_NUMBER, _VECTOR, _MATRIX = (), ("i",), ("i", "j")
+
+
+# --- determinants ---
+
+
+def _det_row(name: str, label: str, body: Callable[[Array], Any], doc: str, **options: Any) -> OpDef:
+    """A row over square matrices that gives numbers."""
+
+    def checked(input: Array) -> Any:
+        _check_matrices(label, input)
+        return body(input)
+
+    count = len(options.get("outputs", ())) or 1
+    return factorises(name, dims=_batches(*[_NUMBER] * count), **options)(documented(checked, name, doc))
+
+
+def _logdet(a: Array) -> Array:
+    sign, log = jnp.linalg.slogdet(a)
+    return log + jnp.log(sign)
+
+
+def _slogdet(a: Array) -> Outs:
+    return tuple(jnp.linalg.slogdet(a))
+
+
+det = _det_row("det", "linalg.det", jnp.linalg.det, "Determinant.")
+logdet = _det_row("logdet", "logdet", _logdet, "Logarithm of the determinant; NaN where that is negative.")
+slogdet = _det_row(
+    "slogdet", "linalg.slogdet", _slogdet, "Sign of the determinant and logarithm of its size.",
+    outputs=("sign", "logabsdet"),
+)  # fmt: skip
+
+
+# --- inverses and solutions ---
+
+
+def _inverse(a: Array) -> Array:
+    _check_matrices("linalg.inv", a)
+    return jnp.linalg.inv(a)
+
+
+@factorises(dims=square)
+def inverse(input: Array) -> Array:
+    """Inverse; infinite or NaN where a matrix is singular."""
+    return _inverse(input)
+
+
+@factorises(dims=square, module="linalg")
+def inv(A: Array) -> Array:
+    """Inverse; infinite or NaN where a matrix is singular."""
+    return _inverse(A)
+
+
+@factorises(dims=square)
+def matrix_power(input: Array, n: int) -> Array:
+    """Product of `n` copies of a square matrix, or of its inverse where `n` is negative."""
+    if n < 0:
+        return jnp.linalg.matrix_power(_inverse(input), -n)
+    _check_square("linalg.matrix_power", input)
+    return jnp.linalg.matrix_power(input, n)
+
+
+def _is_vector(A: Sizes, B: Sizes) -> bool:
+    """Whether the right side holds vectors rather than matrices."""
+    return len(B) == 1 or B == A[:-1]
+
+
+def _solve_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    a, b = shapes
+    tail = ("column",) if _is_vector(a, b) else ("column", "right")
+    ndim = max(len(a) - 2, len(b) - len(tail))
+    ins = tuple(
+        (*range(ndim - len(s) + len(t), ndim), *t) for s, t in ((a, ("row", "column")), (b, tail))
+    )
+    return Factors(ins, ((*range(ndim), *tail),), frozenset({"row", "column"}))
+
+
+@factorises(dims=_solve_dims, module="linalg")
+def solve(A: Array, B: Array, *, left: bool = True) -> Array:
+    """The X of `A X = B`, or of `X A = B` where not `left`; infinite or NaN where A is singular."""
+    _check_matrices("linalg.solve", A)
+    if A.dtype != B.dtype:
+        raise DTypeError(
+            "linalg.solve: Expected A and B to have the same dtype, but found A of type "
+            f"{scalar_word(A)} and B of type {scalar_word(B)} instead"
+        )
+    vector = _is_vector(A.shape, B.shape)
+    right = B[..., None] if vector else B
+    if right.shape[-2 if left else -1] != A.shape[-1]:
+        sides = "AX = B" if left else "XA = B"
+        shapes = f"{A.shape[-2]}x{A.shape[-1]} and {right.shape[-2]}x{right.shape[-1]}"
+        raise ShapeError(f"linalg.solve: Incompatible shapes of A and B for the equation {sides} ({shapes})")
+    if not left:
+        return jnp.linalg.solve(A.mT, right.mT).mT
+    out = jnp.linalg.solve(A, right)
+    return out[..., 0] if vector else out
+
+
+# --- factorisations ---
+
+
+@factorises(dims=square, module="linalg")
+def cholesky(input: Array, *, upper: bool = False) -> Array:
+    """Triangular factor L of `L L^H`, or its adjoint; NaN where a matrix is not positive definite."""
+    _check_matrices("linalg.cholesky", input)
+    return jnp.linalg.cholesky(input, upper=upper)
+
+
+_QR_MODES = ("reduced", "complete", "r")
+
+
+@factorises(dims=_batches(_MATRIX, _MATRIX), outputs=("Q", "R"), module="linalg")
+def qr(A: Array, mode: str = "reduced") -> Outs:
+    """Orthonormal and upper triangular factors; in mode `"r"` the first is empty."""
+    _check_floating("linalg.qr", A)
+    if mode not in _QR_MODES:
+        raise ShapeError(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', "
+            "or 'complete'"
+        )
+    if mode == "r":
+        return jnp.zeros((0,), A.dtype), jnp.linalg.qr(A, mode="r")
+    return tuple(jnp.linalg.qr(A, mode=mode))
+
+
+@factorises(dims=_batches(_VECTOR, _MATRIX), outputs=("eigenvalues", "eigenvectors"), module="linalg")
+def eigh(A: Array, UPLO: str = "L") -> Outs:
+    """Eigenvalues, in ascending order, and eigenvectors of Hermitian matrices."""
+    _check_matrices("linalg.eigh", A)
+    if UPLO.upper() not in ("L", "U"):
+        raise ShapeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    return tuple(jnp.linalg.eigh(A, UPLO=UPLO.upper()))
+
+
+@factorises(dims=_batches(_MATRIX, _VECTOR, _MATRIX), outputs=("U", "S", "Vh"), module="linalg")
+def svd(A: Array, full_matrices: bool = True) -> Outs:
+    """Orthonormal U, singular values in descending order, and orthonormal Vh with `A = U diag(S) Vh`."""
+    _check_floating("linalg.svd", A)
+    return tuple(jnp.linalg.svd(A, full_matrices=full_matrices))

@@ -1,0 +1,135 @@
+"""Layers that mix all features, and table look-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
+from weft.ops._dims import Factors, Sizes, einsum
+from weft.ops._neural import wide
+from weft.ops._table import Array, Cast, defop
+from weft.ops._words import c_word, scalar_word
+
+_FUNCTIONAL = "nn.functional"
+
+
+def _linear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Leading dims and output features may be split, input features too where their sum needs no bias."""
+    del static
+    lead = tuple(range(len(shapes[0]) - 1))
+    out = ("out",) * (len(shapes[1]) - 1)
+    bias = (out,) * (len(shapes) - 2)
+    return Factors(((*lead, "in"), (*out, "in"), *bias), ((*lead, *out),), frozenset({"in"} if bias else ()))
+
+
+@defop(dims=_linear_dims, cast=Cast.LOWER, partial="sum", module=_FUNCTIONAL)
+def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
+    """input weight' + bias, with weights of (outputs, inputs); leading dims of the input stay."""
+    if input.dtype != weight.dtype:
+        kinds = f"{c_word(input)} != {c_word(weight)}"
+        raise DTypeError(f"expected m1 and m2 to have the same dtype, but got: {kinds}")
+    if input.shape[-1:] != weight.shape[-1:]:
+        rows = input.size // max(input.shape[-1], 1) if input.ndim else 1
+        left = f"{rows}x{input.shape[-1] if input.ndim else 1}"
+        right = "x".join(str(s) for s in reversed(weight.shape))
+        raise ShapeError(f"mat1 and mat2 shapes cannot be multiplied ({left} and {right})")
+    y = jnp.matmul(input, weight.T)
+    if bias is None:
+        return y
+    if bias.size != 1 and bias.shape[-1] != y.shape[-1]:
+        raise ShapeError(
+            f"The expanded size of the tensor ({y.shape[-1]}) must match the existing size ({bias.shape[-1]}) "
+            f"at non-singleton dimension {y.ndim - 1}.  Target sizes: {list(y.shape)}.  "
+            f"Tensor sizes: {list(bias.shape)}"
+        )
+    return y + bias
+
+
+@defop(dims=einsum("... i, ... j, o i j -> ... o"), cast=Cast.PROMOTE, method=False)
+def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = None) -> Array:
+    """input1' weight[o] input2 + bias[o] for every output o."""
+    for at, (a, b) in enumerate(zip(input1.shape[:-1], input2.shape[:-1], strict=True)):
+        if a != b:
+            raise ShapeError(f"bilinear(): input batch dimensions do not match at dim {at}: got {a} and {b}")
+    for name, x, size in (("input1", input1, weight.shape[1]), ("input2", input2, weight.shape[2])):
+        if x.shape[-1] != size:
+            raise ShapeError(
+                f"bilinear(): {name} size does not match weight size: got {x.shape[-1]} but expected {size}"
+            )
+    y = jnp.einsum("...i,oij,...j->...o", input1, weight, input2)
+    return y if bias is None else y + bias
+
+
+def _embedding_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters, ("row", "feature")), ((*letters, "feature"),), frozenset({"row"}))
+
+
+def _embedding_vjp(
+    g: Array, out: Array, input: Array, weight: Array, padding_idx: int | None = None,
+    max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> tuple[None, Array]:  # fmt: skip
+    del out, max_norm, norm_type, sparse
+    rows, g = input.reshape(-1), wide(g.reshape(-1, g.shape[-1]))
+    if scale_grad_by_freq:
+        counts = jnp.zeros(weight.shape[0], g.dtype).at[rows].add(1, mode="drop")
+        g = g / jnp.take(counts, rows, mode="clip")[:, None]
+    if padding_idx is not None:
+        g = jnp.where((rows == padding_idx % weight.shape[0])[:, None], 0, g)
+    return None, jnp.zeros(weight.shape, g.dtype).at[rows].add(g, mode="drop").astype(weight.dtype)
+
+
+def _bad_row(input: Array, weight: Array, *options: object, **named: object) -> Array:
+    del options, named
+    return (input < 0) | (input >= weight.shape[0])
+
+
+@defop(
+    dims=_embedding_dims, module=_FUNCTIONAL, vjp=_embedding_vjp, method=False,
+    check=_bad_row, check_text="index out of range in self",
+)  # fmt: skip
+def embedding(
+    input: Array, weight: Array, padding_idx: int | None = None, max_norm: float | None = None,
+    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Array:  # fmt: skip
+    """Rows of `weight` at the indices; the row `padding_idx` gets no gradient. Gradients are dense."""
+    del norm_type, scale_grad_by_freq, sparse
+    if input.dtype not in (jnp.int64, jnp.int32):
+        raise DTypeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; "
+            f"but got torch.{scalar_word(input)}Tensor instead (while checking arguments for embedding)"
+        )
+    if weight.ndim != 2:
+        raise ShapeError("'weight' must be 2-D")
+    if max_norm is not None:
+        raise ArgumentError("embedding: max_norm is not supported; renormalise the weight before the call")
+    if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
+        raise IndexRangeError("Padding_idx must be within num_embeddings")
+    return jnp.take(weight, input, axis=0, mode="clip")
+
+
+def _one_hot_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), ((*letters, "class"),), frozenset({"class"}))
+
+
+def _bad_class(input: Array, num_classes: int) -> Array:
+    return (input < 0) | (input >= num_classes)
+
+
+@defop(
+    "one_hot_classes", dims=_one_hot_dims, function=False, method=False,
+    check=_bad_class, check_text="Class values must be smaller than num_classes.",
+)  # fmt: skip
+def one_hot(input: Array, num_classes: int) -> Array:
+    """A 1 at each class number along a new last dim, as int64."""
+    if input.dtype != jnp.int64:
+        raise DTypeError("one_hot is only applicable to index tensor of type LongTensor.")
+    return jax.nn.one_hot(input, num_classes, dtype=jnp.int64)

@@ -1,0 +1,165 @@
+"""Norms of vectors and matrices, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, Sizes, broadcast_shapes, reduces
+from weft.ops._reduce import axes, is_complex, is_inexact, to_dtype, wide
+from weft.ops._table import Array, Cast, Dim, Dims, DTypeArg, Promote, Scalar, defop
+from weft.ops._words import scalar_word
+
+
+def _safe_power(x: jax.Array, p: float) -> jax.Array:
+    """`x ** p` of non-negative numbers, with a gradient of zero at zero as in PyTorch."""
+    zero = x == 0
+    return jnp.where(zero, 0.0 if p > 0 else inf, jnp.where(zero, 1, x) ** p)
+
+
+def _power_norm(x: jax.Array, p: float, over: tuple[int, ...], keepdim: bool) -> jax.Array:
+    """The p-norm over axes; real. Its gradient spreads over ties and is zero at zero."""
+    if p == 2:
+        square = x.real**2 + x.imag**2 if is_complex(x.dtype) else x * x
+        return _safe_power(jnp.sum(square, axis=over, keepdims=keepdim), 0.5)
+    size = jnp.abs(x)
+    if abs(p) == inf:
+        return (jnp.max if p > 0 else jnp.min)(size, axis=over, keepdims=keepdim)
+    if p == 0:
+        return jnp.sum((size != 0).astype(size.dtype), axis=over, keepdims=keepdim)
+    if p == 1:
+        return jnp.sum(size, axis=over, keepdims=keepdim)
+    return _safe_power(jnp.sum(_safe_power(size, p), axis=over, keepdims=keepdim), 1 / p)
+
+
+def _require_float(name: str, x: jax.Array) -> None:
+    if not is_inexact(x.dtype):
+        word = scalar_word(x)
+        raise DTypeError(f"{name}: Expected a floating point or complex tensor as input. Got {word}")
+
+
+def _require_dtype(name: str, x: jax.Array, dtype: Any) -> None:
+    """Refuse a `dtype` that drops imaginary parts or digits."""
+    asked = to_dtype(x, dtype)
+    if is_complex(asked.dtype) != is_complex(x.dtype):
+        kind = "complex" if is_complex(x.dtype) else "real"
+        raise DTypeError(f"{name}: dtype should be {kind} for {kind} inputs, but got {scalar_word(asked)}")
+    if jnp.promote_types(x.dtype, asked.dtype) != asked.dtype:
+        raise DTypeError(
+            f"{name}: the dtype of the input ({scalar_word(x)}) should be convertible without narrowing "
+            f"to the specified dtype ({scalar_word(asked)})"
+        )
+
+
+def _require_identity(input: jax.Array, p: float, dim: Any) -> None:
+    """Refuse empty dims where the norm of nothing is undefined."""
+    empty = [d for d in axes(dim, input.ndim) if input.shape[d] == 0]
+    if not empty or (0 <= p < inf):
+        return
+    where = f"the dimension {empty[0]} because this dimension is empty and"
+    if dim is None or dim == ():
+        where = "an empty tensor because"
+    raise ShapeError(
+        f"linalg.vector_norm cannot compute the {p:g} norm on {where} the operation does not have an identity"
+    )
+
+
+def _real_type(dtype: Any) -> Any:
+    return jnp.finfo(dtype).dtype
+
+
+@defop(dims=reduces, cast=Cast.FLOAT32, module="linalg")
+def vector_norm(
+    x: Array, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None
+) -> Array:
+    """The `ord`-norm over `dim`, of all elements as one vector when None; real."""
+    _require_float("linalg.vector_norm", x)
+    _require_dtype("linalg.vector_norm", x, dtype)
+    _require_identity(x, ord, dim)
+    x = to_dtype(x, dtype)
+    return _power_norm(wide(x), ord, axes(dim, x.ndim), keepdim).astype(_real_type(x.dtype))
+
+
+def _singular_norm(x: jax.Array, ord: Any, dim: tuple[int, int]) -> jax.Array:
+    """Sum, largest or smallest of the singular values of the matrices over `dim`."""
+    values = jnp.linalg.svd(jnp.moveaxis(x, dim, (-2, -1)), compute_uv=False)
+    if ord == "nuc":
+        return jnp.sum(values, axis=-1)
+    return (jnp.max if ord > 0 else jnp.min)(values, axis=-1)
+
+
+def _matrix_dims(x: jax.Array, dim: Any) -> tuple[int, int]:
+    if x.ndim < 2:
+        raise ShapeError("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.")
+    if len(dim) != 2:
+        raise ShapeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
+    if dim[0] == dim[1]:
+        raise ShapeError(f"linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})")
+    return dim
+
+
+@defop(dims=reduces, cast=Cast.FLOAT32, module="linalg")
+def matrix_norm(
+    A: Array, ord: Any = "fro", dim: Dims = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
+) -> Array:
+    """The norm of the matrices over two dims: "fro", "nuc", or 1, 2, inf and their negatives; real."""
+    _require_float("linalg.matrix_norm", A)
+    rows, columns = _matrix_dims(A, dim)
+    _require_dtype("linalg.matrix_norm", A, dtype)
+    x = wide(to_dtype(A, dtype))
+    if ord == "fro":
+        out = _power_norm(x, 2, (rows, columns), True)
+    elif ord == "nuc" or (not isinstance(ord, str) and abs(ord) == 2):
+        out = jnp.expand_dims(_singular_norm(x, ord, (rows, columns)), (rows, columns))
+    elif not isinstance(ord, str) and abs(ord) in (1, inf):
+        within, across = (rows, columns) if abs(ord) == 1 else (columns, rows)
+        sums = jnp.sum(jnp.abs(x), axis=within, keepdims=True)
+        out = (jnp.max if ord > 0 else jnp.min)(sums, axis=across, keepdims=True)
+    else:
+        raise ShapeError(f"linalg.matrix_norm: Order {ord} not supported.")
+    out = out.astype(_real_type(A.dtype if dtype is None else dtype.numpy))
+    return out if keepdim else jnp.squeeze(out, (rows, columns))
+
+
+def _meets(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Inputs broadcast, and nothing of their dims is left."""
+    del static
+    ndim = len(broadcast_shapes(*shapes))
+    return Factors(tuple(tuple(range(ndim - len(s), ndim)) for s in shapes), ((),))
+
+
+@defop(dims=_meets, promote=Promote.COMMON, cast=Cast.FLOAT32)
+def dist(input: Array, other: Array, p: float = 2) -> Array:
+    """The p-norm of the difference of two inputs that broadcast; real and zero-dim."""
+    if not is_inexact(input.dtype):
+        word = scalar_word(input)
+        text = "norm(): input dtype should be either floating point or complex."
+        raise DTypeError(f"{text} Got {word} instead.")
+    off = wide(input - other)
+    return _power_norm(off, p, axes(None, off.ndim), False).astype(_real_type(input.dtype))
+
+
+def _slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Every dim but `dim` must be whole."""
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), (letters,), frozenset(letters) - {static["dim"] % max(len(letters), 1)})
+
+
+@defop(dims=_slices, cast=Cast.FLOAT32, inplace=True)
+def renorm(input: Array, p: float, dim: Dim, maxnorm: Scalar) -> Array:
+    """Slices along `dim` whose p-norm exceeds `maxnorm` scaled down to it."""
+    _require_float("linalg.vector_norm", input)
+    if p <= 0:
+        raise ShapeError("renorm: non-positive-norm not supported")
+    if input.ndim < 2:
+        raise ShapeError(f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
+    x = wide(input)
+    size = _power_norm(x, p, tuple(d for d in range(x.ndim) if d != dim), True)
+    most = jnp.asarray(maxnorm).astype(size.dtype)
+    # 1e-7 keeps the scaled norm just under the bound, as in PyTorch.
+    return (x * jnp.where(size > most, most / (size + 1e-7), 1)).astype(input.dtype)

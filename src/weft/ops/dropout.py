@@ -1,0 +1,50 @@
+"""Dropout of elements and of whole channels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+
+from weft.errors import ValueRangeError
+from weft.ops._dims import pointwise
+from weft.ops._neural import keep, like
+from weft.ops._table import Array, Key, defop
+
+_SELU_LIMIT = -1.7580993408473766  # of `selu` at minus infinity
+
+
+def _dropout_vjp(
+    g: Array, out: Any, input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key
+) -> tuple[Array]:
+    del key, whole_dims, input
+    return (_drop(g, out[1], p),)
+
+
+def _drop(x: Array, kept: Array, p: float) -> Array:
+    return jnp.where(kept, x * like(0.0 if p >= 1 else 1 / (1 - p), x), jnp.zeros_like(x))
+
+
+@defop(dims=pointwise, function=False, method=False, aux=1, vjp=_dropout_vjp)
+def dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> tuple[Array, Array]:
+    """Elements set to 0 with probability `p`, the others divided by 1 - p.
+
+    The last `whole_dims` dims are kept or dropped as one. The second output is the mask.
+    """
+    if not 0 <= p <= 1:
+        raise ValueRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
+    split = input.ndim - whole_dims
+    shape = input.shape[:split] + (1,) * whole_dims
+    kept = keep(key, shape, p)
+    return _drop(input, kept, p), kept
+
+
+@defop(dims=pointwise, function=False, method=False)
+def alpha_dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> Array:
+    """Elements set to the limit of `selu` with probability `p`, then all scaled back to mean 0 and variance 1."""
+    kept = keep(key, input.shape[: input.ndim - whole_dims] + (1,) * whole_dims, p)
+    if p >= 1:
+        return jnp.zeros_like(input)
+    scale = 1 / math.sqrt((1 - p) * (1 + p * _SELU_LIMIT**2))
+    return scale * jnp.where(kept, input, _SELU_LIMIT) - scale * p * _SELU_LIMIT

@@ -1,0 +1,330 @@
+"""Rows of arithmetic: one element of each input, one of the result. Comparison and logic are in `compare`."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
+from weft.errors import DTypeError
+from weft.ops._dims import pointwise
+from weft.ops._rows import alias, category, in_float32, refuse_complex, require, scalar_word, unbroadcast
+from weft.ops._table import Array, Cast, Operand, Promote, Scalar, defop
+
+_BOOL_MINUS = (
+    "Subtraction, the `-` operator, with two bool tensors is not supported. "
+    "Use the `^` or `logical_xor()` operator instead."
+)
+_INTEGER_ADDCDIV = (
+    "Integer division with addcdiv is no longer supported; "
+    "cast tensor1 and tensor2 to a floating-point type for a true division"
+)
+
+
+# ---- sums and products
+
+
+def _times(x: Array, alpha: Scalar) -> Array:
+    """`alpha * x` in the type of `x`; `DTypeError` where that would lose what `alpha` says."""
+    if not isinstance(alpha, jax.Array):  # left at its default, which is one
+        return x
+    if category(alpha) == BOOL and category(x) != BOOL:
+        raise DTypeError("Boolean alpha only supported for Boolean results.")
+    if category(alpha) >= FLOAT and category(x) < FLOAT:
+        raise DTypeError("For integral input tensors, argument alpha must not be a floating point number.")
+    if category(alpha) == COMPLEX and category(x) != COMPLEX:
+        raise DTypeError("For non-complex input tensors, argument alpha must not be a complex number.")
+    return x * alpha.astype(x.dtype)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, linear="all", dunder=("__add__", "__radd__"), inplace=True)
+def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Array:
+    """`input + alpha * other`; booleans add as `or`."""
+    return jnp.add(input, _times(other, alpha))
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, linear="all", dunder=("__sub__", "__rsub__"), inplace=True)
+def sub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Array:
+    """`input - alpha * other`; `DTypeError` for booleans."""
+    if category(input) == BOOL:
+        raise DTypeError(_BOOL_MINUS)
+    return jnp.subtract(input, _times(other, alpha))
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, linear="all", method=False)
+def rsub(input: Array, other: Operand, *, alpha: Scalar = 1) -> Array:
+    """`other - alpha * input`; `DTypeError` for booleans."""
+    return sub.impl(other, input, alpha=alpha)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, linear="each", dunder=("__mul__", "__rmul__"), inplace=True)
+def mul(input: Operand, other: Operand) -> Array:
+    """`input * other`; booleans multiply as `and`."""
+    return jnp.multiply(input, other)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, inplace=True)
+def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
+    """`input + value * tensor1 * tensor2`."""
+    require(input, "addcmul_cpu_out", INTEGER, FLOAT, COMPLEX)
+    return in_float32(lambda x, v, a, b: x + v * a * b, input, jnp.asarray(value), tensor1, tensor2)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, inplace=True)
+def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
+    """`input + value * tensor1 / tensor2`; `DTypeError` for integers."""
+    if category(input) < FLOAT:
+        raise DTypeError(_INTEGER_ADDCDIV)
+    return in_float32(lambda x, v, a, b: x + v * (a / b), input, jnp.asarray(value), tensor1, tensor2)
+
+
+@defop(dims=pointwise, inplace=True)
+def lerp(input: Array, end: Array, weight: Operand) -> Array:
+    """`input + weight * (end - input)`, computed from the nearer end; types must agree."""
+    require(input, "lerp_kernel_scalar", FLOAT, COMPLEX)
+    for name, other in (("end", end), ("weight", weight)):
+        if other.dtype != input.dtype and (name == "end" or other.ndim):
+            want, got = (scalar_word(from_numpy(x.dtype)).lower() for x in (input, other))
+            raise DTypeError(f"expected dtype {want} for `{name}` but got dtype {got}")
+    return in_float32(_between, input, end, weight)
+
+
+def _between(a: Array, b: Array, weight: Array) -> Array:
+    return jnp.where(jnp.abs(weight) < 0.5, a + weight * (b - a), b - (b - a) * (1 - weight))
+
+
+# ---- quotients
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, dunder=("__truediv__", "__rtruediv__"), inplace=True)
+def true_divide(input: Operand, other: Operand) -> Array:
+    """`input / other`; integers give the default float type."""
+    return lax.div(*jnp.broadcast_arrays(input, other))
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, function=False, method=False)
+def div_trunc(input: Operand, other: Operand) -> Array:
+    """`input / other` rounded towards zero, in the common type."""
+    require(input, "div_trunc_cpu", INTEGER, FLOAT)
+    quotient = lax.div(*jnp.broadcast_arrays(input, other))
+    return jnp.trunc(quotient) if category(input) == FLOAT else quotient
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, dunder=("__floordiv__", "__rfloordiv__"), inplace=True)
+def floor_divide(input: Operand, other: Operand) -> Array:
+    """`input / other` rounded down, in the common type."""
+    require(input, "div_floor_cpu", INTEGER, FLOAT)
+    if category(input) == INTEGER:
+        return jnp.floor_divide(input, other)
+    floor = lax.stop_gradient(jnp.floor_divide(input, other))  # steps have no slope
+    return jnp.where(other == 0, lax.stop_gradient(input / other), floor)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, dunder=("__mod__", "__rmod__"), inplace=True)
+def remainder(input: Operand, other: Operand) -> Array:
+    """`input - other * floor(input / other)`: the sign is that of `other`."""
+    require(input, "remainder_cpu", INTEGER, FLOAT)
+    return jnp.remainder(input, other)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+def fmod(input: Array, other: Operand) -> Array:
+    """`input - other * trunc(input / other)`: the sign is that of `input`."""
+    require(input, "fmod_cpu", INTEGER, FLOAT)
+    return jnp.fmod(input, other)
+
+
+# ---- powers
+
+
+def _pow_vjp(g: Array, out: Array, input: Array, exponent: Array) -> tuple[Array, Array]:
+    """Slopes of `x ** y`; 0 with respect to `x` where y = 0, and to `y` where x = 0 <= y."""
+    flat = exponent == 0
+    slope = jnp.where(flat, 0, exponent * jnp.power(input, jnp.where(flat, 1, exponent - 1)))
+    still = (input == 0) & (exponent >= 0)
+    log = jnp.where(still, 0, jnp.log(jnp.where(still, 1, input)))
+    return unbroadcast(g * slope, input), unbroadcast(g * out * log, exponent)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.FLOAT32, vjp=_pow_vjp, function=False, method=False)
+def pow(input: Operand, exponent: Operand) -> Array:
+    """`input ** exponent`; an integer to a negative power is rounded towards zero."""
+    require(input, "pow", INTEGER, FLOAT, COMPLEX)
+    if category(input) != INTEGER:
+        return jnp.power(input, exponent)
+    unit = jnp.where(input == 1, 1, jnp.where(input + 1 == 0, 1 - 2 * (exponent & 1), 0))
+    return jnp.where(exponent < 0, unit.astype(input.dtype), jnp.power(input, jnp.maximum(exponent, 0)))
+
+
+@defop(dims=pointwise, cast=Cast.FLOAT32, function=False, method=False)
+def pow_number(input: Array, exponent: int | float) -> Array:
+    """`input ** exponent` for a constant; integers take only whole exponents that are not negative."""
+    base = input.astype(jnp.int64) if category(input) == BOOL else input
+    if category(base) == INTEGER:
+        if exponent < 0:
+            raise DTypeError("Integers to negative integer powers are not allowed.")
+        return lax.integer_pow(base, int(exponent))
+    if exponent == 0.5:
+        return jnp.sqrt(base)
+    if exponent in range(-4, 5):  # repeated products are exact enough for small exponents only
+        return lax.integer_pow(base, int(exponent))
+    return jnp.power(base, float(exponent))
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+def ldexp(input: Array, other: Array) -> Array:
+    """`input * 2 ** other`."""
+    return in_float32(lambda x, y: x * jnp.exp2(y), input, other)
+
+
+# ---- the larger, the smaller, and bounds
+
+
+@defop(dims=pointwise, promote=Promote.COMMON)
+def maximum(input: Array, other: Array) -> Array:
+    """The larger of two elements; NaN wins. A tie shares its gradient."""
+    refuse_complex(input, "maximum not implemented for complex tensors.")
+    return jnp.maximum(input, other)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON)
+def minimum(input: Array, other: Array) -> Array:
+    """The smaller of two elements; NaN wins. A tie shares its gradient."""
+    refuse_complex(input, "minimum not implemented for complex tensors.")
+    return jnp.minimum(input, other)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON)
+def fmax(input: Array, other: Array) -> Array:
+    """The larger of two elements; a number wins over NaN. The gradient of a tie goes to `input`."""
+    refuse_complex(input, "fmax not implemented for complex tensors.")
+    return jnp.where((input >= other) | (other != other), input, other)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON)
+def fmin(input: Array, other: Array) -> Array:
+    """The smaller of two elements; a number wins over NaN. The gradient of a tie goes to `input`."""
+    refuse_complex(input, "fmin not implemented for complex tensors.")
+    return jnp.where((input <= other) | (other != other), input, other)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+def clamp(input: Array, min: Operand | None = None, max: Operand | None = None) -> Array:
+    """Elements moved to the nearer bound; NaN stays, and `max` wins where the bounds cross."""
+    if min is None and max is None:
+        raise DTypeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    refuse_complex(input, "clamp is not supported for complex types")
+    # `where` and not `maximum`: at a bound the gradient belongs to `input`, and a NaN bound gives NaN
+    out = input if min is None else jnp.where((input >= min) | (input != input), input, min)
+    return out if max is None else jnp.where((out <= max) | (out != out), out, max)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+def clamp_min(input: Array, min: Operand) -> Array:
+    """Elements raised to `min`."""
+    return clamp.impl(input, min)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+def clamp_max(input: Array, max: Operand) -> Array:
+    """Elements lowered to `max`."""
+    return clamp.impl(input, None, max)
+
+
+# ---- functions of two numbers
+
+
+def _atan2_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+    """Slopes `x / r**2` and `-y / r**2`; 0 at the origin."""
+    del out
+    square = input * input + other * other
+    scaled = jnp.where(square == 0, 0, g / jnp.where(square == 0, 1, square))
+    return unbroadcast(scaled * other, input), unbroadcast(-scaled * input, other)
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, cast=Cast.PROMOTE, vjp=_atan2_vjp, inplace=True)
+def atan2(input: Array, other: Array) -> Array:
+    """Angle of the point (`other`, `input`)."""
+    require(input, "atan2_cpu", FLOAT)
+    return jnp.arctan2(input, other)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+def hypot(input: Array, other: Array) -> Array:
+    """`sqrt(input**2 + other**2)`, without overflow on the way."""
+    require(input, "hypot_cpu", FLOAT)
+    return jnp.hypot(input, other)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON)
+def logaddexp(input: Array, other: Array) -> Array:
+    """`log(exp(input) + exp(other))`."""
+    require(input, "logaddexp_cpu", FLOAT, COMPLEX)
+    if category(input) == FLOAT:
+        return in_float32(jnp.logaddexp, input, other)
+    first = input.real >= other.real
+    high, low = jnp.where(first, input, other), jnp.where(first, other, input)
+    return high + jnp.log1p(jnp.exp(low - high))  # unlike `jnp`, leaves the imaginary part unwrapped
+
+
+@defop(dims=pointwise, promote=Promote.COMMON)
+def logaddexp2(input: Array, other: Array) -> Array:
+    """`log2(2**input + 2**other)`."""
+    require(input, "logaddexp2_cpu", FLOAT)
+    return in_float32(jnp.logaddexp2, input, other)
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+def xlogy(input: Operand, other: Operand) -> Array:
+    """`input * log(other)`, and 0 where `input` is 0 unless `other` is NaN."""
+    require(input, "xlogy_cpu", FLOAT)
+    zero = (input == 0) & (other == other)
+    return jnp.where(zero, 0, input * jnp.log(jnp.where(zero, 1, other)))
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+def copysign(input: Array, other: Operand) -> Array:
+    """Magnitude of `input`, sign of `other`; no gradient at 0."""
+    require(input, "copysign_cpu", FLOAT)
+    return jnp.abs(input) * jnp.where(jnp.signbit(other), -1, 1).astype(input.dtype)
+
+
+def _nextafter_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+    """The step to the neighbour counts as none."""
+    del out
+    return unbroadcast(g, input), jnp.zeros_like(other)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, vjp=_nextafter_vjp, inplace=True)
+def nextafter(input: Array, other: Array) -> Array:
+    """The float next to `input` in the direction of `other`."""
+    require(input, "nextafter_cpu", FLOAT)
+    return jnp.nextafter(input, other)
+
+
+@defop(dims=pointwise, inplace=True)
+def heaviside(input: Array, values: Array) -> Array:
+    """0 below zero, `values` at zero, 1 above; types must agree."""
+    refuse_complex(input, "heaviside is not yet implemented for complex tensors.")
+    if input.dtype != values.dtype:
+        raise DTypeError("heaviside is not yet implemented for tensors with different dtypes.")
+    return jnp.where(input == 0, values, (input > 0).astype(input.dtype))
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+def gcd(input: Array, other: Array) -> Array:
+    """Greatest common divisor."""
+    require(input, "gcd_cpu", INTEGER)
+    return jnp.gcd(input, other)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+def lcm(input: Array, other: Array) -> Array:
+    """Least common multiple."""
+    require(input, "lcm_cpu", INTEGER)
+    return jnp.lcm(input, other)
+
+
+for _row, _name in ((sub, "subtract"), (mul, "multiply"), (clamp, "clip"), (atan2, "arctan2")):
+    alias(_row, _name)

@@ -1,0 +1,200 @@
+"""Rows of the functions of analysis: exponentials, logarithms, angles, error functions, gamma functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy import special
+from numpy.polynomial import Polynomial
+
+from weft._base.dtype import FLOAT
+from weft.errors import DTypeError
+from weft.ops._dims import pointwise
+from weft.ops._rows import alias, documented, in_float32, refuse_complex, require
+from weft.ops._table import TABLE, Array, Cast, OpDef, Promote, Scalar, defop
+
+Unary = Callable[[Array], Array]
+Slope = Callable[[Array, Array], Array]  # (output, input) -> derivative
+
+# what autocast computes in float32
+_WIDE = {
+    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt",
+    "sinh", "tan",
+}  # fmt: skip
+
+
+def _scaled_slope(slope: Slope) -> Callable[[Array, Array, Array], tuple[Array]]:
+    """The vjp of an elementwise function from its derivative."""
+
+    def vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
+        return (g * slope(out, input),)
+
+    return vjp
+
+
+def _function(name: str, function: Unary, doc: str, slope: Slope | None = None, real: str = "") -> OpDef:
+    """A row that maps each element; `real` is the kernel that knows no complex numbers.
+
+    The slope is given where the result spares computing the function again.
+    """
+
+    def body(input: Array) -> Array:
+        if real:
+            require(input, real, FLOAT)
+        return in_float32(function, input)
+
+    return defop(
+        name,
+        dims=pointwise,
+        promote=Promote.FLOAT,
+        cast=Cast.FLOAT32 if name in _WIDE else Cast.NONE,
+        vjp=_scaled_slope(slope) if slope else None,
+        inplace=True,
+    )(documented(body, name, doc))
+
+
+# ---- bodies that jax.numpy lacks, or that differ from PyTorch's at some point
+
+
+def _reciprocal(x: Array) -> Array:
+    return jnp.ones_like(x) / x
+
+
+def _digamma(x: Array) -> Array:
+    return jnp.where(x == 0, -jnp.copysign(jnp.asarray(jnp.inf, x.dtype), x), special.digamma(x))
+
+
+def _cotangent_derivative(n: int, x: Array) -> Array:
+    """Derivative of order `n` of `pi * cot(pi * x)`: a polynomial in the cotangent."""
+    c = Polynomial([0, 1])
+    poly = c
+    for _ in range(n):
+        poly = -(1 + c * c) * poly.deriv()
+    turn = jnp.pi * (x - jnp.round(x))  # the period is one
+    coefficients = jnp.asarray(poly.coef[::-1], x.dtype)
+    return math.pi ** (n + 1) * jnp.polyval(coefficients, jnp.cos(turn) / jnp.sin(turn))
+
+
+def _polygamma(n: int, x: Array) -> Array:
+    """`(-1)**(n + 1) * n! * zeta(n + 1, x)`; negative numbers are reflected at 1/2."""
+    if n == 0:
+        return _digamma(x)
+    sign, left = (-1) ** n, x < 0
+    right = -sign * math.factorial(n) * special.zeta(n + 1.0, jnp.where(left, 1 - x, x))
+    reflected = sign * right - _cotangent_derivative(n, jnp.where(left, x, 0.5))
+    pole = (x <= 0) & (x == jnp.floor(x))
+    return jnp.where(pole, -sign * jnp.inf, jnp.where(left, reflected, right))
+
+
+# ---- rows: (name, function, description, slope)
+
+for _name, _body, _doc, _slope in (
+    ("exp", jnp.exp, "`e ** input`.", lambda y, x: y),
+    ("exp2", jnp.exp2, "`2 ** input`.", lambda y, x: y * math.log(2)),
+    ("expm1", jnp.expm1, "`exp(input) - 1`, exact near 0.", lambda y, x: y + 1),
+    ("log", jnp.log, "Natural logarithm.", None),
+    ("log2", jnp.log2, "Logarithm to base 2.", None),
+    ("log10", jnp.log10, "Logarithm to base 10.", None),
+    ("log1p", jnp.log1p, "`log(1 + input)`, exact near 0.", None),
+    ("sqrt", jnp.sqrt, "Square root.", lambda y, x: 0.5 / y),
+    ("rsqrt", lax.rsqrt, "`1 / sqrt(input)`.", lambda y, x: -0.5 * y * y * y),
+    ("reciprocal", _reciprocal, "`1 / input`.", lambda y, x: -y * y),
+    ("sin", jnp.sin, "Sine.", None),
+    ("cos", jnp.cos, "Cosine.", None),
+    ("tan", jnp.tan, "Tangent.", lambda y, x: 1 + y * y),
+    ("asin", jnp.arcsin, "Inverse of the sine.", None),
+    ("acos", jnp.arccos, "Inverse of the cosine.", None),
+    ("atan", jnp.arctan, "Inverse of the tangent.", None),
+    ("sinh", jnp.sinh, "Hyperbolic sine.", None),
+    ("cosh", jnp.cosh, "Hyperbolic cosine.", None),
+    ("tanh", jnp.tanh, "Hyperbolic tangent.", lambda y, x: 1 - y * y),
+    ("asinh", jnp.arcsinh, "Inverse of the hyperbolic sine.", None),
+    ("acosh", jnp.arccosh, "Inverse of the hyperbolic cosine.", None),
+    ("atanh", jnp.arctanh, "Inverse of the hyperbolic tangent.", None),
+    ("sigmoid", lax.logistic, "`1 / (1 + exp(-input))`.", lambda y, x: y * (1 - y)),
+    ("sinc", jnp.sinc, "`sin(pi * input) / (pi * input)`, and 1 at 0.", None),
+):
+    _function(_name, _body, _doc, _slope)
+
+for _name, _body, _doc, _slope, _kernel in (
+    ("erf", lax.erf, "Error function.", None, "erf_vml_cpu"),
+    ("erfc", lax.erfc, "`1 - erf(input)`, exact for large inputs.", None, "erfc_vml_cpu"),
+    ("erfinv", lax.erf_inv, "Inverse of the error function.", None, "erfinv_vml_cpu"),
+    ("lgamma", lax.lgamma, "Logarithm of the magnitude of the gamma function.", None, "lgamma_vml_cpu"),
+    ("digamma", _digamma, "Derivative of `lgamma`.", lambda y, x: _polygamma(1, x), "digamma"),
+    (
+        "i0",
+        special.i0,
+        "Modified Bessel function of the first kind, order 0.",
+        lambda y, x: special.i1(x),
+        "i0_vml_cpu",
+    ),
+):
+    _function(_name, _body, _doc, _slope, _kernel)
+
+for _name in ("sin", "cos", "tan", "sinh", "cosh", "tanh"):
+    alias(TABLE[f"a{_name}"], f"arc{_name}")
+
+
+# ---- functions with further arguments
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+def deg2rad(input: Array) -> Array:
+    """Degrees to radians."""
+    refuse_complex(input, "deg2rad is not supported for complex tensors.")
+    return in_float32(lambda x: x * (math.pi / 180), input)
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+def rad2deg(input: Array) -> Array:
+    """Radians to degrees."""
+    refuse_complex(input, "rad2deg is not supported for complex tensors.")
+    return in_float32(lambda x: x * (180 / math.pi), input)
+
+
+def _logit_vjp(g: Array, out: Array, input: Array, eps: Scalar | None = None) -> tuple[Array]:
+    """`1 / (x * (1 - x))`; outside of the bounds 0, or NaN when there are none."""
+    del out
+    low = 0 if eps is None else jnp.asarray(eps).astype(input.dtype)
+    inside = (input >= low) & (input <= 1 - low)
+    safe = jnp.where(inside, input, 0.5)
+    return (jnp.where(inside, g / (safe * (1 - safe)), jnp.nan if eps is None else 0),)
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_logit_vjp, inplace=True)
+def logit(input: Array, eps: Scalar | None = None) -> Array:
+    """`log(input / (1 - input))`; with `eps`, of inputs clamped to `[eps, 1 - eps]`."""
+    require(input, "logit_cpu", FLOAT)
+    if eps is not None:
+        low = jnp.asarray(eps).astype(input.dtype)
+        input = jnp.where(input < low, low, jnp.where(input > 1 - low, 1 - low, input))
+    return in_float32(lambda x: jnp.log(x / (1 - x)), input)
+
+
+def _polygamma_vjp(g: Array, out: Array, n: int, input: Array) -> tuple[Array]:
+    del out
+    return (g * _polygamma(n + 1, input),)
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_polygamma_vjp, method=False)
+def polygamma(n: int, input: Array) -> Array:
+    """The derivative of order `n` of `digamma`."""
+    if n < 0:
+        raise DTypeError("polygamma(n, x) does not support negative n.")
+    require(input, "polygamma", FLOAT)
+    return in_float32(partial(_polygamma, n), input)
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+def mvlgamma(input: Array, p: int) -> Array:
+    """Logarithm of the multivariate gamma function in `p` dims."""
+    if p < 1:
+        raise DTypeError("p has to be greater than or equal to 1")
+    require(input, "mvlgamma", FLOAT)
+    constant = p * (p - 1) / 4 * math.log(math.pi)
+    return in_float32(lambda x: constant + sum(lax.lgamma(x - j / 2) for j in range(p)), input)

@@ -1,0 +1,292 @@
+"""Operators that write slices along a dim, elements of the flattened tensor, or elements under a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, IndexRangeError, ShapeError
+from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
+from weft.ops._index import (
+    OUT_OF_BOUNDS,
+    OUT_OF_ELEMENTS,
+    UNCHECKED,
+    added,
+    extent,
+    flat_write,
+    outside,
+    require_dtype,
+    require_elements,
+    require_vector,
+    rows,
+    wrapped,
+)
+from weft.ops._table import Array, Dim, Operand, Scalar, defop
+from weft.ops._words import c_word, scalar_word
+
+
+def _writes_slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Slices along `dim`, named by an index vector, are written; the source has a slice for each index."""
+    ndim, dim = len(shapes[0]), static["dim"]
+    ins = tuple(range(ndim))
+    index = ("index",) * len(shapes[1])
+    source = tuple("index" if d == dim else d for d in range(len(shapes[2]))) if len(shapes) > 2 else ()
+    sources = (source if len(source) == ndim else (),) if len(shapes) > 2 else ()
+    return Factors((ins, index, *sources), (ins,), frozenset({dim, "index"}))
+
+
+def _fills_slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Slices along `dim` get one value."""
+    slices = _writes_slices(shapes[:2], static)
+    return Factors((*slices.ins, ()), slices.outs, slices.whole)
+
+
+# One index per slice
+
+
+def _as_slices(input: Array, dim: int, source: Array) -> Array:
+    """The source as slices along `dim`, with zero-dim arrays counted as one element."""
+    shape = jnp.atleast_1d(input).shape
+    return source.reshape((*shape[:dim], extent(source, dim), *shape[dim + 1 :]))
+
+
+def _slices(input: Array, dim: int, index: Array) -> Any:
+    """The updater of slices along `dim`."""
+    return jnp.atleast_1d(input).at[rows(dim, index.reshape(-1))]
+
+
+def _require_addable(input: Array, dim: int, index: Array, source: Array) -> None:
+    """The rules of `index_add` for its arguments."""
+    require_vector(
+        index,
+        f"index_add_(): Index is supposed to be a vector, but got dim: {index.ndim} "
+        f"with type: {scalar_word(index)} and size: {list(index.shape)}",
+    )
+    message = f"index_add_(): Expected dtype int32/int64 for index but got: {scalar_word(index)}"
+    require_dtype(index, message, "int32", "int64")
+    if source.dtype != input.dtype:
+        raise DTypeError(
+            f"index_add_(): self ({scalar_word(input)}) and source ({scalar_word(source)}) "
+            "must have the same scalar type"
+        )
+    kept, given = ([n for d, n in enumerate(a.shape) if d != dim] for a in (input, source))
+    if kept != given or (input.ndim != source.ndim and max(input.ndim, source.ndim) > 1):
+        raise ShapeError(
+            "source tensor shape must match self tensor shape, excluding the specified dimension. "
+            f"Got self.shape = {list(input.shape)} source.shape = {list(source.shape)}"
+        )
+    if extent(source, dim) != index.size:
+        raise ShapeError(
+            f"index_add_(): Number of indices ({index.size}) should be equal to source.size(dim): "
+            f"({extent(source, dim)}), for dim: {dim}"
+        )
+
+
+def _index_add_check(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Scalar = 1) -> Array:
+    del source, alpha
+    return outside(index, extent(input, dim))
+
+
+@defop(dims=_writes_slices, check=_index_add_check, check_text=OUT_OF_BOUNDS, inplace=True)
+def index_add(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Scalar = 1) -> Array:
+    """`input` with `alpha` times the slices of `source` added at the places in `index`."""
+    _require_addable(input, dim, index, source)
+    scaled = _as_slices(input, dim, source) * jnp.asarray(alpha).astype(input.dtype)
+    return added(_slices(input, dim, index), scaled).reshape(input.shape)
+
+
+def _require_copyable(input: Array, dim: int, index: Array, source: Array) -> None:
+    """The rules of `index_copy` for its arguments."""
+    require_vector(index, f"index_copy_(): Index should have dimension 1 or 0 (got {index.ndim})")
+    message = f"index_copy_(): Expected a long tensor for index, but got {scalar_word(index)}"
+    require_dtype(index, message, "int64")
+    if source.dtype != input.dtype:
+        raise DTypeError(
+            "index_copy_(): self and source expected to have the same dtype, "
+            f"but got (self) {scalar_word(input)} and (source) {scalar_word(source)}"
+        )
+    if input.ndim != source.ndim and input.ndim and source.ndim:
+        raise IndexRangeError(
+            "index_copy_(): When source and destination are not scalars, their dimensionality must match. "
+            f"Source dimensionality ({source.ndim}), destination dimensionality ({input.ndim})"
+        )
+    kept, given = (tuple(n for d, n in enumerate(a.shape) if d != dim) for a in (input, source))
+    if kept != given:
+        raise ShapeError(
+            "index_copy_(): Source/destination tensor must have same slice shapes. Destination slice shape: "
+            f"{' '.join(map(str, kept))} at dimension {dim} and source slice shape: "
+            f"{' '.join(map(str, given))} at dimension 0."
+        )
+    if index.size != extent(source, dim):
+        raise IndexRangeError(
+            f"index_copy_(): Number of indices ({index.size}) should be equal to source.size(dim) "
+            f"({extent(source, dim)})"
+        )
+
+
+def _index_copy_check(input: Array, dim: Dim, index: Array, source: Array) -> Array:
+    del source
+    return outside(index, extent(input, dim))
+
+
+def _index_copy_vjp(
+    g: Array, out: Array, input: Array, dim: Dim, index: Array, source: Array
+) -> tuple[Array | None, ...]:
+    """Every slice of the source takes the gradient of its place, also where a later one overwrote it."""
+    del out, input
+    where = _slices(g, dim, index)
+    d_source = where.get(**UNCHECKED).reshape(source.shape)
+    return where.set(0, **UNCHECKED).reshape(g.shape), None, d_source
+
+
+@defop(
+    dims=_writes_slices, vjp=_index_copy_vjp, check=_index_copy_check, check_text=OUT_OF_BOUNDS, inplace=True
+)  # fmt: skip
+def index_copy(input: Array, dim: Dim, index: Array, source: Array) -> Array:
+    """`input` with the slices of `source` written at the places in `index`."""
+    _require_copyable(input, dim, index, source)
+    return _slices(input, dim, index).set(_as_slices(input, dim, source), **UNCHECKED).reshape(input.shape)
+
+
+def _real_into(input: Array, value: Array, message: str) -> Array:
+    """The value in the input's element type; `RuntimeError` where that would drop an imaginary part."""
+    if jnp.iscomplexobj(value) and not jnp.iscomplexobj(input):
+        raise DTypeError(message)
+    return value.astype(input.dtype)
+
+
+def _index_fill_check(input: Array, dim: Dim, index: Array, value: Operand) -> Array:
+    del value
+    return outside(index, extent(input, dim), negative=True)
+
+
+def _index_fill_vjp(
+    g: Array, out: Array, input: Array, dim: Dim, index: Array, value: Operand
+) -> tuple[Array | None, ...]:
+    """Places count once, however often they are named."""
+    del out, value
+    where = _slices(jnp.zeros_like(g), dim, wrapped(index, extent(input, dim)))
+    filled = where.set(1, **UNCHECKED).reshape(g.shape)
+    return g * (1 - filled), None, jnp.sum(g * filled)
+
+
+@defop(
+    dims=_fills_slices, vjp=_index_fill_vjp, check=_index_fill_check, check_text=OUT_OF_BOUNDS, inplace=True
+)  # fmt: skip
+def index_fill(input: Array, dim: Dim, index: Array, value: Operand) -> Array:
+    """`input` with one value in the slices along `dim` at the places in `index`."""
+    require_vector(index, "Index has to be a vector/scalar", ShapeError)
+    require_dtype(index, "index_fill_(): Expected dtype int64 for index.", "int64", error=IndexRangeError)
+    if value.ndim:
+        raise ShapeError(
+            "index_fill_ only supports a 0-dimensional value tensor, "
+            f"but got tensor with {value.ndim} dimension(s)."
+        )
+    message = "index_fill_(): Converting complex Scalar to non-complex type is not supported"
+    filling = _real_into(input, value, message)
+    where = _slices(input, dim, wrapped(index, extent(input, dim)))
+    return where.set(filling, **UNCHECKED).reshape(input.shape)
+
+
+# Elements of the flattened tensor
+
+
+def _put_check(input: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
+    del source, accumulate
+    return outside(index, input.size, negative=True)
+
+
+def _put_vjp(
+    g: Array, out: Array, input: Array, index: Array, source: Array, accumulate: bool = False
+) -> tuple[Array | None, ...]:
+    """Every index takes the gradient of its place, as for `index_put`."""
+    del out
+    where = g.reshape(-1).at[wrapped(index.reshape(-1), input.size)]
+    d_input = g if accumulate else where.set(0, **UNCHECKED).reshape(g.shape)
+    return d_input, None, where.get(**UNCHECKED).reshape(source.shape)
+
+
+@defop(dims=flat_write, vjp=_put_vjp, check=_put_check, check_text=OUT_OF_ELEMENTS, inplace=True)
+def put(input: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
+    """`input` with elements of `source` written, or added, at places of the flattened `input`."""
+    require_elements("put_", index)
+    if source.dtype != input.dtype:
+        raise DTypeError(
+            "put_(): self and source expected to have the same dtype, "
+            f"but got self.dtype = {scalar_word(input)} and source.dtype = {scalar_word(source)}"
+        )
+    if source.size != index.size:
+        raise IndexRangeError(
+            "put_(): Expected source and index to have the same number of elements, "
+            f"but got source.numel() = {source.size}, index.numel() = {index.size}"
+        )
+    where = input.reshape(-1).at[wrapped(index.reshape(-1), input.size)]
+    flat = source.reshape(-1)
+    return (added(where, flat) if accumulate else where.set(flat, **UNCHECKED)).reshape(input.shape)
+
+
+# All elements, or those under a mask
+
+
+def _overflow(input: Array) -> str:
+    return f"value cannot be converted to type {c_word(input)} without overflow"
+
+
+def _require_mask(op: str, mask: Array) -> None:
+    if mask.dtype != jnp.bool_:
+        raise DTypeError(f"{op}_ only supports boolean masks, but got mask with dtype {c_word(mask)}")
+
+
+@defop(dims=pointwise, inplace=True)
+def fill(input: Array, value: Operand) -> Array:
+    """One value in every element, in the element type of `input`."""
+    if value.ndim:
+        raise ShapeError(
+            f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions."
+        )
+    return jnp.broadcast_to(_real_into(input, value, _overflow(input)), input.shape)
+
+
+@defop(dims=pointwise, function=False, method=False, inplace=True)
+def zero(input: Array) -> Array:
+    """Zero in every element."""
+    return jnp.zeros_like(input)
+
+
+@defop(dims=pointwise, inplace=True)
+def masked_fill(input: Array, mask: Array, value: Operand) -> Array:
+    """`input` with one value where the mask, which broadcasts, is true."""
+    _require_mask("masked_fill", mask)
+    broadcast_shapes(input.shape, mask.shape)
+    if value.ndim:
+        raise ShapeError(
+            "masked_fill_ only supports a 0-dimensional value tensor, "
+            f"but got tensor with {value.ndim} dimension(s)."
+        )
+    return jnp.where(mask, _real_into(input, value, _overflow(input)), input)
+
+
+def _masked_scatter_check(input: Array, mask: Array, source: Array) -> Array:
+    return jnp.sum(jnp.broadcast_to(mask, broadcast_shapes(input.shape, mask.shape))) > source.size
+
+
+@defop(
+    dims=flat_write, check=_masked_scatter_check, inplace=True,
+    check_text="Number of elements of source < number of ones in mask",
+)  # fmt: skip
+def masked_scatter(input: Array, mask: Array, source: Array) -> Array:
+    """`input` with successive elements of `source` where the mask, which broadcasts, is true."""
+    _require_mask("masked_scatter", mask)
+    if source.dtype != input.dtype:
+        raise DTypeError(
+            "masked_scatter: expected self and source to have same dtypes but got"
+            f"{scalar_word(input)} and {scalar_word(source)}"
+        )
+    shape = broadcast_shapes(input.shape, mask.shape)
+    if not source.size:
+        return jnp.broadcast_to(input, shape)
+    mask = jnp.broadcast_to(mask, shape)
+    nth = (jnp.cumsum(mask.reshape(-1)) - 1).clip(0).reshape(shape)
+    return jnp.where(mask, source.reshape(-1).at[nth].get(**UNCHECKED), input)

@@ -1,0 +1,266 @@
+"""Operators that read at places given by index tensors, and the write that `x[index] = v` becomes.
+
+Bodies trust their indices; a row's `check` flags those out of range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, IndexRangeError, ShapeError
+from weft.ops._dims import Factors, Sizes, broadcast_shapes
+from weft.ops._index import (
+    OUT_OF_BOUNDS,
+    OUT_OF_ELEMENTS,
+    OUT_OF_SELF,
+    UNCHECKED,
+    added,
+    cells,
+    extent,
+    flat_write,
+    outside,
+    require_dtype,
+    require_elements,
+    require_vector,
+    rows,
+    wrapped,
+)
+from weft.ops._table import Array, Arrays, Cast, Dim, defop
+from weft.ops._words import scalar_word
+
+# Dimension rules
+
+
+def _selects(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """`dim` is replaced by the dim of the index, if it has one."""
+    ndim, dim = len(shapes[0]), static["dim"]
+    ins = tuple(range(ndim))
+    index = ("index",) * len(shapes[1])
+    out = tuple("index" if d == dim and index else f"1:{d}" if d == dim else d for d in ins)
+    return Factors((ins, index), (out,), frozenset({dim}))
+
+
+def _flat_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Any element may be read, so the input is whole; output dims are those of the index."""
+    del static
+    ins = tuple(f"in:{d}" for d in range(len(shapes[0])))
+    index = tuple(range(len(shapes[1])))
+    return Factors((ins, index), (index,), frozenset(ins))
+
+
+def _gathers(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Index dims stay; dims other than `dim` are shared with the input where the sizes agree."""
+    if static["dim"] is None or len(shapes[0]) != len(shapes[1]):
+        return _flat_read(shapes, static)
+    pairs = list(zip(*shapes, strict=True))
+    shared = [d != static["dim"] and a == b for d, (a, b) in enumerate(pairs)]
+    ins = tuple(d if same else f"in:{d}" for d, same in enumerate(shared))
+    index = tuple(range(len(shared)))
+    odd = {d for d, same in enumerate(shared) if not same and d != static["dim"]}
+    return Factors((ins, index), (index,), frozenset(ins) - frozenset(index) | odd)
+
+
+def _index_shape(shapes: Sequence[Sizes]) -> Sizes:
+    """The shape that index tensors broadcast to; `IndexError` in PyTorch's words when there is none."""
+    try:
+        return broadcast_shapes(*shapes)
+    except ShapeError:
+        listed = ", ".join(str(list(s)) for s in shapes)
+        raise IndexRangeError(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {listed}"
+        ) from None
+
+
+def _advanced_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Indexed dims are whole; the dims of the broadcast indices stand where NumPy puts them."""
+    dims = static["spec"]
+    ins = tuple(range(len(shapes[0])))
+    ndim = len(_index_shape(shapes[1:]))
+    indices = tuple(tuple(f"index:{d}" for d in range(ndim - len(s), ndim)) for s in shapes[1:])
+    kept = [d for d in ins if d not in dims]
+    adjacent = dims[-1] - dims[0] + 1 == len(dims)
+    at = dims[0] if adjacent else 0
+    out = (*kept[:at], *(f"index:{d}" for d in range(ndim)), *kept[at:])
+    return Factors((ins, *indices), (out,), frozenset(dims))
+
+
+# Advanced indexing
+
+
+def _advanced(indices: Arrays, spec: tuple[int, ...], shape: Sizes) -> tuple[Any, ...]:
+    """The NumPy index with `indices` at the dims in `spec`, negative ones counted from the end."""
+    at = dict(zip(spec, indices, strict=True))
+    return tuple(wrapped(at[d], n) if d in at else slice(None) for d, n in enumerate(shape))
+
+
+def _any_outside(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
+    bad = [jnp.any(outside(i, input.shape[d], negative=True)) for d, i in zip(spec, indices, strict=True)]
+    return jnp.stack(bad)
+
+
+def _index_tensors_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
+    return _any_outside(input, indices, spec)
+
+
+@defop(
+    dims=_advanced_read, linear="each", check=_index_tensors_check, check_text=OUT_OF_BOUNDS,
+    function=False, method=False,
+)  # fmt: skip
+def index_tensors(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
+    """Elements named by integer tensors, one for each dim in `spec` (ascending); they broadcast together.
+
+    Their dims take the place of the indexed ones when these are adjacent, else they come first.
+    """
+    return input.at[_advanced(indices, spec, input.shape)].get(**UNCHECKED)
+
+
+def _index_put_check(
+    input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool = False
+) -> Array:
+    del values, accumulate
+    return _any_outside(input, indices, spec)
+
+
+def _index_put_vjp(
+    g: Array,
+    out: Array,
+    input: Array,
+    indices: Arrays,
+    values: Array,
+    spec: tuple[int, ...],
+    accumulate: bool = False,
+) -> tuple[Any, ...]:
+    """Each index that was written takes the gradient of its place, also where a later one overwrote it."""
+    del out
+    where = g.at[_advanced(indices, spec, input.shape)]
+    read = where.get(**UNCHECKED)
+    lead = read.ndim - values.ndim
+    stretched = tuple(d for d in range(read.ndim) if d < lead or values.shape[d - lead] != read.shape[d])
+    d_values = jnp.sum(read, stretched, keepdims=True).reshape(values.shape)
+    return (g if accumulate else where.set(0, **UNCHECKED)), (None,) * len(indices), d_values
+
+
+@defop(
+    dims=flat_write, cast=Cast.PROMOTE, vjp=_index_put_vjp, check=_index_put_check, check_text=OUT_OF_BOUNDS,
+    function=False, method=False,
+)  # fmt: skip
+def index_put(
+    input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool = False
+) -> Array:
+    """`input` with `values` written, or added, where `index_tensors` with the same indices reads.
+
+    Where indices repeat, `accumulate` adds every value; otherwise one of them stays, the last on CPU.
+    """
+    if values.dtype != input.dtype:
+        raise DTypeError(
+            "Index put requires the source and destination dtypes match, "
+            f"got {scalar_word(input)} for the destination and {scalar_word(values)} for the source."
+        )
+    _index_shape([i.shape for i in indices])
+    index = _advanced(indices, spec, input.shape)
+    shape = jax.eval_shape(lambda x: x[index], input).shape
+    try:
+        values = jnp.broadcast_to(values, shape)
+    except ValueError:
+        raise ShapeError(
+            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast "
+            f"to indexing result of shape {list(shape)}"
+        ) from None
+    where = input.at[index]
+    return added(where, values) if accumulate else where.set(values, **UNCHECKED)
+
+
+# One index per cell
+
+
+def _gather_check(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -> Array:
+    del sparse_grad
+    return outside(index, extent(input, dim))
+
+
+@defop(dims=_gathers, linear="each", check=_gather_check, check_text=OUT_OF_BOUNDS)
+def gather(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -> Array:
+    """Elements of `input` at the places of `index`, with the coordinate along `dim` taken from it.
+
+    The result has the shape of `index`, which may be smaller than `input` apart from `dim`.
+    """
+    del sparse_grad
+    if not index.size:
+        return jnp.zeros(index.shape, input.dtype)
+    require_dtype(index, "gather(): Expected dtype int32/int64 for index", "int32", "int64")
+    source, at = jnp.atleast_1d(input), jnp.atleast_1d(index)
+    if source.ndim != at.ndim:
+        raise ShapeError("Index tensor must have the same number of dimensions as input tensor")
+    for d, (n, size) in enumerate(zip(at.shape, source.shape, strict=True)):
+        if d != dim and n > size:
+            raise ShapeError(
+                f"Size does not match at dimension {d} expected index {list(index.shape)} "
+                f"to be no larger than self {list(input.shape)} apart from dimension {dim}"
+            )
+    return source.at[cells(at, dim)].get(**UNCHECKED).reshape(index.shape)
+
+
+def _take_along_dim_check(input: Array, indices: Array, dim: Dim = None) -> Array:
+    return outside(indices, input.size if dim is None else extent(input, dim), negative=True)
+
+
+@defop(dims=_gathers, linear="each", check=_take_along_dim_check, check_text=OUT_OF_BOUNDS)
+def take_along_dim(input: Array, indices: Array, dim: Dim = None) -> Array:
+    """Elements along `dim` at `indices`, which broadcast in other dims; both are flat when `dim` is None."""
+    if indices.dtype != jnp.int64:
+        raise DTypeError(
+            f"torch.take_along_dim(): dtype of indices should be Long but got {scalar_word(indices)}"
+        )
+    if dim is None:
+        return input.reshape(-1)[wrapped(indices.reshape(-1), input.size)]
+    if input.ndim != indices.ndim:
+        raise ShapeError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+            f"but got {input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
+        )
+    if not input.ndim:
+        return input
+    both = (input, wrapped(indices, input.shape[dim]))
+    others = broadcast_shapes(*((*a.shape[:dim], 1, *a.shape[dim + 1 :]) for a in both))
+    source, at = (jnp.broadcast_to(a, (*others[:dim], a.shape[dim], *others[dim + 1 :])) for a in both)
+    return source.at[cells(at, dim)].get(**UNCHECKED)
+
+
+def _take_check(input: Array, index: Array) -> Array:
+    return outside(index, input.size, negative=True)
+
+
+@defop(dims=_flat_read, linear="each", check=_take_check, check_text=OUT_OF_ELEMENTS)
+def take(input: Array, index: Array) -> Array:
+    """Elements of the flattened `input`; the result has the shape of `index`."""
+    require_elements("take", index)
+    if not input.size:
+        if index.size:
+            raise IndexRangeError("take(): tried to take from an empty tensor")
+        return jnp.zeros(index.shape, input.dtype)
+    return input.reshape(-1).at[wrapped(index, input.size)].get(**UNCHECKED)
+
+
+# One index per slice
+
+
+def _index_select_check(input: Array, dim: Dim, index: Array) -> Array:
+    return outside(index, extent(input, dim))
+
+
+@defop(dims=_selects, linear="each", check=_index_select_check, check_text=OUT_OF_SELF)
+def index_select(input: Array, dim: Dim, index: Array) -> Array:
+    """Slices along `dim` at the places in the vector `index`."""
+    require_vector(index, "index_select(): Index is supposed to be a vector")
+    require_dtype(index, "index_select(): Expected dtype int32 or int64 for index", "int32", "int64")
+    if not input.ndim:
+        if index.size != 1:
+            raise ShapeError(
+                f"index_select(): Index to scalar can have only 1 value, got {index.size} value(s)"
+            )
+        return input
+    return input.at[rows(dim, index.reshape(-1))].get(**UNCHECKED)

@@ -1,0 +1,289 @@
+"""Losses over class scores: cross entropy and its relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, ShapeError, ValueRangeError
+from weft.ops._dims import Factors, Sizes
+from weft.ops._neural import reduced, require_float, spelled, wide
+from weft.ops._table import Array, Cast, defop
+from weft.ops._words import scalar_word
+
+_OUT_OF_BOUNDS = "Target is out of bounds."
+
+
+def _class_dim(input: Array) -> int:
+    return 0 if input.ndim == 1 else 1
+
+
+def _class_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Classes are whole; without reduction the other dims of the input stay, else none does."""
+    scores, target, *weight = shapes
+    letters = tuple(range(len(scores)))
+    axis = min(1, len(scores) - 1)
+    rest = letters[:axis] + letters[axis + 1 :]
+    kept = rest if static.get("reduction", "mean") == "none" else ()
+    ins = (letters, letters if len(target) == len(scores) else rest, *((axis,) for _ in weight))
+    return Factors(ins, (kept,), frozenset(letters) - set(kept) | {axis})
+
+
+def _check_weight(weight: Array | None, classes: int) -> None:
+    if weight is not None and weight.shape != (classes,):
+        raise ShapeError(
+            f"weight tensor should be defined either for all {classes} classes or no classes "
+            f"but got weight tensor of shape: {list(weight.shape)}"
+        )
+
+
+def _check_classes(input: Array, target: Array, weight: Array | None) -> None:
+    if target.dtype not in (jnp.int64, jnp.uint8):
+        raise DTypeError(f"expected target dtype to be Long or Byte, but got {scalar_word(target)}")
+    dim = _class_dim(input)
+    expected = input.shape[:dim] + input.shape[dim + 1 :]
+    if input.ndim > 1 and target.ndim and target.shape[0] != input.shape[0]:
+        raise ValueRangeError(
+            f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]})."
+        )
+    if target.shape != expected and not (input.ndim == 1 and target.shape == (1,)):
+        raise ShapeError(f"Expected target size {list(expected)}, got {list(target.shape)}")
+    _check_weight(weight, input.shape[dim])
+
+
+def _out_of_bounds(input: Array, target: Array, ignore_index: int) -> Array:
+    if not jnp.issubdtype(target.dtype, jnp.integer):
+        return jnp.zeros((), jnp.bool_)
+    index = target.astype(jnp.int64)
+    return ((index < 0) | (index >= input.shape[_class_dim(input)])) & (index != ignore_index)
+
+
+def _over_classes(vector: Array, input: Array) -> Array:
+    return vector if input.ndim == 1 else vector.reshape((-1,) + (1,) * (input.ndim - 2))
+
+
+def _targets(
+    input: Array, target: Array, weight: Array | None, ignore_index: int, smoothing: float
+) -> tuple[Array, Array | None]:
+    """Weight of every class in each sample's loss, and each sample's share in the mean.
+
+    The loss of a sample is the sum over classes of weight * -log_softmax; ignored samples have weights 0.
+    The share is None where the mean is over samples, as it is for class probabilities.
+    """
+    dim = _class_dim(input)
+    scale = None if weight is None else _over_classes(wide(weight), input)
+    if jnp.issubdtype(target.dtype, jnp.inexact):
+        soft = wide(target)
+        soft = soft * (1 - smoothing) + smoothing / input.shape[dim] if smoothing else soft
+        return (soft if scale is None else soft * scale), None
+    index = jnp.expand_dims(target.reshape(target.shape if input.ndim > 1 else ()), dim).astype(jnp.int64)
+    classes = jax.lax.broadcasted_iota(jnp.int64, input.shape, dim)
+    used = index != ignore_index
+    one_hot = ((classes == index) & used).astype(wide(input).dtype)
+    hot = one_hot if scale is None else one_hot * scale
+    share = jnp.sum(hot, axis=dim)
+    if not smoothing:
+        return hot, share
+    even = jnp.where(used, smoothing / input.shape[dim], 0).astype(hot.dtype)
+    return (1 - smoothing) * hot + (even if scale is None else even * scale), share
+
+
+def _mean_divisor(share: Array | None, samples: int) -> Array | float:
+    return float(samples) if share is None else jnp.sum(share)
+
+
+def _samples(input: Array) -> int:
+    return input.shape[0] if input.ndim > 1 else 1
+
+
+def _check_cross_entropy(
+    input: Array, target: Array, weight: Array | None, ignore: int, smooth: float
+) -> None:
+    if not 0 <= smooth <= 1:
+        raise ShapeError(f"label_smoothing must be between 0.0 and 1.0. Got: {smooth:g}")
+    if target.shape != input.shape:
+        _check_classes(input, target, weight)
+    elif not jnp.issubdtype(target.dtype, jnp.floating):
+        raise DTypeError(
+            f"Expected floating point type for target with class probabilities, got {scalar_word(target)}"
+        )
+    elif ignore >= 0:
+        raise ShapeError("ignore_index is not supported for floating point target")
+    else:
+        _check_weight(weight, input.shape[_class_dim(input)])
+    require_float(input, "log_softmax_lastdim_kernel_impl")
+
+
+def _cross_entropy_vjp(
+    g: Array, out: Any, input: Array, target: Array, weight: Array | None = None, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0,
+) -> tuple[Array | None, ...]:  # fmt: skip
+    dim = _class_dim(input)
+    spread = jnp.expand_dims(out[1], dim)
+    x, g = wide(input), wide(g)
+    hot, share = _targets(input, target, weight, ignore_index, label_smoothing)
+    if reduction == "mean":
+        g = g / _mean_divisor(share, _samples(input))
+    g = jnp.expand_dims(g, dim) if reduction == "none" else g
+    g_input = (jnp.exp(x - spread) * jnp.sum(hot, axis=dim, keepdims=True) - hot) * g
+    g_target = None
+    if jnp.issubdtype(target.dtype, jnp.inexact):
+        g_target = (spread - x) * g * (1 - label_smoothing)
+        g_target = g_target if weight is None else g_target * _over_classes(wide(weight), input)
+        g_target = g_target.astype(target.dtype)
+    return g_input.astype(input.dtype), g_target, None if weight is None else jnp.zeros_like(weight)
+
+
+def _bad_cross_entropy(
+    input: Array, target: Array, weight: Array | None = None, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Array:  # fmt: skip
+    del weight, reduction, label_smoothing
+    return _out_of_bounds(input, target, ignore_index)
+
+
+@defop(
+    dims=_class_dims, cast=Cast.FLOAT32, aux=1, vjp=_cross_entropy_vjp, partial="sum",
+    check=_bad_cross_entropy, check_text=_OUT_OF_BOUNDS, function=False, method=False,
+)  # fmt: skip
+def cross_entropy_loss(
+    input: Array, target: Array, weight: Array | None = None, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Negative log-likelihood of `target` under the softmax of `input` over dim 1.
+
+    `target` holds class numbers, or probabilities in the shape of the input. The second output is the
+    logarithm of the summed exponentials.
+    """
+    _check_cross_entropy(input, target, weight, ignore_index, label_smoothing)
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueRangeError(f"{reduction} is not a valid value for reduction")
+    dim = _class_dim(input)
+    x = wide(input)
+    spread = jax.nn.logsumexp(x, axis=dim)
+    hot, share = _targets(input, target, weight, ignore_index, label_smoothing)
+    surprise = jnp.where(hot != 0, hot * (jnp.expand_dims(spread, dim) - x), 0)
+    if reduction == "none":
+        return jnp.sum(surprise, axis=dim).astype(input.dtype), spread
+    total = jnp.sum(surprise)
+    total = total / _mean_divisor(share, _samples(input)) if reduction == "mean" else total
+    return total.astype(input.dtype), spread
+
+
+def _bad_nll(
+    input: Array, target: Array, weight: Array | None = None, size_average: bool | None = None,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
+    del weight, size_average, reduce, reduction
+    return _out_of_bounds(input, target, ignore_index)
+
+
+@defop(
+    dims=_class_dims, cast=Cast.FLOAT32, partial="sum", module="nn.functional",
+    check=_bad_nll, check_text=_OUT_OF_BOUNDS,
+)  # fmt: skip
+def nll_loss(
+    input: Array, target: Array, weight: Array | None = None, size_average: bool | None = None,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
+    """-weight[target] * input[target], for log-probabilities over dim 1."""
+    if input.ndim < 1:
+        raise ValueRangeError(f"Expected 1 or more dimensions (got {input.ndim})")
+    _check_classes(input, target, weight)
+    require_float(input, "nll_loss_out_frame")
+    hot, share = _targets(input, target, weight, ignore_index, 0.0)
+    loss = jnp.sum(jnp.where(hot != 0, -hot * input, 0), axis=_class_dim(input)).astype(input.dtype)
+    reduction = spelled(reduction, size_average, reduce)
+    if reduction == "mean":
+        return jnp.sum(loss) / _mean_divisor(share, _samples(input))
+    return reduced(loss, reduction)
+
+
+def _bad_multi_margin(input: Array, target: Array, *options: Any, **named: Any) -> Array:
+    del options, named
+    return (target < 0) | (target >= input.shape[-1])
+
+
+@defop(
+    dims=_class_dims, cast=Cast.FLOAT32, partial="sum", module="nn.functional",
+    check=_bad_multi_margin, check_text="target out of range",
+)  # fmt: skip
+def multi_margin_loss(
+    input: Array, target: Array, p: int = 1, margin: float = 1.0, weight: Array | None = None,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
+    """Mean over the other classes of weight[target] * max(0, margin - x[target] + x) ** p."""
+    if p not in (1, 2):
+        raise ValueRangeError("only p == 1 and p == 2 supported")
+    classes = input.shape[-1] if input.ndim else 1
+    if weight is not None and weight.size != classes:
+        raise ShapeError(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
+    samples = input.shape[0] if input.ndim > 1 else 1
+    if target.size != samples or target.ndim > 1:
+        raise ShapeError(
+            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples "
+            f"(batch size). Expected target size [{samples}], but got {list(target.shape)}. "
+            f"Input has shape {list(input.shape)}."
+        )
+    x = input.reshape(samples, classes)
+    hot = jax.nn.one_hot(target.reshape(samples), classes, dtype=jnp.bool_)
+    chosen = jnp.sum(jnp.where(hot, x, 0), axis=1, keepdims=True)
+    gap = margin - chosen + x
+    gap = jnp.where((gap > 0) & ~hot, gap, 0)
+    if weight is not None:
+        scale = jnp.sum(jnp.where(hot, weight, 0), axis=1, keepdims=True)
+    cost = gap if p == 1 else jnp.square(gap)
+    loss = jnp.sum(cost if weight is None else cost * scale, axis=1) / classes
+    return reduced(loss if target.ndim else loss[0], reduction, size_average, reduce)
+
+
+def _bad_multilabel(input: Array, target: Array, *options: Any, **named: Any) -> Array:
+    del options, named
+    return (target < -1) | (target >= max(input.shape[-1] if input.ndim else 1, 1))
+
+
+def _rows_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """The last dim is whole; without reduction the others stay."""
+    letters = tuple(range(len(shapes[0])))
+    kept = letters[:-1] if static.get("reduction", "mean") == "none" else ()
+    ins = tuple(letters[len(letters) - len(s) :] for s in shapes)
+    return Factors(ins, (kept,), frozenset(letters) - set(kept))
+
+
+@defop(
+    dims=_rows_whole, cast=Cast.FLOAT32, partial="sum", module="nn.functional",
+    check=_bad_multilabel, check_text="argument #2 'target' is out of range",
+)  # fmt: skip
+def multilabel_margin_loss(
+    input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:  # fmt: skip
+    """Sum over target classes t (a row of `target` up to its first -1) and others c of max(0, 1 - x[t] + x[c]) / C."""
+    if input.shape != target.shape:
+        raise ShapeError(
+            f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}"
+        )
+    classes = input.shape[-1] if input.ndim else 1
+    x, labels = input.reshape(-1, classes), target.reshape(-1, classes)
+    listed = jnp.cumsum(labels < 0, axis=1) == 0
+    hot = jax.nn.one_hot(labels, classes, dtype=jnp.bool_) & listed[..., None]  # (batch, listed, class)
+    others = ~jnp.any(hot, axis=1)
+    chosen = jnp.sum(jnp.where(hot, x[:, None], 0), axis=2)
+    gap = 1 - chosen[:, :, None] + x[:, None]
+    gap = jnp.where((gap > 0) & listed[..., None] & others[:, None], gap, 0)
+    loss = jnp.sum(gap, axis=(1, 2)) / classes
+    return reduced(loss if input.ndim > 1 else loss[0], reduction, size_average, reduce)
+
+
+@defop(dims=_rows_whole, cast=Cast.FLOAT32, partial="sum", module="nn.functional")
+def multilabel_soft_margin_loss(
+    input: Array, target: Array, weight: Array | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
+    """Mean over classes of the binary cross entropy of sigmoid(input)."""
+    loss = -(target * jax.nn.log_sigmoid(input) + (1 - target) * jax.nn.log_sigmoid(-input))
+    loss = loss if weight is None else loss * weight
+    return reduced(jnp.mean(loss, axis=-1), reduction, size_average, reduce)

@@ -1,0 +1,135 @@
+"""Distances between vectors, and losses over pairs, triples and rankings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import ShapeError, ValueRangeError
+from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
+from weft.ops._neural import element_loss, lengths, reduced
+from weft.ops._table import Array, Cast, Dim, Promote, defop
+
+
+def _hinge(x: Array) -> Array:
+    """The larger of x and 0; the gradient passes at 0."""
+    return jnp.where(x >= 0, x, jnp.zeros_like(x))
+
+
+def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Two broadcasting inputs, of which `dim` (the last, if absent) goes."""
+    factors = pointwise(shapes, static)
+    letters = factors.outs[0]
+    gone = letters[static.get("dim", -1)]
+    kept = tuple(("1" if d == gone else d) for d in letters if static.get("keepdim") or d != gone)
+    return Factors(factors.ins, (kept,), frozenset({gone}))
+
+
+@defop(dims=_pair_reduces, cast=Cast.FLOAT32, promote=Promote.FLOAT)
+def cosine_similarity(x1: Array, x2: Array, dim: Dim = 1, eps: float = 1e-8) -> Array:
+    """Cosine of the angle between vectors along `dim`; lengths count as at least `eps`."""
+    axis = dim - len(broadcast_shapes(x1.shape, x2.shape)) if dim >= 0 else dim
+    units = []
+    for x in (x1, x2):
+        length = lengths(x, 2, axis)
+        # the bound does not stop the gradient of the length
+        units.append(x / (length + jax.lax.stop_gradient(jnp.maximum(eps - length, 0).astype(x.dtype))))
+    return jnp.sum(units[0] * units[1], axis=axis)
+
+
+@defop(dims=_pair_reduces, promote=Promote.COMMON)
+def pairwise_distance(
+    x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Array:
+    """p-norm of x1 - x2 + eps over the last dim."""
+    distance = lengths(x1 - x2 + eps, p, -1)
+    return distance if keepdim else distance[..., 0]
+
+
+def _whole_loss(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Vectors over the last dim of some inputs, which is whole; leading dims as in `element_loss`."""
+    depth = max(len(s) for s in shapes)
+    lead = [s[:-1] if len(s) == depth else s for s in shapes]
+    factors = element_loss(lead, static)
+    ins = tuple(
+        (*letters, "vector") if len(s) == depth else letters
+        for letters, s in zip(factors.ins, shapes, strict=True)
+    )
+    return Factors(ins, factors.outs, factors.whole | {"vector"})
+
+
+def _check_cosine(input1: Array, input2: Array, target: Array) -> None:
+    if target.ndim > 1:
+        raise ShapeError("0D or 1D target tensor expected, multi-target not supported")
+    if max(input1.ndim, input2.ndim) != target.ndim + 1:
+        raise ShapeError(
+            f"{target.ndim}D target tensor expects {target.ndim + 1}D input tensors, but found inputs with "
+            f"sizes {list(input1.shape)} and {list(input2.shape)}."
+        )
+
+
+@defop(dims=_whole_loss, cast=Cast.FLOAT32, partial="sum", method=False)
+def cosine_embedding_loss(
+    input1: Array, input2: Array, target: Array, margin: float = 0.0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
+    """1 - cosine for pairs with target 1, cosine - margin where positive for target -1."""
+    _check_cosine(input1, input2, target)
+    power = (jnp.sum(x * x, axis=-1) + 1e-12 for x in (input1, input2))
+    first, second = power
+    cosine = jnp.sum(input1 * input2, axis=-1) / jnp.sqrt(first * second)
+    zero = jnp.zeros_like(cosine)
+    apart = jnp.where(target == -1, _hinge(cosine - margin), zero)
+    return reduced(jnp.where(target == 1, 1 - cosine, zero) + apart, reduction, size_average, reduce)
+
+
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False)
+def margin_ranking_loss(
+    input1: Array, input2: Array, target: Array, margin: float = 0.0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
+    """margin - target * (input1 - input2) where positive."""
+    if not input1.ndim == input2.ndim == target.ndim:
+        sizes = [f"torch.Size({list(x.shape)})" for x in (input1, input2, target)]
+        raise ShapeError(
+            "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
+            "input1: {}, input2: {}, target: {} ".format(*sizes)
+        )
+    return reduced(_hinge(-target * (input1 - input2) + margin), reduction, size_average, reduce)
+
+
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False)
+def hinge_embedding_loss(
+    input: Array, target: Array, margin: float = 1.0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
+    """The input for target 1, margin - input where positive for target -1."""
+    zero = jnp.zeros_like(input)
+    far = jnp.where(target != 1, _hinge(margin - input), zero)
+    near = jnp.where(target != -1, input, zero)
+    return reduced(far + near, reduction, size_average, reduce)
+
+
+@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False)
+def triplet_margin_loss(
+    anchor: Array, positive: Array, negative: Array, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
+    swap: bool = False, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
+    """margin + distance(anchor, positive) - distance(anchor, negative) where positive.
+
+    With `swap` the negative counts from whichever of anchor and positive is nearer.
+    """
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        raise ShapeError(
+            "The anchor, positive, and negative tensors are expected to have the same number of dimensions, "
+            f"but got: anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs"
+        )
+    if margin <= 0:
+        raise ValueRangeError(f"margin must be greater than 0, got {margin}")
+    near, far = (lengths(anchor - x + eps, p, -1)[..., 0] for x in (positive, negative))
+    if swap:
+        far = jnp.minimum(far, lengths(positive - negative + eps, p, -1)[..., 0])
+    return reduced(_hinge(margin + near - far), reduction, size_average, reduce)

@@ -1,0 +1,318 @@
+"""Normalisation over features, batches, groups and neighbours.
+
+Each saves the mean and the reciprocal deviation: recomputing them in the backward pass is what costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, ShapeError, ValueRangeError
+from weft.ops._dims import Factors, Sizes, along
+from weft.ops._neural import lengths, per_channel, require_float, wide
+from weft.ops._table import Array, Cast, Dim, Scalar, Shape, defop
+from weft.ops._words import scalar_word
+
+
+def _moments(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
+    """Mean, variance and 1 / sqrt(variance + eps) over `axes`, which stay with size one."""
+    mean = jnp.mean(x, axis=axes, keepdims=True)
+    variance = jnp.mean(jnp.square(x - mean), axis=axes, keepdims=True)
+    return mean, variance, jax.lax.rsqrt(variance + eps)
+
+
+def _input_gradient(g: Array, normal: Array, rstd: Array, axes: tuple[int, ...]) -> Array:
+    """Gradient of x from that of `normal` = (x - mean) * rstd."""
+    tilt = jnp.mean(g * normal, axis=axes, keepdims=True)
+    return rstd * (g - jnp.mean(g, axis=axes, keepdims=True) - normal * tilt)
+
+
+def _sum_to(g: Array, parameter: Array | None, axes: tuple[int, ...]) -> Array | None:
+    """Gradient of an affine parameter: `g` summed over `axes`."""
+    if parameter is None:
+        return None
+    return jnp.sum(g, axis=axes).reshape(parameter.shape).astype(parameter.dtype)
+
+
+def _check_affine(input: Array, shape: Shape, star: str, *affine: tuple[str, Array | None]) -> None:
+    if not shape:
+        raise ShapeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., "
+            f"containing at least one element, but got normalized_shape = {list(shape)}"
+        )
+    for name, parameter in affine:
+        if parameter is not None and parameter.shape != tuple(shape):
+            raise ShapeError(
+                f"Expected {name} to be of same shape as normalized_shape, but got {name} "
+                f"of shape {list(parameter.shape)} and normalized_shape = {list(shape)}"
+            )
+    if input.ndim < len(shape) or input.shape[input.ndim - len(shape) :] != tuple(shape):
+        sizes = ", ".join(str(s) for s in shape)
+        raise ShapeError(
+            f"Given normalized_shape={list(shape)}, expected input with shape [*{star}{sizes}], "
+            f"but got input of size{list(input.shape)}"
+        )
+
+
+def _last_axes(input: Array, shape: Shape) -> tuple[int, ...]:
+    return tuple(range(input.ndim - len(shape), input.ndim))
+
+
+def _trailing(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Parameters lie over the last dims, which must be whole."""
+    ndim, depth = len(shapes[0]), len(static["normalized_shape"])
+    letters = tuple(range(ndim))
+    return Factors(
+        tuple(letters[ndim - len(s) :] for s in shapes), (letters,), frozenset(letters[ndim - depth :])
+    )
+
+
+def _layer_norm_vjp(
+    g: Array, out: Any, input: Array, normalized_shape: Shape, weight: Array | None = None,
+    bias: Array | None = None, eps: float = 1e-5,
+) -> tuple[Array | None, ...]:  # fmt: skip
+    del eps
+    _, mean, rstd = out
+    axes = _last_axes(input, normalized_shape)
+    rows = tuple(range(axes[0]))
+    g, normal = wide(g), (wide(input) - mean) * rstd
+    g_normal = g if weight is None else g * wide(weight)
+    g_input = _input_gradient(g_normal, normal, rstd, axes).astype(input.dtype)
+    return g_input, _sum_to(g * normal, weight, rows), _sum_to(g, bias, rows)
+
+
+@defop(dims=_trailing, cast=Cast.FLOAT32, aux=2, vjp=_layer_norm_vjp, method=False)
+def layer_norm(
+    input: Array, normalized_shape: Shape, weight: Array | None = None, bias: Array | None = None,
+    eps: float = 1e-5,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """The last dims scaled to mean 0 and variance 1, then times `weight` plus `bias`."""
+    _check_affine(input, normalized_shape, ", ", ("weight", weight), ("bias", bias))
+    require_float(input, "LayerNormKernelImpl")
+    x = wide(input)
+    mean, _, rstd = _moments(x, _last_axes(input, normalized_shape), eps)
+    y = (x - mean) * rstd
+    y = y if weight is None else y * wide(weight)
+    return (y if bias is None else y + wide(bias)).astype(input.dtype), mean, rstd
+
+
+def _rms_norm_vjp(
+    g: Array, out: Any, input: Array, normalized_shape: Shape, weight: Array | None = None,
+    eps: float | None = None,
+) -> tuple[Array | None, ...]:  # fmt: skip
+    del eps
+    rstd = out[1]
+    axes = _last_axes(input, normalized_shape)
+    g, normal = wide(g), wide(input) * rstd
+    g_normal = g if weight is None else g * wide(weight)
+    g_input = rstd * (g_normal - normal * jnp.mean(g_normal * normal, axis=axes, keepdims=True))
+    return g_input.astype(input.dtype), _sum_to(g * normal, weight, tuple(range(axes[0])))
+
+
+@defop(dims=_trailing, aux=1, vjp=_rms_norm_vjp, method=False)
+def rms_norm(
+    input: Array, normalized_shape: Shape, weight: Array | None = None, eps: float | None = None
+) -> tuple[Array, Array]:
+    """The last dims divided by their root mean square, then times `weight`."""
+    _check_affine(input, normalized_shape, "", ("weight", weight))
+    x = wide(input)
+    floor = float(jnp.finfo(x.dtype).eps) if eps is None else eps
+    power = jnp.mean(jnp.square(x), axis=_last_axes(input, normalized_shape), keepdims=True)
+    rstd = jax.lax.rsqrt(power + floor)
+    y = x * rstd
+    return (y if weight is None else y * wide(weight)).astype(input.dtype), rstd
+
+
+def _channels(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Vectors lie over dim 1, the only one that may be split."""
+    del static
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters, *((1,) for _ in shapes[1:])), (letters, (1,), (1,)), frozenset(letters) - {1})
+
+
+def _check_channels(input: Array, **vectors: Array | None) -> None:
+    channels = input.shape[1]
+    for name, vector in vectors.items():
+        if vector is not None and vector.size != channels:
+            raise ShapeError(f"{name} should contain {channels} elements not {vector.size}")
+
+
+def _affine_vjp(
+    g: Array, normal: Array, weight: Array | None, bias: Array | None
+) -> tuple[Array, Array | None, Array | None]:
+    """Gradients of the normalised input, the weight and the bias of `normal * weight + bias`."""
+    rows = tuple(d for d in range(g.ndim) if d != 1)
+    g_normal = g if weight is None else g * per_channel(wide(weight), g.ndim)
+    return g_normal, _sum_to(g * normal, weight, rows), _sum_to(g, bias, rows)
+
+
+def _affine(y: Array, weight: Array | None, bias: Array | None) -> Array:
+    y = y if weight is None else y * per_channel(wide(weight), y.ndim)
+    return y if bias is None else y + per_channel(wide(bias), y.ndim)
+
+
+def _batch_axes(input: Array, per_instance: bool) -> tuple[int, ...]:
+    spatial = tuple(range(2, input.ndim))
+    return spatial if per_instance else (0, *spatial)
+
+
+def _batch_norm_vjp(
+    g: Any, out: Any, input: Array, running_mean: Array | None, running_var: Array | None,
+    weight: Array | None = None, bias: Array | None = None, momentum: Scalar = 0.1, eps: float = 1e-5,
+    per_instance: bool = False,
+) -> tuple[Array | None, ...]:  # fmt: skip
+    del momentum, eps
+    *_, mean, rstd = out
+    normal = (wide(input) - mean) * rstd
+    g_normal, g_weight, g_bias = _affine_vjp(wide(g[0]), normal, weight, bias)
+    g_input = _input_gradient(g_normal, normal, rstd, _batch_axes(input, per_instance))
+    unused = tuple(None if v is None else jnp.zeros_like(v) for v in (running_mean, running_var))
+    return (g_input.astype(input.dtype), *unused, g_weight, g_bias)
+
+
+def _updated(running: Array | None, fresh: Array, momentum: Scalar) -> Array:
+    """Running statistics after a batch: the fresh ones where none are kept."""
+    if running is None:
+        return fresh
+    rate = jnp.asarray(momentum).astype(fresh.dtype)
+    return ((1 - rate) * running.astype(fresh.dtype) + rate * fresh).astype(running.dtype)
+
+
+@defop(
+    dims=_channels, outputs=("output", "running_mean", "running_var"), aux=2, vjp=_batch_norm_vjp,
+    function=False, method=False,
+)  # fmt: skip
+def batch_norm_train(
+    input: Array, running_mean: Array | None, running_var: Array | None, weight: Array | None = None,
+    bias: Array | None = None, momentum: Scalar = 0.1, eps: float = 1e-5, per_instance: bool = False,
+) -> tuple[Array, ...]:  # fmt: skip
+    """Each channel scaled to mean 0 and variance 1 over the batch, or over each sample of it.
+
+    Also gives the running statistics after this batch, which carry no gradient.
+    """
+    axes = _batch_axes(input, per_instance)
+    count = 1
+    for axis in axes:
+        count *= input.shape[axis]
+    if count == 1:
+        what = "spatial element" if per_instance else "value per channel"
+        sizes = f"torch.Size({list(input.shape)})"
+        raise ValueRangeError(f"Expected more than 1 {what} when training, got input size {sizes}")
+    _check_channels(input, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
+    require_float(input, "batch_norm")
+    x = wide(input)
+    mean, variance, rstd = _moments(x, axes, eps)
+    y = _affine((x - mean) * rstd, weight, bias).astype(input.dtype)
+    rows = tuple(d for d in range(input.ndim) if d != 1)
+    unbiased = jnp.mean(variance, axis=rows) * (count / max(count - 1, 1))
+    new_mean = _updated(running_mean, jnp.mean(mean, axis=rows), momentum)
+    return y, new_mean, _updated(running_var, unbiased, momentum), mean, rstd
+
+
+def _channels_eval(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    factors = _channels(shapes, static)
+    return Factors(factors.ins, factors.outs[:1])
+
+
+@defop(dims=_channels_eval, function=False, method=False)
+def batch_norm_eval(
+    input: Array, running_mean: Array, running_var: Array, weight: Array | None = None,
+    bias: Array | None = None, eps: float = 1e-5,
+) -> Array:  # fmt: skip
+    """Each channel shifted and scaled by the running statistics."""
+    _check_channels(input, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
+    require_float(input, "batch_norm")
+    scale = jax.lax.rsqrt(wide(running_var) + eps)
+    scale = scale if weight is None else scale * wide(weight)
+    y = (wide(input) - per_channel(wide(running_mean), input.ndim)) * per_channel(scale, input.ndim)
+    return (y if bias is None else y + per_channel(wide(bias), input.ndim)).astype(input.dtype)
+
+
+def _grouped(x: Array, num_groups: int) -> Array:
+    return x.reshape(x.shape[0], num_groups, -1)
+
+
+def _group_norm_vjp(
+    g: Array, out: Any, input: Array, num_groups: int, weight: Array | None = None,
+    bias: Array | None = None, eps: float = 1e-5,
+) -> tuple[Array | None, ...]:  # fmt: skip
+    del eps
+    _, mean, rstd = out
+    normal = (_grouped(wide(input), num_groups) - mean) * rstd
+    g_normal, g_weight, g_bias = _affine_vjp(wide(g), normal.reshape(input.shape), weight, bias)
+    g_input = _input_gradient(_grouped(g_normal, num_groups), normal, rstd, (2,))
+    return g_input.reshape(input.shape).astype(input.dtype), g_weight, g_bias
+
+
+def _check_groups(input: Array, num_groups: int, **vectors: Array | None) -> None:
+    if input.ndim < 2:
+        raise ShapeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
+    sizes = list(input.shape)
+    if num_groups <= 0:
+        raise ShapeError(f"Expected num groups to be greater than 0, got {num_groups}")
+    if input.shape[1] % num_groups:
+        raise ShapeError(
+            "Expected number of channels in input to be divisible by num_groups, "
+            f"but got input of shape {sizes} and num_groups={num_groups}"
+        )
+    for name, vector in vectors.items():
+        if vector is not None and vector.shape != (input.shape[1],):
+            raise ShapeError(
+                f"Expected {name} to be a vector of size equal to the number of channels in input, "
+                f"but got {name} of shape {list(vector.shape)} and input of shape {sizes}"
+            )
+
+
+def _group_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    factors = _channels_eval(shapes, static)
+    return Factors(factors.ins, factors.outs, frozenset(range(1, len(shapes[0]))))
+
+
+@defop(dims=_group_dims, cast=Cast.FLOAT32, aux=2, vjp=_group_norm_vjp, method=False)
+def group_norm(
+    input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
+) -> tuple[Array, Array, Array]:
+    """Groups of channels of each sample scaled to mean 0 and variance 1, then times `weight` plus `bias`."""
+    _check_groups(input, num_groups, weight=weight, bias=bias)
+    require_float(input, "GroupNormKernelImpl")
+    groups = _grouped(wide(input), num_groups)
+    mean, _, rstd = _moments(groups, (2,), eps)
+    normal = ((groups - mean) * rstd).reshape(input.shape)
+    return _affine(normal, weight, bias).astype(input.dtype), mean, rstd
+
+
+def _across_channels(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    return along(shapes, {**static, "dim": 1})
+
+
+@defop(dims=_across_channels, module="nn.functional")
+def local_response_norm(
+    input: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Array:
+    """Each element divided by (k + alpha * mean square over `size` neighbouring channels) ** beta."""
+    if input.ndim < 3:
+        raise ValueRangeError(
+            f"Expected 3D or higher dimensionality                          input (got {input.ndim} dimensions)"
+        )
+    before = size // 2
+    margin = [(0, 0)] * input.ndim
+    margin[1] = (before, size - 1 - before)
+    squares = jnp.pad(jnp.square(input), margin)
+    channels = input.shape[1]
+    near = sum(jax.lax.slice_in_dim(squares, i, i + channels, axis=1) for i in range(size))
+    return input / (near / size * alpha + k) ** beta
+
+
+@defop(dims=along, cast=Cast.FLOAT32, module="nn.functional")
+def normalize(input: Array, p: float = 2.0, dim: Dim = 1, eps: float = 1e-12) -> Array:
+    """Vectors along `dim` divided by their p-norm, or by `eps` if that is larger."""
+    if not jnp.issubdtype(input.dtype, jnp.inexact):
+        expected = "Expected a floating point or complex tensor as input."
+        raise DTypeError(f"linalg.vector_norm: {expected} Got {scalar_word(input)}")
+    x = wide(input)
+    length = lengths(x, p, dim)
+    return (x / jnp.where(length >= eps, length, eps)).astype(input.dtype)

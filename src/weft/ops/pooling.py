@@ -1,0 +1,350 @@
+"""Pooling over windows of fixed and of adapted size.
+
+Windows are boxes, so the work is done dim by dim: a 3 x 3 maximum costs six comparisons an element, not nine,
+and the derivative of the comparisons is much faster than XLA's select-and-scatter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from weft._base.dtype import from_numpy
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, Sizes
+from weft.ops._neural import require_float, spread, wide
+from weft.ops._table import Array, Cast, OpDef, Shape, defop
+from weft.ops._words import scalar_word
+
+_FUNCTIONAL = "nn.functional"
+Places = Sequence[np.ndarray]  # for each place in a window, its position for every output
+
+
+def _space_dims(n: int, outputs: int = 1) -> Callable[..., Factors]:
+    """Leading dims pass through; the last `n` must be whole."""
+
+    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+        del static
+        letters = tuple(range(len(shapes[0])))
+        return Factors((letters,), (letters,) * outputs, frozenset(letters[-n:]))
+
+    return rule
+
+
+def _output_size(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    room = size + 2 * padding - dilation * (kernel - 1) - 1 + (stride - 1 if ceil_mode else 0)
+    count = room // stride + 1
+    if ceil_mode and (count - 1) * stride >= size + padding:  # the last window must start inside
+        count -= 1
+    return count
+
+
+def _first_best(x: Array, index: Array, axis: int, places: Places) -> tuple[Array, Array]:
+    """Maximum over the places of each window along `axis`, and what `index` holds where it is met first."""
+    best, where = (_taken(a, axis, places[0]) for a in (x, index))
+    for place in places[1:]:
+        other, there = (_taken(a, axis, place) for a in (x, index))
+        better = other > best
+        if jnp.issubdtype(x.dtype, jnp.inexact):
+            better |= jnp.isnan(other)
+        best, where = jnp.where(better, other, best), jnp.where(better, there, where)
+    return best, where
+
+
+def _taken(x: Array, axis: int, place: np.ndarray) -> Array:
+    """Elements of `x` along `axis` at evenly spaced positions by a slice, at others by a gather."""
+    steps = np.unique(np.diff(place))
+    if len(steps) > 1 or (len(steps) == 1 and steps[0] < 1):
+        return jnp.take(x, place, axis=axis)
+    stride = int(steps[0]) if len(steps) else 1
+    return jax.lax.slice_in_dim(x, int(place[0]), int(place[-1]) + 1, stride, axis)
+
+
+def _lowest(dtype: Any) -> Any:
+    return -np.inf if jnp.issubdtype(dtype, jnp.inexact) else np.iinfo(dtype).min
+
+
+def _maxima(x: Array, windows: Sequence[tuple[Places, tuple[int, int]]]) -> tuple[Array, Array]:
+    """Maxima over boxes of the last dims, and their flat positions in the unpadded plane.
+
+    Each dim has the places of its windows and the padding that they count from.
+    """
+    n = len(windows)
+    sizes = x.shape[x.ndim - n :]
+    index = jnp.arange(int(np.prod(sizes))).reshape(sizes)
+    margins = [(0, 0)] * (x.ndim - n) + [margin for _, margin in windows]
+    padded = jnp.pad(x, margins, constant_values=_lowest(x.dtype))
+    index = jnp.broadcast_to(jnp.pad(index, margins[x.ndim - n :]), padded.shape)
+    for axis in reversed(range(n)):
+        padded, index = _first_best(padded, index, axis + x.ndim - n, windows[axis][0])
+    return padded, index
+
+
+def _window_arguments(
+    n: int, kernel_size: Any, stride: Any, padding: Any, op: str
+) -> tuple[Shape, Shape, Shape]:
+    kernel = spread(kernel_size, n, "kernel_size", op)
+    step = kernel if stride is None or stride == () else spread(stride, n, "stride", op)
+    if min(step) <= 0 or min(kernel) <= 0:
+        raise ShapeError("stride should not be zero")
+    return kernel, step, spread(padding, n, "padding", op)
+
+
+def _check_batch(input: Array, n: int, op: str) -> None:
+    if input.ndim in (n + 1, n + 2):
+        return
+    if n == 1:
+        raise ShapeError(
+            f"{op}: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for input, "
+            f"but got:{list(input.shape)}"
+        )
+    raise ShapeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
+
+
+def _check_padding(n: int, kernel: Shape, padding: Shape, dilation: Shape, op: str) -> None:
+    if min(padding) < 0:
+        raise ShapeError(
+            f"{op}() padding must be non-negative, but got {min(padding)}" if n == 1
+            else f"pad must be non-negative, but got pad: {min(padding)}"
+        )  # fmt: skip
+    if min(dilation) <= 0:
+        letters = zip(("T", "H", "W")[3 - n :], dilation, strict=True)
+        words = " ".join(f"dilation{letter}: {d}" for letter, d in letters)
+        raise ShapeError(f"dilation should be greater than zero, but got {words}")
+    for k, p, d in zip(kernel, padding, dilation, strict=True):
+        if p > ((k - 1) * d + 1) // 2:
+            raise ShapeError(
+                f"{op}() padding should be at most half of kernel size, but got padding={p} and kernel_size={k}"
+                if n == 1
+                else "pad should be at most half of effective kernel size, "
+                f"but got pad={p}, kernel_size={k} and dilation={d}"
+            )
+
+
+def _check_counts(input: Array, counts: Shape, op: str) -> None:
+    if min(counts) >= 1:
+        return
+    n = len(counts)
+    if n == 1 and op == "max_pool1d":
+        raise ShapeError(f"max_pool1d() Invalid computed output size: {counts[0]}")
+    channels = (input.shape[input.ndim - n - 1],)
+    given, made = ("x".join(map(str, channels + c)) for c in (input.shape[input.ndim - n :], counts))
+    raise ShapeError(
+        f"Given input size: ({given}). Calculated output size: ({made}). Output size is too small"
+    )
+
+
+def _max_pool(
+    n: int, input: Array, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> tuple[Array, Array]:
+    op = f"max_pool{n}d"
+    kernel, step, margin = _window_arguments(n, kernel_size, stride, padding, op)
+    apart = spread(dilation, n, "dilation", op)
+    _check_batch(input, n, op)
+    _check_padding(n, kernel, margin, apart, op)
+    if input.dtype == jnp.bool_ or jnp.iscomplexobj(input):
+        raise DTypeError(f"\"{op}\" not implemented for '{scalar_word(input)}'")
+    sizes = input.shape[input.ndim - n :]
+    counts = tuple(
+        _output_size(*given, ceil_mode) for given in zip(sizes, kernel, step, margin, apart, strict=True)
+    )
+    _check_counts(input, counts, op)
+    windows = []
+    for size, k, s, p, d, count in zip(sizes, kernel, step, margin, apart, counts, strict=True):
+        places = [np.arange(count) * s + o * d for o in range(k)]
+        windows.append((places, (p, max(0, int(places[-1][-1]) + 1 - size - p))))
+    return _maxima(input, windows)
+
+
+def _avg_counts(size: int, k: int, s: int, p: int, count: int, include_pad: bool) -> np.ndarray:
+    """How many positions each window along one dim averages."""
+    start = np.arange(count) * s - p
+    stop = np.minimum(start + k, size + p)
+    return stop - start if include_pad else np.minimum(stop, size) - np.maximum(start, 0)
+
+
+def _avg_pool(
+    n: int, input: Array, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
+    count_include_pad: bool, divisor_override: int | None,
+) -> Array:  # fmt: skip
+    op = f"avg_pool{n}d"
+    kernel, step, margin = _window_arguments(n, kernel_size, stride, padding, op)
+    _check_batch(input, n, op)
+    _check_padding(n, kernel, margin, (1,) * n, op)
+    if divisor_override == 0:
+        raise ShapeError("divisor must be not zero")
+    lead = input.ndim - n
+    sizes = input.shape[lead:]
+    counts = tuple(
+        _output_size(*given, 1, ceil_mode) for given in zip(sizes, kernel, step, margin, strict=True)
+    )
+    _check_counts(input, counts, op)
+    x = wide(input)
+    ends = [
+        (c - 1) * s + k - size - p
+        for c, s, k, size, p in zip(counts, step, kernel, sizes, margin, strict=True)
+    ]
+    summed = jax.lax.reduce_window(
+        x, np.zeros((), x.dtype)[()], jax.lax.add, (1,) * lead + kernel, (1,) * lead + step,
+        [(0, 0)] * lead + list(zip(margin, ends, strict=True)),
+    )  # fmt: skip
+    return _divided(
+        summed, _divisor(sizes, kernel, step, margin, counts, count_include_pad, divisor_override)
+    ).astype(input.dtype)
+
+
+def _divided(total: Array, divisor: np.ndarray) -> Array:
+    if jnp.issubdtype(total.dtype, jnp.inexact):
+        return total / divisor.astype(total.dtype)
+    return jax.lax.div(total, jnp.broadcast_to(divisor.astype(total.dtype), total.shape))
+
+
+def _divisor(
+    sizes: Shape, kernel: Shape, step: Shape, margin: Shape, counts: Shape, include_pad: bool,
+    override: int | None,
+) -> np.ndarray:  # fmt: skip
+    if override is not None:
+        return np.asarray(override)
+    divisor = np.ones((), np.int64)
+    for given in zip(sizes, kernel, step, margin, counts, strict=True):
+        divisor = divisor[..., None] * _avg_counts(*given, include_pad)
+    return divisor
+
+
+def _adapted(size: int, count: int) -> Iterator[tuple[int, int]]:
+    """Start and end of each of `count` windows over `size` positions."""
+    for i in range(count):
+        yield i * size // count, -(-(i + 1) * size // count)
+
+
+def _adaptive_sizes(input: Array, n: int, output_size: Any, op: str) -> Shape:
+    values = (output_size,) * n if isinstance(output_size, int) or output_size is None else tuple(output_size)
+    if len(values) not in (1, n):
+        raise ShapeError(f"{op}: output_size must be {n}")
+    if input.ndim not in (n + 1, n + 2):
+        if n == 1:
+            raise ShapeError(
+                f"Expected 2 to 3 dimensions, but got {input.ndim}-dimensional tensor for argument #1 'self' "
+                f"(while checking arguments for {op})"
+            )
+        colon = ":" if "max" in op else ""
+        raise ShapeError(f"{op}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {list(input.shape)}")
+    values = values * n if len(values) == 1 else values
+    return tuple(s if v is None else v for v, s in zip(values, input.shape[-n:], strict=True))
+
+
+def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
+    """A matrix product per dim, whose rows average the windows."""
+    counts = _adaptive_sizes(input, n, output_size, f"adaptive_avg_pool{n}d")
+    if not from_numpy(input.dtype).is_floating_point:
+        needed = "Input dtype must be either a floating point or complex dtype."
+        raise DTypeError(f"mean(): could not infer output dtype. {needed} Got: {scalar_word(input)}")
+    x = wide(input)
+    for axis, count in zip(range(-n, 0), counts, strict=True):
+        size = x.shape[axis]
+        if count == size:
+            continue
+        if count == 1:
+            x = jnp.mean(x, axis=axis, keepdims=True)
+            continue
+        rows = np.zeros((count, size), x.dtype)
+        for row, (start, stop) in zip(rows, _adapted(size, count), strict=True):
+            row[start:stop] = 1 / (stop - start)
+        x = jnp.moveaxis(jnp.tensordot(x, rows, axes=((axis,), (1,))), -1, axis)
+    return x.astype(input.dtype)
+
+
+def _adaptive_max(n: int, input: Array, output_size: Any) -> tuple[Array, Array]:
+    op = f"adaptive_max_pool{n}d"
+    counts = _adaptive_sizes(input, n, output_size, op)
+    require_float(input, op)
+    if 0 in counts:
+        shape = (*input.shape[:-n], *counts)
+        return jnp.zeros(shape, input.dtype), jnp.zeros(shape, jnp.int64)
+    windows = []
+    for size, count in zip(input.shape[-n:], counts, strict=True):
+        bounds = list(_adapted(size, count))
+        longest = max(stop - start for start, stop in bounds)
+        # a short window repeats its last place, which never is the first of its value
+        places = [np.array([min(start + o, stop - 1) for start, stop in bounds]) for o in range(longest)]
+        windows.append((places, (0, 0)))
+    return _maxima(input, windows)
+
+
+def _max_rows(n: int) -> tuple[OpDef, ...]:
+    """Maximum pooling over `n` dims, fixed and adaptive; each also as a row that gives positions."""
+
+    def max_pool(
+        input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Array:  # fmt: skip
+        """The largest element of each window; the gradient goes to the first of equals."""
+        return _max_pool(n, input, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+    def max_pool_with_indices(
+        input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        """The largest element of each window and its flat position in the plane."""
+        return _max_pool(n, input, kernel_size, stride, padding, dilation, ceil_mode)
+
+    def adaptive_max_pool(input: Array, output_size: Any) -> Array:
+        """The largest element of each of `output_size` windows."""
+        return _adaptive_max(n, input, output_size)[0]
+
+    def adaptive_max_pool_with_indices(input: Array, output_size: Any) -> tuple[Array, Array]:
+        """The largest element of each of `output_size` windows and its flat position in the plane."""
+        return _adaptive_max(n, input, output_size)
+
+    plain = {"dims": _space_dims(n), "function": False, "method": False}
+    pair = {**plain, "dims": _space_dims(n, 2), "outputs": ("output", "indices")}
+    return (
+        defop(f"max_pool{n}d_values", **plain)(max_pool),
+        defop(f"max_pool{n}d_with_indices", **pair)(max_pool_with_indices),
+        defop(f"adaptive_max_pool{n}d_values", **plain)(adaptive_max_pool),
+        defop(f"adaptive_max_pool{n}d_with_indices", **pair)(adaptive_max_pool_with_indices),
+    )
+
+
+_MAX_ROWS = tuple(_max_rows(n) for n in (1, 2, 3))
+
+
+@defop(dims=_space_dims(1), method=False)
+def avg_pool1d(
+    input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Array:  # fmt: skip
+    """The mean of each window."""
+    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+def _avg_rows(n: int) -> tuple[OpDef, OpDef]:
+    """Mean pooling over `n` dims, fixed and adaptive."""
+
+    def avg_pool(
+        input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: int | None = None,
+    ) -> Array:  # fmt: skip
+        """The sum of each window over its size, or over `divisor_override`."""
+        return _avg_pool(
+            n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+        )
+
+    def adaptive_avg_pool(input: Array, output_size: Any) -> Array:
+        """The mean of each of `output_size` windows."""
+        return _adaptive_avg(n, input, output_size)
+
+    make = {"dims": _space_dims(n), "cast": Cast.FLOAT32 if n == 3 else Cast.NONE, "module": _FUNCTIONAL}
+    adaptive = defop(
+        f"adaptive_avg_pool{n}d", **{**make, "module": "" if n == 1 else _FUNCTIONAL, "method": False}
+    )
+    if n == 1:
+        return avg_pool1d, adaptive(adaptive_avg_pool)
+    return defop(f"avg_pool{n}d", **make)(avg_pool), adaptive(adaptive_avg_pool)
+
+
+_AVG_ROWS = tuple(_avg_rows(n) for n in (1, 2, 3))

@@ -1,0 +1,234 @@
+"""Operators that draw random numbers. Each takes one key; the n-th draw depends on the seed and n alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft._base.dtype import COMPLEX, FLOAT, INTEGER
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, Sizes, broadcast_shapes, factory, pointwise
+from weft.ops._rows import require
+from weft.ops._table import Array, DTypeArg, Key, Operand, Promote, Scalar, Shape, defop
+from weft.ops._words import scalar_word
+
+_NORMAL = "normal_kernel_cpu"
+_UNIFORM = "check_uniform_bounds"
+
+
+def _like(value: Any, input: Array) -> Array:
+    """A number in the element type of `input`."""
+    return jnp.asarray(value).astype(input.dtype)
+
+
+# By size
+
+
+def _uniform(key: Key, size: Sizes, dtype: Any) -> Array:
+    """Numbers from [0, 1); complex ones have both parts there."""
+    if not jnp.issubdtype(dtype, jnp.complexfloating):
+        return jax.random.uniform(key, size, dtype)
+    real = jnp.finfo(dtype).dtype
+    return jax.lax.complex(*jax.random.uniform(key, (2, *size), real))
+
+
+@defop(dims=factory, function=False)
+def rand(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
+    """Uniform numbers from [0, 1)."""
+    require(jnp.zeros((), dtype.numpy), _UNIFORM, FLOAT, COMPLEX)
+    return _uniform(key, size, dtype.numpy)
+
+
+@defop(dims=factory, function=False)
+def randn(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
+    """Normal numbers with mean 0 and variance 1, which complex ones share between their parts."""
+    require(jnp.zeros((), dtype.numpy), _NORMAL, FLOAT, COMPLEX)
+    return jax.random.normal(key, size, dtype.numpy)
+
+
+@defop(dims=factory, function=False)
+def randint(size: Shape, low: Scalar, high: Scalar, *, dtype: DTypeArg, key: Key) -> Array:
+    """Integers from [low, high), in any type."""
+    first, last = (jnp.asarray(x).astype(jnp.int64) for x in (low, high))
+    return jax.random.randint(key, size, first, last, jnp.int64).astype(dtype.numpy)
+
+
+@defop(dims=factory, function=False)
+def randperm(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
+    """The integers below `size[0]` in random order."""
+    return jax.random.permutation(key, size[0]).astype(dtype.numpy)
+
+
+# By parameters in tensors
+
+
+def _probabilities(input: Array, p: Array | None) -> Array:
+    return input if p is None else p
+
+
+def _bernoulli_check(input: Array, p: Operand | None = None, *, key: Key) -> Array:
+    del key
+    odds = _probabilities(input, p)
+    return ~((odds >= 0) & (odds <= 1))
+
+
+@defop(
+    dims=pointwise, check=_bernoulli_check,
+    check_text="Expected p_in >= 0 && p_in <= 1 to be true, but got false.",
+)  # fmt: skip
+def bernoulli(input: Array, p: Operand | None = None, *, key: Key) -> Array:
+    """Ones with probability `p`, or with the probabilities in `input` when there is no `p`; else zeros."""
+    if p is None:
+        require(input, "bernoulli_tensor_cpu_p_", FLOAT)
+    odds = jnp.broadcast_to(jax.lax.stop_gradient(_probabilities(input, p)), input.shape)
+    return jax.random.bernoulli(key, odds).astype(input.dtype)
+
+
+def _normal_sample_check(mean: Operand, std: Operand, *, key: Key) -> Array:
+    del mean, key
+    return ~(std >= 0) if not jnp.iscomplexobj(std) else jnp.zeros((), bool)
+
+
+@defop(
+    dims=pointwise, promote=Promote.COMMON, check=_normal_sample_check, function=False, method=False,
+    check_text="normal expects all elements of std >= 0.0",
+)  # fmt: skip
+def normal_sample(mean: Operand, std: Operand, *, key: Key) -> Array:
+    """Normal numbers with the means and standard deviations in two tensors, which broadcast."""
+    require(mean, _NORMAL, FLOAT, COMPLEX)
+    middle, spread = jax.lax.stop_gradient((mean, std))
+    noise = jax.random.normal(key, broadcast_shapes(mean.shape, std.shape), mean.dtype)
+    return middle + spread * noise
+
+
+def _rates_check(input: Array, *, key: Key) -> Array:
+    del key
+    return ~(input >= 0)
+
+
+@defop(
+    dims=pointwise, check=_rates_check, check_text="invalid Poisson rate, expected rate to be non-negative"
+)
+def poisson(input: Array, *, key: Key) -> Array:
+    """Poisson numbers with the rates in `input`, in its type."""
+    require(input, "poisson_cpu", FLOAT)
+    rates = jax.lax.stop_gradient(input).astype(jnp.promote_types(input.dtype, jnp.float32))
+    return jax.random.poisson(key, rates, dtype=jnp.int64).astype(input.dtype)
+
+
+@defop(dims=pointwise)
+def binomial(count: Array, prob: Array, *, key: Key) -> Array:
+    """How many of `count` draws succeed that each do with probability `prob`."""
+    require(count, "binomial_cpu", FLOAT)
+    shape = broadcast_shapes(count.shape, prob.shape)
+    return jax.random.binomial(key, *jax.lax.stop_gradient((count, prob)), shape, count.dtype)
+
+
+@defop("_standard_gamma", dims=pointwise, method=False)
+def standard_gamma(input: Array, *, key: Key) -> Array:
+    """Gamma numbers with the shape parameters in `input` and scale 1; differentiable in the parameters."""
+    require(input, "gamma_cpu", FLOAT)
+    return jax.random.gamma(key, input, dtype=input.dtype)
+
+
+def _samples(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """The last dim, of choices, becomes one of samples."""
+    del static
+    rows = tuple(range(len(shapes[0]) - 1))
+    return Factors(((*rows, "choice"),), ((*rows, "sample"),), frozenset({"choice"}))
+
+
+def _multinomial_check(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
+    del num_samples, replacement, key
+    return ~(jnp.isfinite(input) & (input >= 0)) | (jnp.sum(input, -1, keepdims=True) <= 0)
+
+
+@defop(
+    dims=_samples, check=_multinomial_check,
+    check_text="probability tensor contains either `inf`, `nan` or element < 0, or sums to 0",
+)  # fmt: skip
+def multinomial(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
+    """Indices along the last dim, drawn with the weights in `input`, which need not add up to one; int64."""
+    if input.ndim not in (1, 2):
+        raise ShapeError("prob_dist must be 1 or 2 dim")
+    if not jnp.issubdtype(input.dtype, jnp.floating):
+        text = f"multinomial only supports floating-point dtypes for input, got: {scalar_word(input)}"
+        raise DTypeError(text)
+    if num_samples <= 0:
+        raise ShapeError("cannot sample n_sample <= 0 samples")
+    if not replacement and num_samples > input.shape[-1]:
+        raise ShapeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    weights = jax.lax.stop_gradient(input).astype(jnp.promote_types(input.dtype, jnp.float32))
+    if not replacement:  # the largest of log-weights with Gumbel noise are such a sample
+        noisy = jnp.log(weights) + jax.random.gumbel(key, weights.shape, weights.dtype)
+        return jax.lax.top_k(noisy, num_samples)[1].astype(jnp.int64)
+    sums = jnp.cumsum(weights, axis=-1)
+    at = jax.random.uniform(key, (*weights.shape[:-1], num_samples), weights.dtype) * sums[..., -1:]
+    find = jnp.vectorize(partial(jnp.searchsorted, side="right"), signature="(k),(n)->(n)")
+    return find(sums, at).astype(jnp.int64)
+
+
+# Fills of an existing tensor: only its shape and type matter
+
+
+def _fill(body: Callable[..., Array]) -> Any:
+    """A row with an in-place form alone."""
+    return defop(dims=pointwise, function=False, method=False, inplace=True)(body)
+
+
+def _require_continuous(input: Array, name: str) -> None:
+    if not jnp.issubdtype(input.dtype, jnp.floating):
+        raise DTypeError(
+            f"{name} distribution is a continuous probability distribution. "
+            f"dtype must be a floating point but you specified {scalar_word(input)}"
+        )
+
+
+@_fill
+def uniform(input: Array, from_: Scalar = 0.0, to: Scalar = 1.0, *, key: Key) -> Array:
+    """Uniform numbers from [from_, to)."""
+    require(input, _UNIFORM, FLOAT, COMPLEX)
+    first, last = _like(from_, input), _like(to, input)
+    return first + (last - first) * _uniform(key, input.shape, input.dtype)
+
+
+@_fill
+def normal(input: Array, mean: Scalar = 0.0, std: Scalar = 1.0, *, key: Key) -> Array:
+    """Normal numbers."""
+    require(input, _NORMAL, FLOAT, COMPLEX)
+    return _like(mean, input) + _like(std, input) * jax.random.normal(key, input.shape, input.dtype)
+
+
+@_fill
+def log_normal(input: Array, mean: Scalar = 1.0, std: Scalar = 2.0, *, key: Key) -> Array:
+    """Numbers whose logarithms are normal."""
+    require(input, "log_normal_cpu", FLOAT)
+    noise = jax.random.normal(key, input.shape, input.dtype)
+    return jnp.exp(_like(mean, input) + _like(std, input) * noise)
+
+
+@_fill
+def cauchy(input: Array, median: Scalar = 0.0, sigma: Scalar = 1.0, *, key: Key) -> Array:
+    """Cauchy numbers."""
+    _require_continuous(input, "Cauchy")
+    noise = jax.random.cauchy(key, input.shape, input.dtype)
+    return _like(median, input) + _like(sigma, input) * noise
+
+
+@_fill
+def exponential(input: Array, lambd: Scalar = 1.0, *, key: Key) -> Array:
+    """Exponential numbers with rate `lambd`."""
+    _require_continuous(input, "Exponential")
+    return jax.random.exponential(key, input.shape, input.dtype) / _like(lambd, input)
+
+
+@_fill
+def geometric(input: Array, p: Scalar, *, key: Key) -> Array:
+    """Draws up to and including the first success, each with probability `p`."""
+    require(input, "geometric_cpu", INTEGER, FLOAT)
+    odds = jnp.asarray(p).astype(jnp.float64)
+    return jax.random.geometric(key, odds, input.shape, jnp.int64).astype(input.dtype)

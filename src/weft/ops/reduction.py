@@ -1,0 +1,211 @@
+"""Reductions: sums, products, truth and extremes over dims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, along, reduces
+from weft.ops._reduce import (
+    axes,
+    is_inexact,
+    is_nan,
+    picked_vjp,
+    reduces_twice,
+    require_real,
+    require_sized,
+    shared_vjp,
+    spread,
+    summable,
+    to_dtype,
+    wide,
+)
+from weft.ops._table import Array, Cast, Dim, Dims, DTypeArg, Promote, defop
+from weft.ops._words import scalar_word
+
+
+@defop(dims=reduces, partial="sum", linear="each", cast=Cast.FLOAT32)
+def sum_(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
+    """Sum over `dim`; integers and bools add up in int64."""
+    x = summable(input, dtype)
+    return jnp.sum(x, axis=axes(dim, x.ndim), keepdims=keepdim, dtype=x.dtype)
+
+
+@defop(dims=reduces, partial="sum")
+def nansum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
+    """Sum over `dim` in which NaN counts as zero."""
+    require_real("nansum", input, "does not support complex inputs")
+    x = summable(jnp.where(is_nan(input), 0, input), dtype)
+    return jnp.sum(x, axis=axes(dim, x.ndim), keepdims=keepdim, dtype=x.dtype)
+
+
+@defop(dims=reduces, linear="each")
+def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
+    """Mean over `dim`; `RuntimeError` for integers unless `dtype` names a floating type."""
+    x = to_dtype(input, dtype)
+    if not is_inexact(x.dtype):
+        origin = "Input" if dtype is None else "Optional"
+        raise DTypeError(
+            f"mean(): could not infer output dtype. {origin} dtype must be either a floating point or "
+            f"complex dtype. Got: {scalar_word(x)}"
+        )
+    return jnp.mean(wide(x), axis=axes(dim, x.ndim), keepdims=keepdim).astype(x.dtype)
+
+
+@defop(dims=reduces)
+def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
+    """Mean over `dim` of the elements that are not NaN."""
+    if not is_inexact(input.dtype):
+        word = scalar_word(input)
+        raise DTypeError(f"nanmean(): expected input to have floating point or complex dtype but got {word}")
+    require_real("nanmean", input, "does not support complex inputs")
+    kept = ~jnp.isnan(input)
+    x = wide(to_dtype(jnp.where(kept, input, 0), dtype))
+    over = axes(dim, input.ndim)
+    total, count = (jnp.sum(v, axis=over, keepdims=keepdim) for v in (x, kept))
+    return (total / count).astype(input.dtype if dtype is None else dtype.numpy)
+
+
+@defop(dims=reduces, partial="prod", cast=Cast.FLOAT32)
+def prod(input: Array, dim: Dim = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
+    """Product over one dim or all; integers and bools multiply in int64."""
+    x = summable(input, dtype)
+    return jnp.prod(x, axis=axes(dim, x.ndim), keepdims=keepdim, dtype=x.dtype)
+
+
+def _reduces_listed(shapes: Any, static: Any) -> Factors:
+    """As `reduces`, but an empty `dim` reduces nothing."""
+    return along(shapes, static) if static.get("dim") == () else reduces(shapes, static)
+
+
+def _truth(input: jax.Array, found: jax.Array) -> jax.Array:
+    """PyTorch answers in bool, except for uint8."""
+    return found.astype(jnp.uint8) if input.dtype == jnp.uint8 else found
+
+
+@defop(dims=_reduces_listed, partial="max")
+def any_(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+    """Whether an element along `dim` is non-zero; bool, or uint8 for uint8."""
+    over = () if dim == () else axes(dim, input.ndim)
+    return _truth(input, jnp.any(input != 0, axis=over, keepdims=keepdim))
+
+
+@defop(dims=_reduces_listed, partial="min")
+def all_(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
+    """Whether all elements along `dim` are non-zero; bool, or uint8 for uint8."""
+    over = () if dim == () else axes(dim, input.ndim)
+    return _truth(input, jnp.all(input != 0, axis=over, keepdims=keepdim))
+
+
+@defop(dims=reduces, partial="sum")
+def count_nonzero(input: Array, dim: Dims = None) -> Array:
+    """How many elements along `dim` are not zero; int64."""
+    return jnp.sum(input != 0, axis=axes(dim, input.ndim), dtype=jnp.int64)
+
+
+def _logsumexp_vjp(g: Array, out: Array, input: Array, dim: Dims, keepdim: bool = False) -> tuple[Array]:
+    g, out = (spread(x, input.shape, dim) for x in (g, out))
+    return (g * jnp.exp(input - out),)
+
+
+@defop(dims=reduces, promote=Promote.FLOAT, vjp=_logsumexp_vjp)
+def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
+    """Logarithm of the sum of exponentials over `dim`, without overflow."""
+    over = axes(dim, input.ndim)
+    return jax.scipy.special.logsumexp(wide(input), axis=over, keepdims=keepdim).astype(input.dtype)
+
+
+def _require_elements(name: str, input: jax.Array, dim: Any) -> None:
+    require_real(name, input)
+    if dim is not None and dim != ():
+        require_sized(name, input.shape, dim)
+    elif input.size == 0:
+        raise ShapeError(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+            "Specify the reduction dim with the 'dim' argument."
+        )
+
+
+def _extreme_vjp(g: Array, out: Array, input: Array, dim: Dims = (), keepdim: bool = False) -> tuple[Array]:
+    return (shared_vjp(g, out, input, dim),)
+
+
+@defop(dims=reduces, partial="max", vjp=_extreme_vjp)
+def amax(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
+    """Largest element over `dim`; ties share the gradient evenly."""
+    _require_elements("amax", input, dim)
+    return jnp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+
+
+@defop(dims=reduces, partial="min", vjp=_extreme_vjp)
+def amin(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
+    """Smallest element over `dim`; ties share the gradient evenly."""
+    _require_elements("amin", input, dim)
+    return jnp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+
+
+def _aminmax_vjp(g: Any, out: Any, input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Array]:
+    return (shared_vjp(g[0], out[0], input, dim) + shared_vjp(g[1], out[1], input, dim),)
+
+
+@defop(dims=reduces_twice, outputs=("min", "max"), vjp=_aminmax_vjp)
+def aminmax(input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Array, Array]:
+    """Smallest and largest element over one dim or all."""
+    require_real("aminmax", input)
+    if dim is None and input.size == 0:
+        raise ShapeError(
+            "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity."
+        )
+    require_sized("aminmax", input.shape, dim)
+    over = axes(dim, input.ndim)
+    return jnp.min(input, axis=over, keepdims=keepdim), jnp.max(input, axis=over, keepdims=keepdim)
+
+
+def _place(name: str, input: jax.Array, dim: Any, keepdim: bool) -> jax.Array:
+    """Index of the first extreme; `name` is argmax or argmin."""
+    if input.ndim == 0:
+        return jnp.zeros((), jnp.int64)
+    find = jnp.argmax if name == "argmax" else jnp.argmin
+    return find(input, axis=dim, keepdims=keepdim).astype(jnp.int64)
+
+
+def _arg(name: str, input: jax.Array, dim: Any, keepdim: bool) -> jax.Array:
+    _require_elements(name, input, dim)
+    if input.dtype == jnp.bool_:
+        raise DTypeError(f"{name}(): does not support bool input")
+    return _place(name, input, dim, keepdim)
+
+
+@defop(dims=reduces)
+def argmax(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
+    """Index of the first largest element along `dim`, or in the flattened input; int64."""
+    return _arg("argmax", input, dim, keepdim)
+
+
+@defop(dims=reduces)
+def argmin(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
+    """Index of the first smallest element along `dim`, or in the flattened input; int64."""
+    return _arg("argmin", input, dim, keepdim)
+
+
+def _extreme_dim_vjp(g: Any, out: Any, input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array]:
+    return (picked_vjp(g, out, input, dim),)
+
+
+@defop(dims=reduces_twice, outputs=("values", "indices"), vjp=_extreme_dim_vjp, function=False, method=False)
+def max_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
+    """Largest element along `dim` and its first index."""
+    _require_elements("max", input, dim)
+    values = jnp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+    return values, _place("argmax", input, dim, keepdim)
+
+
+@defop(dims=reduces_twice, outputs=("values", "indices"), vjp=_extreme_dim_vjp, function=False, method=False)
+def min_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
+    """Smallest element along `dim` and its first index."""
+    _require_elements("min", input, dim)
+    values = jnp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+    return values, _place("argmin", input, dim, keepdim)

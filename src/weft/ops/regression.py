@@ -1,0 +1,221 @@
+"""Losses that compare numbers element by element."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, ShapeError, ValueRangeError
+from weft.ops._dims import broadcast_shapes
+from weft.ops._neural import element_loss, reduced, require_float, wide
+from weft.ops._table import Array, Cast, Operand, Promote, defop
+from weft.ops._words import scalar_word
+
+_FUNCTIONAL = "nn.functional"
+_FLOAT_MEAN = (
+    "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype."
+)
+
+
+def _weighted(
+    loss: Array,
+    weight: Array | None,
+    reduction: str,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+) -> Array:
+    """The reduced loss, or with weights their weighted sum or mean."""
+    if weight is None:
+        return reduced(loss, reduction, size_average, reduce)
+    loss = loss * weight
+    if reduction == "mean":
+        return jnp.sum(loss) / jnp.sum(jnp.broadcast_to(weight, loss.shape))
+    return reduced(loss, reduction)
+
+
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+def mse_loss(
+    input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", weight: Array | None = None,
+) -> Array:  # fmt: skip
+    """Squared differences."""
+    if not jnp.iscomplexobj(input):
+        require_float(input, "mse_cpu")
+    broadcast_shapes(input.shape, target.shape)
+    return _weighted(jnp.square(input - target), weight, reduction, size_average, reduce)
+
+
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+def l1_loss(
+    input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", weight: Array | None = None,
+) -> Array:  # fmt: skip
+    """Sizes of differences."""
+    broadcast_shapes(input.shape, target.shape)
+    if reduction == "mean" and not jnp.issubdtype(input.dtype, jnp.inexact):
+        raise DTypeError(f"{_FLOAT_MEAN} Got: {scalar_word(input)}")
+    return _weighted(jnp.abs(input - target), weight, reduction, size_average, reduce)
+
+
+def _near_square(gap: Array, edge: float) -> tuple[Array, Array]:
+    """Half squares of gaps below `edge`, and the sizes of all."""
+    size = jnp.abs(gap)
+    return 0.5 * jnp.square(jnp.where(size < edge, gap, 0)), size
+
+
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+def smooth_l1_loss(
+    input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", beta: float = 1.0,
+) -> Array:  # fmt: skip
+    """Squares / (2 beta) below `beta`, sizes less beta / 2 above."""
+    if beta < 0:
+        raise ShapeError("smooth_l1_loss does not support negative values for beta.")
+    broadcast_shapes(input.shape, target.shape)
+    require_float(input, "smooth_l1_cpu")
+    half, size = _near_square(wide(input) - wide(target), beta)
+    loss = jnp.where(size < beta, half / beta, size - 0.5 * beta) if beta else size
+    return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
+
+
+@defop(dims=element_loss, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+def huber_loss(
+    input: Array, target: Array, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
+) -> Array:
+    """Half squares below `delta`, delta * (size - delta / 2) above."""
+    if delta <= 0:
+        raise ShapeError("huber_loss does not support non-positive values for delta.")
+    broadcast_shapes(input.shape, target.shape)
+    require_float(input, "huber_cpu")
+    half, size = _near_square(wide(input) - wide(target), delta)
+    loss = jnp.where(size < delta, half, delta * (size - 0.5 * delta))
+    return _weighted(loss.astype(input.dtype), weight, reduction)
+
+
+def _check_same(input: Array, target: Array) -> None:
+    if input.shape != target.shape:
+        raise ValueRangeError(
+            f"Using a target size (torch.Size({list(target.shape)})) that is different to the input size "
+            f"(torch.Size({list(input.shape)})) is deprecated. Please ensure they have the same size."
+        )
+
+
+def _outside(input: Array, target: Array, *options: Any, **named: Any) -> Array:
+    del target, options, named
+    return ~((input >= 0) & (input <= 1))
+
+
+@jax.custom_jvp
+def _surprise(x: Array, target: Array) -> Array:
+    """-(t log x + (1 - t) log(1 - x)), with logarithms of at least -100."""
+    return (target - 1) * jnp.maximum(jnp.log1p(-x), -100) - target * jnp.maximum(jnp.log(x), -100)
+
+
+@_surprise.defjvp
+def _surprise_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    x, target = primals
+    dx, dtarget = tangents
+    slope = (x - target) / jnp.maximum((1 - x) * x, 1e-12)
+    return _surprise(x, target), slope * dx + (jnp.log1p(-x) - jnp.log(x)) * dtarget
+
+
+@defop(
+    dims=element_loss, cast=Cast.FLOAT32, partial="sum", module=_FUNCTIONAL,
+    check=_outside, check_text="all elements of input should be between 0 and 1",
+)  # fmt: skip
+def binary_cross_entropy(
+    input: Array, target: Array, weight: Array | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
+    """-(t log x + (1 - t) log(1 - x)) for probabilities x, with logarithms of at least -100."""
+    _check_same(input, target)
+    require_float(input, "binary_cross_entropy")
+    if target.dtype != input.dtype:
+        raise DTypeError(f"Found dtype {scalar_word(target)} but expected {scalar_word(input)}")
+    loss = _surprise(wide(input), wide(target)).astype(input.dtype)
+    return reduced(loss if weight is None else loss * weight, reduction, size_average, reduce)
+
+
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False)
+def binary_cross_entropy_with_logits(
+    input: Array, target: Array, weight: Array | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean", pos_weight: Array | None = None,
+) -> Array:  # fmt: skip
+    """Binary cross entropy of sigmoid(input); positive targets count `pos_weight` times."""
+    if input.shape != target.shape:
+        sizes = (f"torch.Size({list(x.shape)})" for x in (target, input))
+        raise ValueRangeError("Target size ({}) must be the same as input size ({})".format(*sizes))
+    x, t = wide(input), wide(target)
+    log_p = jax.nn.log_sigmoid(x)
+    positive = 1 if pos_weight is None else (wide(pos_weight) - 1) * t + 1
+    loss = ((1 - t) * x - positive * log_p).astype(input.dtype)
+    return reduced(loss if weight is None else loss * weight, reduction, size_average, reduce)
+
+
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+def kl_div(
+    input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", log_target: bool = False,
+) -> Array:  # fmt: skip
+    """t * (log t - input), where `target` holds t or, with `log_target`, log t."""
+    broadcast_shapes(input.shape, target.shape)
+    if log_target:
+        loss = jnp.exp(target) * (target - input)
+    else:
+        used = target != 0
+        loss = jnp.where(used, target * jnp.log(jnp.where(used, target, 1)), 0) - target * input
+    if reduction == "batchmean":
+        return reduced(loss, "sum") / (input.shape[0] if input.ndim else 1)
+    return reduced(loss, reduction, size_average, reduce)
+
+
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False)
+def poisson_nll_loss(
+    input: Array, target: Array, log_input: bool = True, full: bool = False, size_average: bool | None = None,
+    eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
+    """Negative log-likelihood of counts under Poisson distributions; `full` adds Stirling's term."""
+    x, t = wide(input), wide(target)
+    loss = jnp.exp(x) - t * x if log_input else x - t * jnp.log(x + eps)
+    if full:
+        large = t > 1
+        safe = jnp.where(large, t, 1)
+        loss = loss + jnp.where(large, safe * jnp.log(safe) - safe + 0.5 * jnp.log(2 * math.pi * safe), 0)
+    return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
+
+
+def _negative(input: Array, target: Array, var: Array, *options: Any, **named: Any) -> Array:
+    del input, target, options, named
+    return var < 0
+
+
+@defop(
+    dims=element_loss, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL,
+    check=_negative, check_text="var has negative entry/entries",
+)  # fmt: skip
+def gaussian_nll_loss(
+    input: Array, target: Array, var: Operand, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Array:
+    """(log var + (input - target)**2 / var) / 2, with variances of at least `eps`; `full` adds log(2 pi) / 2."""
+    if var.ndim and var.shape != input.shape:
+        if input.shape[:-1] == var.shape:
+            var = var[..., None]
+        elif input.shape[:-1] != var.shape[:-1] or var.shape[-1:] != (1,):
+            raise ValueRangeError("var is of incorrect size")
+    low = jax.lax.stop_gradient(jnp.maximum(eps - var, 0).astype(var.dtype))  # the gradient passes the bound
+    var = var + low
+    loss = 0.5 * (jnp.log(var) + jnp.square(input - target) / var)
+    return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
+
+
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+def soft_margin_loss(
+    input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:  # fmt: skip
+    """log(1 + exp(-target * input)) for targets 1 and -1."""
+    broadcast_shapes(input.shape, target.shape)
+    return reduced(jax.nn.softplus(-target * input), reduction, size_average, reduce)

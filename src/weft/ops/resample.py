@@ -1,0 +1,174 @@
+"""Padding, rearranging and resizing of images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import ShapeError
+from weft.ops._dims import Factors, Sizes
+from weft.ops._neural import like, wide
+from weft.ops._resize import MODES, resized
+from weft.ops._table import Array, Cast, Scalar, Shape, defop
+
+_FUNCTIONAL = "nn.functional"
+
+
+def _space_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """All dims may change size except batch and channels."""
+    del static
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), (letters,), frozenset(letters[2:]))
+
+
+def _padded_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """The dims that are padded, counted from the last, are whole."""
+    letters = tuple(range(len(shapes[0])))
+    depth = min(len(static["pad"]) // 2, len(letters))
+    return Factors((letters,), (letters,), frozenset(letters[len(letters) - depth :]))
+
+
+def _check_pad(input: Array, pad: Shape, mode: str) -> None:
+    if len(pad) % 2:
+        raise ShapeError("Padding length must be divisible by 2")
+    if len(pad) > 2 * input.ndim:
+        raise ShapeError(
+            "Padding length should be less than or equal to two times the input dimension "
+            f"but got padding length {len(pad)} and input of dimension {input.ndim}"
+        )
+    if mode == "constant":
+        return
+    if mode not in ("reflect", "replicate", "circular"):
+        raise ShapeError(f"Unrecognised padding mode {mode}")
+    if len(pad) not in (2, 4, 6) or input.ndim - len(pad) // 2 not in (1, 2):
+        raise ShapeError(
+            f"Padding size {len(pad)} is not supported for {input.ndim}D input tensor.\n"
+            "Supported combinations for non-constant padding:\n"
+            "  - 2D or 3D input: padding size = 2 (pads last dimension)\n"
+            "  - 3D or 4D input: padding size = 4 (pads last 2 dimensions)\n"
+            "  - 4D or 5D input: padding size = 6 (pads last 3 dimensions)"
+        )
+
+
+def _check_source(input: Array, dim: int, before: int, after: int, mode: str) -> None:
+    size = input.shape[dim]
+    if mode == "reflect" and max(before, after) >= size:
+        raise ShapeError(
+            "Argument #4: Padding size should be less than the corresponding input dimension, but got: "
+            f"padding ({before}, {after}) at dimension {dim} of input {list(input.shape)}"
+        )
+    if mode == "circular" and max(before, after) > size:
+        raise ShapeError("Padding value causes wrapping around more than once.")
+
+
+@defop(dims=_padded_whole, module=_FUNCTIONAL)
+def pad(input: Array, pad: Shape, mode: str = "constant", value: Scalar | None = None) -> Array:
+    """The last dims made longer, or shorter by negative amounts; `pad` starts with the last dim."""
+    _check_pad(input, pad, mode)
+    amounts = [(0, 0)] * input.ndim
+    for back in range(len(pad) // 2):
+        amounts[input.ndim - 1 - back] = (pad[2 * back], pad[2 * back + 1])
+    if any(size + a + b < 0 for size, (a, b) in zip(input.shape, amounts, strict=True)):
+        raise ShapeError("narrow(): length must be non-negative.")
+    if mode == "constant":
+        fill = like(0 if value is None else value, input)
+        return jax.lax.pad(input, fill, [(a, b, 0) for a, b in amounts])
+    if value is not None:
+        raise ShapeError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    for dim, (before, after) in enumerate(amounts):
+        _check_source(input, dim, before, after, mode)
+    return _repad(input, amounts, mode)
+
+
+def _repad(x: Array, amounts: Sequence[tuple[int, int]], mode: str) -> Array:
+    """Padding from the input's own elements; negative amounts cut first."""
+    kept = tuple(slice(max(-a, 0), size - max(-b, 0)) for size, (a, b) in zip(x.shape, amounts, strict=True))
+    names = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+    return jnp.pad(x[kept], [(max(a, 0), max(b, 0)) for a, b in amounts], mode=names[mode])
+
+
+def _image_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), (letters,), frozenset(letters[-3:]))
+
+
+def _check_shuffle(input: Array, factor: int, name: str, word: str) -> None:
+    if input.ndim < 3:
+        raise ShapeError(
+            f"{name} expects input to have at least 3 dimensions, but got input with {input.ndim} dimension(s)"
+        )
+    if factor <= 0:
+        raise ShapeError(f"{name} expects a positive {word}, but got {factor}")
+
+
+@defop(dims=_image_dims, method=False)
+def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
+    """(..., C r r, H, W) as (..., C, H r, W r)."""
+    r = upscale_factor
+    _check_shuffle(input, r, "pixel_shuffle", "upscale_factor")
+    *lead, channels, height, width = input.shape
+    if channels % (r * r):
+        raise ShapeError(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+            f"upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
+        )
+    x = input.reshape(*lead, channels // (r * r), r, r, height, width)
+    n = len(lead)
+    x = x.transpose(*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return x.reshape(*lead, channels // (r * r), height * r, width * r)
+
+
+@defop(dims=_image_dims, method=False)
+def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
+    """(..., C, H r, W r) as (..., C r r, H, W)."""
+    r = downscale_factor
+    _check_shuffle(input, r, "pixel_unshuffle", "downscale_factor")
+    *lead, channels, height, width = input.shape
+    for name, size, at in (("height", height, -2), ("width", width, -1)):
+        if size % r:
+            raise ShapeError(
+                f"pixel_unshuffle expects {name} to be divisible by downscale_factor, "
+                f"but input.size({at})={size} is not divisible by {r}"
+            )
+    x = input.reshape(*lead, channels, height // r, r, width // r, r)
+    n = len(lead)
+    x = x.transpose(*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return x.reshape(*lead, channels * r * r, height // r, width // r)
+
+
+@defop(dims=_image_dims, method=False)
+def channel_shuffle(input: Array, groups: int) -> Array:
+    """Channels dealt out over `groups`: (batch, g, C / g, ...) with the two middle dims swapped."""
+    if input.ndim < 3:
+        raise ShapeError(
+            f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}"
+        )
+    if groups <= 0 or input.shape[1] % groups:
+        raise ShapeError(
+            f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and {groups} groups."
+        )
+    x = input.reshape(input.shape[0], groups, -1, *input.shape[2:])
+    return jnp.swapaxes(x, 1, 2).reshape(input.shape)
+
+
+@defop("interpolate_to", dims=_space_whole, cast=Cast.NONE, function=False, method=False)
+def interpolate(
+    input: Array, size: Shape, mode: str, align_corners: bool = False, scales: tuple[float, ...] | None = None
+) -> Array:
+    """Images resized to `size`, dim by dim; `scales`, where given, decide the positions."""
+    taps_of, ndim = MODES[mode]
+    space = input.ndim - 2
+    if ndim not in (0, space):
+        raise ShapeError(f"Got {input.ndim}D input, but {mode} mode needs {ndim + 2}D input")
+    x = wide(input) if ndim else input
+    for i, (before, after) in enumerate(zip(input.shape[2:], size, strict=True)):
+        scale = None if scales is None else scales[i]
+        if before != after or scale not in (None, 1.0):
+            x = resized(x, i + 2, taps_of(before, after, scale, align_corners))
+    if jnp.issubdtype(input.dtype, jnp.integer) and jnp.issubdtype(x.dtype, jnp.inexact):
+        x = jnp.round(x)
+    return x.astype(input.dtype)

@@ -1,0 +1,235 @@
+"""Operators that write along a dim, each cell at a place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, Sizes
+from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, cells, extent, outside, require_dtype
+from weft.ops._table import Array, Cast, Dim, Operand, defop
+from weft.ops._words import c_word, scalar_word
+
+_UPDATERS = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "max", "amin": "min"}
+
+
+def _scatters(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """The input's dims stay; those other than `dim` are shared by all where all sizes agree."""
+    ndim, dim = len(shapes[0]), static["dim"]
+    ins = tuple(range(ndim))
+    shared = {d for d in ins if d != dim and all(len(s) == ndim and s[d] == shapes[0][d] for s in shapes)}
+    rest = tuple(tuple(d if d in shared else f"{i}:{d}" for d in range(len(s))) for i, s in enumerate(shapes))
+    letters = (ins, *rest[1:])
+    return Factors(letters, (ins,), frozenset(x for term in letters for x in term) - shared)
+
+
+def _require_cells(input: Array, dim: int, index: Array, src: Array) -> None:
+    """The rules that all scatters have for their arguments."""
+    require_dtype(index, "scatter(): Expected dtype int32/int64 for index", "int32", "int64")
+    if src.dtype != input.dtype:
+        raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
+    if not index.size:
+        return
+    for word, other in (("self", input), ("src", src)):
+        if jnp.atleast_1d(other).ndim != jnp.atleast_1d(index).ndim:
+            raise ShapeError(f"Index tensor must have the same number of dimensions as {word} tensor")
+    limits = zip(*(jnp.atleast_1d(a).shape for a in (index, input, src)), strict=True)
+    if any((n > size and d != dim) or n > given for d, (n, size, given) in enumerate(limits)):
+        raise ShapeError(
+            f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} "
+            f"apart from dimension {dim} and to be no larger size than src {list(src.shape)}"
+        )
+
+
+def _at(input: Array, dim: int, index: Array) -> Any:
+    """The updater of the cells that `index` names along `dim`."""
+    return jnp.atleast_1d(input).at[cells(jnp.atleast_1d(index), dim)]
+
+
+def _used(src: Array, index: Array) -> Array:
+    """The part of the source that the index reads."""
+    return jnp.atleast_1d(src)[tuple(slice(n) for n in jnp.atleast_1d(index).shape)]
+
+
+def _read(values: Array, dim: int, index: Array) -> Array:
+    return _at(values, dim, index).get(**UNCHECKED)
+
+
+def _update(input: Array, dim: int, index: Array, value: Any, how: str) -> Array:
+    """`input` with the cells set or combined with `value`, which broadcasts."""
+    if input.dtype == jnp.bool_:
+        how = {"add": "max", "multiply": "min"}.get(how, how)  # disjunction and conjunction
+    where = _at(input, dim, index)
+    return getattr(where, how)(value, **UNCHECKED).reshape(input.shape)
+
+
+def _pad(used: Array, src: Array) -> Array:
+    """The gradient of the source: zero in the part that the index does not read."""
+    if not src.ndim:
+        return jnp.sum(used)
+    return jnp.pad(used, [(0, n - m) for n, m in zip(src.shape, used.shape, strict=True)])
+
+
+def _scatter_check(
+    input: Array, dim: Dim, index: Array, src: Operand, *, reduce: str | None = None
+) -> Array:
+    del src, reduce
+    return outside(index, extent(input, dim))
+
+
+def _scatter_vjp(
+    g: Array, out: Array, input: Array, dim: Dim, index: Array, src: Operand, *, reduce: str | None = None
+) -> tuple[Array | None, ...]:
+    """Every cell takes the gradient of its place, also where a later one overwrote it."""
+    if reduce == "multiply":
+        each = src if src.ndim else jnp.broadcast_to(src.astype(input.dtype), index.shape)
+        d_input, _, d_each = _scatter_reduce_vjp(g, out, input, dim, index, each, "prod")
+        return d_input, None, d_each if src.ndim else jnp.sum(d_each)
+    d_input = g if reduce == "add" else _update(g, dim, index, 0, "set")
+    return d_input, None, _pad(_read(g, dim, index), src)
+
+
+@defop(
+    "scatter_src", dims=_scatters, vjp=_scatter_vjp, check=_scatter_check, check_text=OUT_OF_BOUNDS,
+    function=False, method=False,
+)  # fmt: skip
+def scatter(input: Array, dim: Dim, index: Array, src: Operand, *, reduce: str | None = None) -> Array:
+    """`input` with elements of `src`, or one number, written at the places of `index` along `dim`.
+
+    `reduce` "add" or "multiply" combines instead. Where places repeat one write stays, the last on CPU.
+    """
+    if reduce not in (None, "add", "multiply"):
+        raise ShapeError("reduce argument must be either add or multiply.")
+    if not src.ndim:
+        if jnp.iscomplexobj(src) and not jnp.iscomplexobj(input):
+            raise DTypeError(f"value cannot be converted to type {c_word(input)} without overflow")
+        value = src.astype(input.dtype)
+        _require_cells(input, dim, index, jnp.broadcast_to(value, index.shape))
+    else:
+        _require_cells(input, dim, index, src)
+        value = _used(src, index)
+    return _update(input, dim, index, value, reduce or "set") if index.size else input
+
+
+def _scatter_add_check(input: Array, dim: Dim, index: Array, src: Array) -> Array:
+    del src
+    return outside(index, extent(input, dim))
+
+
+@defop(dims=_scatters, cast=Cast.PROMOTE, check=_scatter_add_check, check_text=OUT_OF_BOUNDS, inplace=True)
+def scatter_add(input: Array, dim: Dim, index: Array, src: Array) -> Array:
+    """`input` with elements of `src` added at the places of `index` along `dim`."""
+    _require_cells(input, dim, index, src)
+    return _update(input, dim, index, _used(src, index), "add") if index.size else input
+
+
+def _scatter_reduce_check(
+    input: Array, dim: Dim, index: Array, src: Array, reduce: str, *, include_self: bool = True
+) -> Array:
+    del src, reduce, include_self
+    return outside(index, extent(input, dim))
+
+
+def _neutral(dtype: Any, reduce: str) -> Any:
+    """The element that leaves the others as they are."""
+    if reduce in ("amax", "amin"):
+        if dtype == jnp.bool_:
+            return reduce == "amin"
+        if jnp.issubdtype(dtype, jnp.floating):
+            return -jnp.inf if reduce == "amax" else jnp.inf
+        limits = jnp.iinfo(dtype)
+        return limits.min if reduce == "amax" else limits.max
+    return 1 if reduce == "prod" else 0
+
+
+def _counts(input: Array, dim: int, index: Array, include_self: bool) -> Array:
+    """How many elements each mean is over; one where there are none, which leaves the input alone."""
+    start = jnp.ones(input.shape, input.dtype)
+    if not include_self:
+        start = _update(start, dim, index, 0, "set")
+    return _update(start, dim, index, 1, "add")
+
+
+def _reduced(input: Array, dim: int, index: Array, used: Array, reduce: str, include_self: bool) -> Array:
+    if not include_self:
+        input = _update(input, dim, index, _neutral(input.dtype, reduce), "set")
+    return _update(input, dim, index, used, _UPDATERS[reduce])
+
+
+def _prod_vjp(
+    g: Array, out: Array, input: Array, dim: int, index: Array, used: Array, include_self: bool
+) -> tuple[Array, Array]:
+    """Quotients of the product, with a lone zero factor left out of it instead of divided by."""
+    whole = jnp.where(input == 0, jnp.ones_like(input), input)
+    d_input = g * _reduced(whole, dim, index, used, "prod", include_self) / whole
+    zero = used == 0
+    zeros = _update(jnp.zeros(input.shape, used.dtype), dim, index, zero.astype(used.dtype), "add")
+    lone = zero & (_read(zeros, dim, index) == 1)
+    rest = _reduced(input, dim, index, jnp.where(lone, jnp.ones_like(used), used), "prod", include_self)
+    quotient = _read(g * out, dim, index) / jnp.where(zero, jnp.ones_like(used), used)
+    return d_input, jnp.where(lone, _read(g * rest, dim, index), quotient)
+
+
+def _extremum_vjp(
+    g: Array, out: Array, input: Array, dim: int, index: Array, used: Array
+) -> tuple[Array, Array]:
+    """Shared evenly by all elements that equal the result."""
+    mine = (input == out).astype(g.dtype)
+    theirs = (used == _read(out, dim, index)).astype(g.dtype)
+    share = g / _update(mine, dim, index, theirs, "add")
+    return mine * share, theirs * _read(share, dim, index)
+
+
+def _scatter_reduce_vjp(
+    g: Array,
+    out: Array,
+    input: Array,
+    dim: Dim,
+    index: Array,
+    src: Array,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> tuple[Array | None, ...]:
+    if not index.size:
+        return g, None, jnp.zeros_like(src)
+    used = _used(src, index)
+    if reduce == "prod":
+        d_input, d_used = _prod_vjp(g, out, input, dim, index, used, include_self)
+    elif reduce in ("amax", "amin"):
+        d_input, d_used = _extremum_vjp(g, out, input, dim, index, used)
+    else:
+        d_input = g / _counts(input, dim, index, include_self) if reduce == "mean" else g
+        d_used = _read(d_input, dim, index)
+    if not include_self:
+        d_input = _update(d_input, dim, index, 0, "set")
+    return d_input, None, _pad(d_used, src)
+
+
+@defop(
+    dims=_scatters, vjp=_scatter_reduce_vjp, check=_scatter_reduce_check, check_text=OUT_OF_BOUNDS,
+    inplace=True,
+)  # fmt: skip
+def scatter_reduce(
+    input: Array, dim: Dim, index: Array, src: Array, reduce: str, *, include_self: bool = True
+) -> Array:
+    """`input` with elements of `src` combined at the places of `index` along `dim`.
+
+    `reduce` is "sum", "prod", "mean", "amax" or "amin". Without `include_self` the elements
+    that `input` has at those places take no part.
+    """
+    if reduce not in _UPDATERS:
+        raise ShapeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    _require_cells(input, dim, index, src)
+    if reduce in ("amax", "amin") and jnp.iscomplexobj(input):
+        raise DTypeError(f"scatter_reduce(): {reduce} is not implemented for {scalar_word(input)}")
+    if not index.size:
+        return input
+    out = _reduced(input, dim, index, _used(src, index), reduce, include_self)
+    if reduce != "mean":
+        return out
+    counts = _counts(input, dim, index, include_self)
+    return out / counts if jnp.issubdtype(out.dtype, jnp.inexact) else out // counts

@@ -1,0 +1,218 @@
+"""Order statistics: k-th values, medians, modes and quantiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, Sizes, reduces
+from weft.ops._reduce import (
+    axes,
+    is_complex,
+    is_nan,
+    lifted,
+    picked_vjp,
+    positions,
+    reduces_twice,
+    require_sized,
+    shared_vjp,
+)
+from weft.ops._table import Array, Cast, Dim, Operand, defop
+from weft.ops._words import scalar_word
+from weft.ops.sorting import ranked
+
+
+def _at(x: jax.Array, place: jax.Array | int, dim: int, keepdim: bool) -> jax.Array:
+    """Elements at `place` along `dim`, which is a number or keeps the dim with size one."""
+    place = jnp.broadcast_to(place, (*x.shape[:dim], 1, *x.shape[dim + 1 :]))
+    found = jnp.take_along_axis(x, place, axis=dim)
+    return found if keepdim else jnp.squeeze(found, dim)
+
+
+def _select_vjp(g: Any, out: Any, input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array]:
+    return (picked_vjp(g, out, input, dim),)
+
+
+def _kthvalue_vjp(
+    g: Any, out: Any, input: Array, k: int, dim: Dim = -1, keepdim: bool = False
+) -> tuple[Array]:
+    return (picked_vjp(g, out, input, dim),)
+
+
+@defop(dims=reduces_twice, outputs=("values", "indices"), vjp=_kthvalue_vjp)
+@lifted
+def kthvalue(input: Array, k: int, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
+    """The `k`-th smallest element along `dim`, counted from one, and its index."""
+    require_sized("kthvalue", input.shape, dim)
+    if not 1 <= k <= input.shape[dim]:
+        raise ShapeError(f"kthvalue(): selected number k out of range for dimension {dim}")
+    values, indices = ranked(input, dim)
+    return _at(values, k - 1, dim, keepdim), _at(indices, k - 1, dim, keepdim)
+
+
+def _require_ordered(input: jax.Array) -> None:
+    if is_complex(input.dtype) or input.dtype == jnp.bool_:
+        raise DTypeError(f'"median_cpu" not implemented for {scalar_word(input)!r}')
+
+
+def _middle(x: jax.Array, dim: int, skip_nan: bool) -> jax.Array:
+    """Where the lower median stands among the sorted elements: at the first NaN unless those are skipped."""
+    size = x.shape[dim]
+    nans = jnp.sum(is_nan(x), axis=dim, keepdims=True)
+    if skip_nan:
+        return jnp.maximum((size - nans - 1) // 2, 0)
+    return jnp.where(nans > 0, size - nans, (size - 1) // 2)
+
+
+def _median_dim(input: jax.Array, dim: int, keepdim: bool, skip_nan: bool) -> tuple[jax.Array, jax.Array]:
+    _require_ordered(input)
+    require_sized("median", input.shape, dim)
+    values, indices = ranked(input, dim)
+    place = _middle(input, dim, skip_nan)
+    return _at(values, place, dim, keepdim), _at(indices, place, dim, keepdim)
+
+
+def _median_all(input: jax.Array, skip_nan: bool) -> jax.Array:
+    _require_ordered(input)
+    if input.size == 0:
+        return jnp.full((), jnp.nan).astype(input.dtype)
+    flat = input.reshape(-1)
+    return _at(jnp.sort(flat), _middle(flat, 0, skip_nan), 0, False)
+
+
+@defop(dims=reduces_twice, outputs=("values", "indices"), vjp=_select_vjp, function=False, method=False)
+@lifted
+def median_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
+    """The lower median along `dim` and its index; NaN where there is one."""
+    return _median_dim(input, dim, keepdim, skip_nan=False)
+
+
+@defop(dims=reduces_twice, outputs=("values", "indices"), vjp=_select_vjp, function=False, method=False)
+@lifted
+def nanmedian_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
+    """The lower median along `dim` of the elements that are not NaN, and its index."""
+    return _median_dim(input, dim, keepdim, skip_nan=True)
+
+
+def _median_all_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
+    return (shared_vjp(g, out, input),)
+
+
+@defop(dims=reduces, vjp=_median_all_vjp, function=False, method=False)
+def median_all(input: Array) -> Array:
+    """The lower median of all elements; NaN where there is one."""
+    return _median_all(input, skip_nan=False)
+
+
+@defop(dims=reduces, vjp=_median_all_vjp, function=False, method=False)
+def nanmedian_all(input: Array) -> Array:
+    """The lower median of all elements that are not NaN."""
+    return _median_all(input, skip_nan=True)
+
+
+def _mode_vjp(g: Any, out: Any, input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
+    return (picked_vjp(g, out, input, dim),)
+
+
+@defop(dims=reduces_twice, outputs=("values", "indices"), vjp=_mode_vjp)
+@lifted
+def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
+    """The most frequent element along `dim`, the smallest of several, and its last index."""
+    require_sized("mode", input.shape, dim)
+    values, indices = ranked(input, dim)
+    place = positions(values.shape, dim)
+    same = (values == jnp.roll(values, 1, dim)) & (place > 0)
+    start = jax.lax.cummax(jnp.where(same, 0, place), axis=dim)
+    best = jnp.argmax(place - start, axis=dim, keepdims=True)
+    return _at(values, best, dim, keepdim), _at(indices, best, dim, keepdim)
+
+
+def _quantile_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """As `reduces`, after the dims of `q`."""
+    rest = reduces(shapes, static)
+    asked = tuple(f"q:{d}" for d in range(len(shapes[1])))
+    return Factors((*rest.ins, asked), ((*asked, *rest.outs[0]),))
+
+
+_ROUNDED = {"lower": jnp.floor, "higher": jnp.ceil, "nearest": jnp.round}
+
+
+def _require_quantile(name: str, input: jax.Array, q: jax.Array, interpolation: str) -> None:
+    if input.size == 0:
+        raise ShapeError(f"{name}() input tensor must be non-empty")
+    if q.ndim > 1:
+        raise ShapeError(f"{name}() q must be a scalar or 1D tensor")
+    if input.dtype not in (jnp.float32, jnp.float64):
+        raise DTypeError(f"{name}() input tensor must be either float or double dtype")
+    if q.ndim and q.dtype != input.dtype:  # a Python number is zero-dim, and takes the type of the input
+        raise DTypeError(f"{name}() q tensor must be same dtype as the input tensor")
+    if interpolation not in (*_ROUNDED, "linear", "midpoint"):
+        raise ShapeError(
+            f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, "
+            f"but got {interpolation}"
+        )
+
+
+def _between(values: jax.Array, rank: jax.Array, interpolation: str) -> jax.Array:
+    """Sorted values (..., n) read at fractional ranks (..., q)."""
+    if interpolation in _ROUNDED:
+        rank = _ROUNDED[interpolation](rank)
+    place = jnp.floor(rank).astype(jnp.int64)
+    below = jnp.take_along_axis(values, place, axis=-1)
+    if interpolation in _ROUNDED:
+        return below
+    above = jnp.take_along_axis(values, jnp.ceil(rank).astype(jnp.int64), axis=-1)
+    weight = 0.5 if interpolation == "midpoint" else rank - place
+    return below + weight * (above - below)
+
+
+def _quantile(
+    name: str, input: jax.Array, q: jax.Array, dim: Any, keepdim: bool, interpolation: str
+) -> jax.Array:
+    """Quantiles along one dim or all; NaN wins, or is left out by nanquantile."""
+    _require_quantile(name, input, q, interpolation)
+    flat = dim is None or input.ndim == 0
+    last = input.reshape(-1) if flat else jnp.moveaxis(input, dim, -1)
+    values = jnp.sort(last, axis=-1)
+    nans = jnp.sum(jnp.isnan(last), axis=-1, keepdims=True)
+    sought = jnp.atleast_1d(q).astype(input.dtype)
+    if name == "nanquantile":
+        rank = jnp.maximum(sought * (values.shape[-1] - nans - 1).astype(input.dtype), 0)
+    else:
+        top = values.shape[-1] - 1
+        rank = jnp.where(nans > 0, top, sought * top)
+    out = jnp.moveaxis(_between(values, jnp.clip(rank, 0, values.shape[-1] - 1), interpolation), -1, 0)
+    if keepdim:
+        gone = axes(dim, input.ndim)
+        kept = tuple(1 if d in gone else n for d, n in enumerate(input.shape))
+        out = out.reshape(out.shape[:1] + kept)
+    return out if q.ndim else out[0]
+
+
+def _outside(
+    input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Array:
+    return ~((q >= 0) & (q <= 1))
+
+
+_OUTSIDE = "quantile() q values must be in the range [0, 1]"
+
+
+@defop(dims=_quantile_dims, cast=Cast.FLOAT32, check=_outside, check_text=_OUTSIDE)
+def quantile(
+    input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Array:
+    """Quantiles `q` along one dim or all; several `q` make a leading dim. NaN where there is one."""
+    return _quantile("quantile", input, q, dim, keepdim, interpolation)
+
+
+@defop(dims=_quantile_dims, cast=Cast.FLOAT32, check=_outside, check_text=_OUTSIDE)
+def nanquantile(
+    input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Array:
+    """As `quantile`, of the elements that are not NaN."""
+    return _quantile("nanquantile", input, q, dim, keepdim, interpolation)

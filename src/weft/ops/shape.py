@@ -1,0 +1,439 @@
+"""Views: results that alias their input's elements under another shape, order or extent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import inf, prod
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from weft.errors import DimError, DTypeError, ShapeError
+from weft.ops._dims import Factors, Rule, Sizes, along
+from weft.ops._rows import alias
+from weft.ops._shape_dims import permuted, regrouped, wrapped
+from weft.ops._table import Array, Dim, Dims, OpDef, Scalar, Shape, defop
+from weft.ops._words import scalar_word
+
+view_op = partial(defop, view=True, linear="each")
+
+
+def once(dims: Sequence[int]) -> None:
+    """Raise `RuntimeError` when a dim is listed twice."""
+    for dim in dims:
+        if dims.count(dim) > 1:
+            raise ShapeError(f"dim {dim} appears multiple times in the list of dims")
+
+
+def inserted_dim(dim: int, ndim: int) -> int:
+    """Where a new dim goes among `ndim` others; `IndexError` outside of [-ndim - 1, ndim]."""
+    if not -ndim - 1 <= dim <= ndim:
+        raise DimError(
+            f"Dimension out of range (expected to be in range of [{-ndim - 1}, {ndim}], but got {dim})"
+        )
+    return dim % (ndim + 1)
+
+
+# --- another shape over the same order of elements ---
+
+
+def resolved(shape: Shape, size: int) -> Shape:
+    """`shape` with a -1 replaced by what `size` elements leave for it."""
+    for i, n in enumerate(shape):
+        if n < -1:
+            raise ShapeError(f"invalid shape dimension {n} at index {i} of shape {list(shape)}")
+    if shape.count(-1) > 1:
+        raise ShapeError("only one dimension can be inferred")
+    known = prod(n for n in shape if n != -1)
+    if -1 in shape and known == 0 and size == 0:
+        raise ShapeError(
+            f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified "
+            "dimension size -1 can be any value and is ambiguous"
+        )
+    if known != size and (-1 not in shape or known == 0 or size % known):
+        raise ShapeError(f"shape '{list(shape)}' is invalid for input of size {size}")
+    return tuple(size // known if n == -1 else n for n in shape)
+
+
+def _view_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    return regrouped(shapes[0], resolved(static["shape"], prod(shapes[0])))
+
+
+@view_op(dims=_view_dims, function=False)
+def view(input: Array, shape: Shape) -> Array:
+    """The elements in the same order under another shape, in which one size may be -1."""
+    return jnp.reshape(input, resolved(shape, input.size))
+
+
+@view_op(dims=_view_dims)
+def reshape(input: Array, shape: Shape) -> Array:
+    """The elements in the same order under another shape, in which one size may be -1."""
+    return jnp.reshape(input, resolved(shape, input.size))
+
+
+@view_op(dims=lambda shapes, static: regrouped(shapes[0], (prod(shapes[0]),)))
+def ravel(input: Array) -> Array:
+    """All elements in one dim."""
+    return jnp.ravel(input)
+
+
+def _flat(shape: Sizes, start: int, end: int) -> Sizes:
+    if start > end:
+        raise ShapeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    return (*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :])
+
+
+def _flatten_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    ndim = len(shapes[0])
+    start, end = (wrapped(static.get(k, d), ndim) for k, d in (("start_dim", 0), ("end_dim", -1)))
+    return regrouped(shapes[0], _flat(shapes[0], start, end))
+
+
+@view_op(dims=_flatten_dims)
+def flatten(input: Array, start_dim: Dim = 0, end_dim: Dim = -1) -> Array:
+    """The dims from `start_dim` to `end_dim`, both included, become one."""
+    return jnp.reshape(input, _flat(input.shape, start_dim, end_dim))
+
+
+def _unflat(shape: Sizes, dim: int, sizes: Shape) -> Sizes:
+    if not sizes:
+        raise ShapeError("unflatten: sizes must be non-empty")
+    known = prod(n for n in sizes if n != -1)
+    if sizes.count(-1) > 1:
+        raise ShapeError("only one dimension can be inferred")
+    if known != shape[dim] and (-1 not in sizes or known == 0 or shape[dim] % known):
+        raise ShapeError(
+            f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} "
+            f"({shape[dim]}) in the input tensor"
+        )
+    return (*shape[:dim], *resolved(sizes, shape[dim]), *shape[dim + 1 :])
+
+
+@view_op(dims=lambda shapes, static: regrouped(shapes[0], _unflat(shapes[0], static["dim"], static["sizes"])))
+def unflatten(input: Array, dim: Dim, sizes: Shape) -> Array:
+    """One dim becomes several, of which one size may be -1."""
+    return jnp.reshape(input, _unflat(input.shape, dim, sizes))
+
+
+def _singles(shape: Sizes, dim: Dims) -> tuple[int, ...]:
+    """Dims of size one among those listed; None lists all."""
+    once(dim or ())
+    return tuple(d for d, size in enumerate(shape) if size == 1 and (dim is None or d in dim))
+
+
+def _squeeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    gone = _singles(shapes[0], static.get("dim"))
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), (tuple(d for d in letters if d not in gone),), frozenset(gone))
+
+
+@view_op(dims=_squeeze_dims, inplace=True)
+def squeeze(input: Array, dim: Dims = None) -> Array:
+    """Without the dims of size one, or without those of them that `dim` lists."""
+    return jnp.squeeze(input, _singles(input.shape, dim))
+
+
+def _unsqueeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    letters = tuple(range(len(shapes[0])))
+    at = inserted_dim(static["dim"], len(letters))
+    return Factors((letters,), ((*letters[:at], "new", *letters[at:]),))
+
+
+@view_op(dims=_unsqueeze_dims, inplace=True)
+def unsqueeze(input: Array, dim: int) -> Array:
+    """With a new dim of size one at `dim`."""
+    return jnp.expand_dims(input, inserted_dim(dim, input.ndim))
+
+
+# --- another order of dims ---
+
+
+def _swapped(ndim: int, a: int, b: int) -> tuple[int, ...]:
+    order = list(range(ndim))
+    if order:
+        order[a], order[b] = order[b], order[a]
+    return tuple(order)
+
+
+def _swap_dims(first: str, second: str) -> Rule:
+    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+        return permuted(_swapped(len(shapes[0]), static[first], static[second]))
+
+    return rule
+
+
+@view_op(dims=_swap_dims("dim0", "dim1"), inplace=True)
+def transpose(input: Array, dim0: Dim, dim1: Dim) -> Array:
+    """The two dims change places."""
+    return jnp.transpose(input, _swapped(input.ndim, dim0, dim1))
+
+
+alias(transpose, "swapdims")
+
+
+@view_op(dims=_swap_dims("axis0", "axis1"), inplace=True)
+def swapaxes(input: Array, axis0: Dim, axis1: Dim) -> Array:
+    """The two dims change places."""
+    return jnp.transpose(input, _swapped(input.ndim, axis0, axis1))
+
+
+def _reversed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    return permuted(range(len(shapes[0]))[::-1])
+
+
+@view_op(dims=_reversed_dims, inplace=True)
+def t(input: Array) -> Array:
+    """The transpose of a matrix; tensors of fewer dims stay as they are."""
+    if input.ndim > 2:
+        raise ShapeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
+    return input.T
+
+
+@view_op(dims=_reversed_dims, function=False, method=False)
+def T(input: Array) -> Array:
+    """All dims in reverse order."""
+    return input.T
+
+
+def _last_two_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    ndim = len(shapes[0])
+    return permuted(_swapped(ndim, ndim - 2, ndim - 1) if ndim > 1 else range(ndim))
+
+
+def _matrix_flip(name: str, word: str, *, most: float = inf, conjugate: bool = True) -> OpDef:
+    """A row that exchanges the last two dims of a tensor with two to `most` dims, or with none."""
+
+    def body(input: Array) -> Array:
+        if input.ndim == 1 or input.ndim > most:
+            which = "matrices or batches of matrices" if most == inf else "matrices (2-D tensors)"
+            advice = " For batches of matrices, consider using tensor.mH" if input.ndim > most else ""
+            raise ShapeError(
+                f"tensor.{word} is only supported on {which}. Got {input.ndim}-D tensor.{advice}"
+            )
+        flipped = jnp.swapaxes(input, -1, -2) if input.ndim else input
+        return jnp.conj(flipped) if conjugate else flipped
+
+    body.__doc__ = f"The last two dims change places{', conjugated' * conjugate}."
+    public = name == "adjoint"
+    return view_op(name, dims=_last_two_dims, function=public, method=public)(body)
+
+
+mT = _matrix_flip("mT", "mT", conjugate=False)
+mH = _matrix_flip("mH", "mH")
+H = _matrix_flip("H", "H", most=2)
+adjoint = _matrix_flip("adjoint", "adjoint()")
+
+
+def _permutation(ndim: int, dims: Sequence[int]) -> tuple[int, ...]:
+    if len(dims) != ndim:
+        raise ShapeError(
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the length of "
+            f"the desired ordering of dimensions i.e. input.dim() = {ndim} is not equal to "
+            f"len(dims) = {len(dims)}"
+        )
+    if len(set(dims)) != ndim:
+        raise ShapeError("permute(): duplicate dims are not allowed.")
+    return tuple(dims)
+
+
+@view_op(dims=lambda shapes, static: permuted(_permutation(len(shapes[0]), static["dims"])))
+def permute(input: Array, dims: Dims) -> Array:
+    """Output dim `i` is input dim `dims[i]`."""
+    return jnp.transpose(input, _permutation(input.ndim, dims))
+
+
+def _moved(ndim: int, source: Sequence[int], destination: Sequence[int]) -> tuple[int, ...]:
+    """The order of dims after each source went to its destination, the others filling the gaps in turn."""
+    if len(source) != len(destination):
+        raise ShapeError(
+            f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain the "
+            f"same number of dims as destination ({list(destination)} dims)"
+        )
+    for name, dims in (("source", source), ("destination", destination)):
+        if len(set(dims)) < len(dims):
+            raise ShapeError(f"movedim: repeated dim in `{name}` ({list(dims)})")
+    goes = dict(zip(destination, source, strict=True))
+    rest = iter([d for d in range(ndim) if d not in source])
+    return tuple(goes[d] if d in goes else next(rest) for d in range(ndim))
+
+
+def _move_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    return permuted(_moved(len(shapes[0]), static["source"], static["destination"]))
+
+
+@view_op(dims=_move_dims)
+def movedim(input: Array, source: Dims, destination: Dims) -> Array:
+    """Each source dim goes to its destination; the others keep their order."""
+    return jnp.transpose(input, _moved(input.ndim, source, destination))
+
+
+alias(movedim, "moveaxis")
+
+
+# --- another extent ---
+
+
+def expanded(input: Array, size: Shape) -> Shape:
+    """`size` with every -1 replaced by the tensor's own size."""
+    new = len(size) - input.ndim
+    if new < 0:
+        raise ShapeError(
+            f"expand(torch.{scalar_word(input)}Tensor{{{list(input.shape)}}}, size={list(size)}): the number "
+            f"of sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the "
+            f"tensor ({input.ndim})"
+        )
+    out = []
+    for i, want in enumerate(size):
+        have = input.shape[i - new] if i >= new else 1
+        if i < new and want < 0:
+            raise ShapeError(
+                f"The expanded size of the tensor ({want}) isn't allowed in a leading, "
+                f"non-existing dimension {i}"
+            )
+        if want not in (-1, have) and (have != 1 or want < 0):
+            raise ShapeError(
+                f"The expanded size of the tensor ({want}) must match the existing size ({have}) at "
+                f"non-singleton dimension {i}.  Target sizes: {list(size)}.  "
+                f"Tensor sizes: {list(input.shape)}"
+            )
+        out.append(have if want == -1 else want)
+    return tuple(out)
+
+
+def _expand_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    ndim, new = len(shapes[0]), len(static["size"]) - len(shapes[0])
+    return Factors((tuple(range(ndim)),), ((*(f"new:{i}" for i in range(new)), *range(ndim)),))
+
+
+def _expand(input: Array, size: Shape) -> Array:
+    """Repeat dims of size one and add leading dims to reach `size`, in which -1 keeps a size."""
+    return jnp.broadcast_to(input, expanded(input, size))
+
+
+expand = view_op("expand", dims=_expand_dims, function=False)(_expand)
+broadcast_to = view_op("broadcast_to", dims=_expand_dims)(_expand)
+
+
+def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule:
+    """The dims with these names and defaults go and must be whole; `adds` come last."""
+
+    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+        letters = tuple(range(len(shapes[0])))
+        gone = frozenset(static.get(name, default) for name, default in names.items())
+        return Factors((letters,), (tuple(d for d in letters if d not in gone) + adds,), gone)
+
+    return rule
+
+
+def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
+    return lax.dynamic_update_index_in_dim(base, value, index, dim)
+
+
+@view_op(dims=_losing({"dim": None}), write=_select_write, function=False, method=False)
+def select(input: Array, dim: Dim, index: Scalar) -> Array:
+    """The slice at `index` along `dim`, without that dim; the caller has checked the range."""
+    return lax.dynamic_index_in_dim(input, index, dim, keepdims=False)
+
+
+def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, step: int = 1) -> Array:
+    if step == 1:
+        return lax.dynamic_update_slice_in_dim(base, value, start, dim)
+    at = start + step * jnp.arange(length)
+    return jnp.moveaxis(jnp.moveaxis(base, dim, 0).at[at].set(jnp.moveaxis(value, dim, 0)), 0, dim)
+
+
+@view_op(dims=along, write=_slice_write, function=False, method=False)
+def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1) -> Array:
+    """`length` slices along `dim`, every `step`-th from `start` on; the caller has checked the range."""
+    span = lax.dynamic_slice_in_dim(input, start, max(0, (length - 1) * step + 1), dim)
+    return lax.slice_in_dim(span, 0, None, step, dim)
+
+
+@view_op(dims=along, write=_slice_write, function=False, method=False)
+def static_slice(input: Array, dim: Dim, start: int, length: int, step: int = 1) -> Array:
+    """As `slice_dim`, with a start that is part of the program."""
+    return lax.slice_in_dim(input, start, start + max(0, (length - 1) * step + 1), step, dim)
+
+
+@view_op(dims=_losing({"dim1": 0, "dim2": 1}, adds=("diagonal",)))
+def diagonal(input: Array, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1) -> Array:
+    """The diagonals of the matrices in `dim1` and `dim2`, as a last dim."""
+    if dim1 == dim2:
+        raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return jnp.diagonal(input, offset, dim1, dim2)
+
+
+def _unfold_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    letters = tuple(range(len(shapes[0])))
+    at = static["dimension"]
+    if not letters:
+        return Factors(((),), (("window",),))
+    return Factors((letters,), ((*letters[:at], "windows", *letters[at + 1 :], "window"),), frozenset({at}))
+
+
+@view_op("window", dims=_unfold_dims, function=False, method="unfold")
+def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
+    """Windows of `size` every `step` along a dim; the windows' contents are the last dim."""
+    whole = jnp.atleast_1d(input)
+    have = whole.shape[dimension]
+    if size < 0:
+        raise ShapeError(f"size is {size} but must be >= 0")
+    if size > have:
+        raise ShapeError(f"maximum size for tensor at dimension {dimension} is {have} but size is {size}")
+    if step <= 0:
+        raise ShapeError(f"step is {step} but must be > 0")
+    starts = step * np.arange((have - size) // step + 1)
+    windows = jnp.take(whole, starts[:, None] + np.arange(size), axis=dimension)
+    out = jnp.moveaxis(windows, dimension + 1, -1)
+    return out if input.ndim else out[0]
+
+
+# --- another reading of the elements ---
+
+
+def _real_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), ((*letters, "part"),))
+
+
+def _parts(number: Array) -> Array:
+    return jnp.stack((number.real, number.imag), axis=-1)
+
+
+def _number(parts: Array) -> Array:
+    return lax.complex(parts[..., 0], parts[..., 1])
+
+
+@view_op(dims=_real_dims, write=lambda base, value: _number(value), method=False)
+def view_as_real(input: Array) -> Array:
+    """Real and imaginary parts as a last dim of size two."""
+    if not jnp.iscomplexobj(input):
+        raise DTypeError("view_as_real is only supported for complex tensors")
+    return _parts(input)
+
+
+def _complex_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), (letters[:-1],), frozenset(letters[-1:]))
+
+
+@view_op(dims=_complex_dims, write=lambda base, value: _parts(value), method=False)
+def view_as_complex(input: Array) -> Array:
+    """Complex numbers from a last dim of size two."""
+    if input.dtype not in (jnp.float32, jnp.float64):
+        raise DTypeError(
+            "view_as_complex is only supported for half, float and double tensors, "
+            f"but got a tensor of scalar type: {scalar_word(input)}"
+        )
+    if input.ndim == 0:
+        raise ShapeError("Input tensor must have one or more dimensions")
+    if input.shape[-1] != 2:
+        raise ShapeError("Tensor must have a last dimension of size 2")
+    return _number(input)

@@ -1,0 +1,198 @@
+"""Sorting, the largest and smallest elements, and search in sorted values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, Sizes, along
+from weft.ops._reduce import (
+    is_complex,
+    lifted,
+    positions,
+    scattered_vjp,
+    twice,
+)
+from weft.ops._table import Array, Dim, Operand, defop
+from weft.ops._words import scalar_word
+
+_along_twice = twice(along)
+
+
+def ranked(x: jax.Array, dim: int, descending: bool = False) -> tuple[jax.Array, jax.Array]:
+    """Elements in order along `dim` and their indices. Stable; NaN counts as the largest."""
+    if is_complex(x.dtype):
+        raise DTypeError(" Sort does not support complex dtypes on CPU")
+    pair = (x, positions(x.shape, dim))
+    if descending:  # sorting the reverse and reversing again leaves ties in their order
+        pair = tuple(jnp.flip(v, dim) for v in pair)
+    values, indices = jax.lax.sort(pair, dimension=dim, is_stable=True, num_keys=1)
+    if descending:
+        values, indices = jnp.flip(values, dim), jnp.flip(indices, dim)
+    return values, indices
+
+
+@lifted
+def _sort_vjp(
+    g: Any, out: Any, input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool | None = False
+) -> tuple[Array]:
+    return (scattered_vjp(g[0], out[1], input, dim),)
+
+
+@defop(dims=_along_twice, outputs=("values", "indices"), vjp=_sort_vjp)
+@lifted
+def sort(
+    input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool | None = False
+) -> tuple[Array, Array]:
+    """Elements in order along `dim`, and where each came from. Always stable."""
+    return ranked(input, dim, descending)
+
+
+@defop(dims=along)
+@lifted
+def argsort(input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool = False) -> Array:
+    """Indices that sort the input along `dim`; int64. Always stable."""
+    return ranked(input, dim, descending)[1]
+
+
+def _along_first(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    return along(shapes, {**static, "dim": 0})
+
+
+@defop(dims=_along_first)
+@lifted
+def msort(input: Array) -> Array:
+    """Elements in order along the first dim."""
+    return ranked(input, 0)[0]
+
+
+@lifted
+def _topk_vjp(
+    g: Any, out: Any, input: Array, k: int, dim: Dim = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Array]:
+    return (scattered_vjp(g[0], out[1], input, dim),)
+
+
+@defop(dims=_along_twice, outputs=("values", "indices"), vjp=_topk_vjp)
+@lifted
+def topk(
+    input: Array, k: int, dim: Dim = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Array, Array]:
+    """The `k` largest or smallest elements along `dim` in order, and their indices."""
+    if is_complex(input.dtype) or input.dtype == jnp.bool_:
+        kind = "complex" if is_complex(input.dtype) else "bool"
+        raise DTypeError(f"topk does not support {kind} dtypes on CPU")
+    if not 0 <= k <= input.shape[dim]:
+        raise ShapeError("selected index k out of range")
+    if largest:
+        values, indices = jax.lax.top_k(jnp.moveaxis(input, dim, -1), k)
+        return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim).astype(jnp.int64)
+    values, indices = (jax.lax.slice_in_dim(v, 0, k, axis=dim) for v in ranked(input, dim))
+    return values, indices
+
+
+def _searches(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """The sorted dim is whole; the values' last dim is their own, and the dims before it agree."""
+    del static
+    sequence, values, *sorter = shapes
+    batch = tuple(range(len(sequence) - 1))
+    own = tuple(range(len(values)))
+    if batch:
+        own = (*batch, "values")
+    sought = (*batch, "sorted")
+    return Factors((sought, own, *(sought for _ in sorter)), (own,), frozenset({"sorted"}))
+
+
+def _require_searchable(sequence: jax.Array, values: jax.Array, sorter: jax.Array | None) -> None:
+    at = "torch.searchsorted(): "
+    a, b = list(sequence.shape), list(values.shape)
+    if not a:
+        raise ShapeError(f"{at}boundaries tensor should have positive dimension, but got 0 dimension")
+    if not b and len(a) > 1:
+        raise ShapeError(
+            f"{at}input value can be a scalar only when boundaries tensor dimension is 1, "
+            f"but we got boundaries tensor dim({len(a)}) and input value's dim(0) numel(1)"
+        )
+    if len(a) > 1 and a[:-1] != b[:-1]:
+        raise ShapeError(
+            f"{at}boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor "
+            f"and input value tensor must match, but we got boundaries tensor {a} and input value tensor {b}"
+        )
+    if b and sequence.dtype != values.dtype:  # a Python number is zero-dim, and its type is free
+        raise DTypeError(
+            f"{at}boundary tensor and input value tensor should have same dtype, but got boundary tensor "
+            f"dtype {scalar_word(sequence)} and input value tensor dtype {scalar_word(values)}"
+        )
+    if sorter is None:
+        return
+    if sorter.shape != sequence.shape:
+        raise ShapeError(
+            f"{at}boundary and sorter must have the same size, but got boundary tensor {a}and got sorter "
+            f"tensor {list(sorter.shape)}"
+        )
+    if sorter.dtype != jnp.int64:
+        raise DTypeError(f"{at}sorter must be a tensor of long dtype but got dtype {scalar_word(sorter)}")
+
+
+def _side(right: bool, side: str | None) -> str:
+    if side not in (None, "left", "right"):
+        raise ShapeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if side == "left" and right:
+        raise ShapeError(
+            "torch.searchsorted(): side and right can't be set to opposites, "
+            "got side of left while right was True"
+        )
+    return "right" if right else side or "left"
+
+
+def _search(sequence: jax.Array, values: jax.Array, side: str, out_int32: bool) -> jax.Array:
+    """Insertion places; leading dims of the sequence are matched with those of the values."""
+
+    def find(row: jax.Array, sought: jax.Array) -> jax.Array:
+        return jnp.searchsorted(row, sought, side=side)
+
+    for _ in range(sequence.ndim - 1):
+        find = jax.vmap(find)
+    return find(sequence, values).astype(jnp.int32 if out_int32 else jnp.int64)
+
+
+def _sorter_out_of_range(
+    sorted_sequence: Array, input: Operand, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Array | None = None,
+) -> Array:  # fmt: skip
+    if sorter is None:
+        return jnp.zeros((), bool)
+    return (sorter < 0) | (sorter >= sorted_sequence.shape[-1])
+
+
+@defop(
+    dims=_searches, check=_sorter_out_of_range, check_text="torch.searchsorted(): sorter index out of range",
+    method=False, differentiable=False,
+)  # fmt: skip
+def searchsorted(
+    sorted_sequence: Array, input: Operand, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Array | None = None,
+) -> Array:  # fmt: skip
+    """Where values belong in sequences sorted along the last dim; before equal elements unless `right`."""
+    _require_searchable(sorted_sequence, input, sorter)
+    sequence = sorted_sequence if sorter is None else jnp.take_along_axis(sorted_sequence, sorter, axis=-1)
+    return _search(sequence, input, _side(right, side), out_int32)
+
+
+def _buckets(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters, ("sorted",)), (letters,), frozenset({"sorted"}))
+
+
+@defop(dims=_buckets, method=False, differentiable=False)
+def bucketize(input: Operand, boundaries: Array, *, out_int32: bool = False, right: bool = False) -> Array:
+    """Which interval between sorted `boundaries` holds each value; closed on the right unless `right`."""
+    if boundaries.ndim != 1:
+        raise ShapeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
+    _require_searchable(boundaries, input, None)
+    return _search(boundaries, input, _side(right, None), out_int32)

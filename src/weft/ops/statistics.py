@@ -1,0 +1,227 @@
+"""Statistics: variances, covariances and histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from math import prod as product
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, Sizes, reduces
+from weft.ops._reduce import axes, is_complex, is_inexact, reduces_twice, spread, wide
+from weft.ops._table import Array, Dims, Promote, defop
+from weft.ops._words import scalar_word
+
+
+def _freedom(input: jax.Array, dim: Any, correction: float | None) -> float:
+    """Degrees of freedom: elements per result less the correction, and never negative."""
+    count = product(input.shape[d] for d in axes(dim, input.ndim))
+    return max(count - (1 if correction is None else correction), 0)
+
+
+def _deviations(input: jax.Array, dim: Any) -> tuple[jax.Array, jax.Array]:
+    """Distances from the mean over `dim`, and the mean with its dims kept."""
+    x = wide(input)
+    mean = jnp.mean(x, axis=axes(dim, x.ndim), keepdims=True)
+    return x - mean, mean
+
+
+def _moments(
+    name: str, input: jax.Array, dim: Any, correction: float | None, keepdim: bool
+) -> tuple[jax.Array, jax.Array]:
+    """Variance and mean, both in the type that PyTorch accumulates in."""
+    if not is_inexact(input.dtype):
+        raise DTypeError(f"{name} only support floating point and complex dtypes")
+    over = axes(dim, input.ndim)
+    off, mean = _deviations(input, dim)
+    square = off.real**2 + off.imag**2 if is_complex(off.dtype) else off * off
+    var = jnp.sum(square, axis=over, keepdims=keepdim) / _freedom(input, dim, correction)
+    return var, mean if keepdim else jnp.squeeze(mean, over)
+
+
+def _var_grad(g: jax.Array, input: jax.Array, dim: Any, correction: float | None) -> jax.Array:
+    off, _ = _deviations(input, dim)
+    return spread(g, input.shape, dim) * (off * 2 / _freedom(input, dim, correction))
+
+
+def _root_grad(g: jax.Array, root: jax.Array) -> jax.Array:
+    """The gradient under a square root, zero at zero as in PyTorch."""
+    return jnp.where(root == 0, 0, g / (2 * jnp.where(root == 0, 1, root)))
+
+
+def _mean_grad(g: jax.Array, input: jax.Array, dim: Any) -> jax.Array:
+    over = axes(dim, input.ndim)
+    return jnp.broadcast_to(spread(g, input.shape, dim), input.shape) / product(input.shape[d] for d in over)
+
+
+def _var_vjp(
+    g: Array, out: Array, input: Array, dim: Dims = None, *,
+    correction: float | None = None, keepdim: bool = False,
+) -> tuple[Array]:  # fmt: skip
+    return (_var_grad(g, input, dim, correction),)
+
+
+def _std_vjp(
+    g: Array, out: Array, input: Array, dim: Dims = None, *,
+    correction: float | None = None, keepdim: bool = False,
+) -> tuple[Array]:  # fmt: skip
+    return (_var_grad(_root_grad(g, out), input, dim, correction),)
+
+
+def _var_mean_vjp(
+    g: Any, out: Any, input: Array, dim: Dims = None, *,
+    correction: float | None = None, keepdim: bool = False,
+) -> tuple[Array]:  # fmt: skip
+    return (_var_grad(g[0], input, dim, correction) + _mean_grad(g[1], input, dim),)
+
+
+def _std_mean_vjp(
+    g: Any, out: Any, input: Array, dim: Dims = None, *,
+    correction: float | None = None, keepdim: bool = False,
+) -> tuple[Array]:  # fmt: skip
+    return (_var_grad(_root_grad(g[0], out[0]), input, dim, correction) + _mean_grad(g[1], input, dim),)
+
+
+def _real_type(dtype: Any) -> Any:
+    """The type of a variance: the real type behind the input's."""
+    return jnp.finfo(dtype).dtype
+
+
+@defop(dims=reduces, vjp=_var_vjp, function=False, method=False)
+def var_dims(
+    input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> Array:
+    """Variance over `dim`, divided by the number of elements less `correction` (1 when None); real."""
+    var, _ = _moments("std and var", input, dim, correction, keepdim)
+    return var.astype(_real_type(input.dtype))
+
+
+@defop(dims=reduces, vjp=_std_vjp, function=False, method=False)
+def std_dims(
+    input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> Array:
+    """Standard deviation over `dim`: the root of `var_dims`."""
+    var, _ = _moments("std and var", input, dim, correction, keepdim)
+    return jnp.sqrt(var).astype(_real_type(input.dtype))
+
+
+@defop(dims=reduces_twice, outputs=("var", "mean"), vjp=_var_mean_vjp, function=False, method=False)
+def var_mean_dims(
+    input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Array, Array]:
+    """Variance and mean over `dim`."""
+    var, mean = _moments("var_mean", input, dim, correction, keepdim)
+    return var.astype(_real_type(input.dtype)), mean.astype(input.dtype)
+
+
+@defop(dims=reduces_twice, outputs=("std", "mean"), vjp=_std_mean_vjp, function=False, method=False)
+def std_mean_dims(
+    input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Array, Array]:
+    """Standard deviation and mean over `dim`."""
+    var, mean = _moments("std_mean", input, dim, correction, keepdim)
+    return jnp.sqrt(var).astype(_real_type(input.dtype)), mean.astype(input.dtype)
+
+
+def _require_matrix(name: str, input: jax.Array) -> None:
+    if input.ndim > 2:
+        got = f"an input with {input.ndim} dimensions"
+        raise ShapeError(f"{name}(): expected input to have two or fewer dimensions but got {got}")
+
+
+def _weights(count: int, **given: jax.Array | None) -> jax.Array | None:
+    """The product of the weights given by name, one number per observation."""
+    merged = None
+    for name, weights in given.items():
+        if weights is None:
+            continue
+        if weights.ndim > 1:
+            got = f"{name} with {weights.ndim} dimensions"
+            raise ShapeError(f"cov(): expected {name} to have one or fewer dimensions but got {got}")
+        if weights.size != count:
+            raise ShapeError(
+                f"cov(): expected {name} to have the same numel as there are observations in the input "
+                f"but got {weights.size} != {count}"
+            )
+        row = weights.reshape(-1).real
+        merged = row if merged is None else merged * row
+    return merged
+
+
+def _covariance(
+    input: jax.Array, correction: float, fweights: jax.Array | None, aweights: jax.Array | None
+) -> jax.Array:
+    x = input if input.ndim == 2 else input.reshape(1, -1)
+    weights = _weights(x.shape[1], fweights=fweights, aweights=aweights)
+    total = x.shape[1] if weights is None else jnp.sum(weights)
+    lost = correction
+    if aweights is not None and weights is not None:
+        lost = correction * jnp.sum(weights * aweights.reshape(-1).real) / total
+    weighted = x if weights is None else x * weights
+    off = x - jnp.sum(weighted, axis=1, keepdims=True) / total
+    scaled = off if weights is None else off * weights
+    freedom = jnp.maximum(total - lost, 0)
+    return jnp.squeeze(scaled @ off.conj().T / freedom)
+
+
+@defop(promote=Promote.FLOAT)
+def cov(
+    input: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None
+) -> Array:
+    """Covariance matrix of variables in rows, observations in columns; zero-dim for one variable."""
+    _require_matrix("cov", input)
+    return _covariance(input, correction, fweights, aweights)
+
+
+@defop(promote=Promote.FLOAT)
+def corrcoef(input: Array) -> Array:
+    """Correlation coefficients of variables in rows, clipped to [-1, 1]."""
+    _require_matrix("corrcoef", input)
+    c = _covariance(input, 1, None, None)
+    if c.ndim == 0:
+        return c / c
+    spreads = jnp.sqrt(jnp.diagonal(c).real)
+    c = c / spreads[:, None] / spreads[None, :]
+    if is_complex(c.dtype):
+        return jax.lax.complex(jnp.clip(c.real, -1, 1), jnp.clip(c.imag, -1, 1))
+    return jnp.clip(c, -1, 1)
+
+
+def _bins(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), (("bins",),), frozenset(letters))
+
+
+def _bin_range(input: jax.Array, low: float, high: float) -> tuple[Any, Any]:
+    """The range that the bins cover: that of the data when both ends agree, and never empty."""
+    if low != high:
+        return low, high
+    if input.size == 0:
+        return low - 1, high + 1
+    least, most = jnp.min(input), jnp.max(input)
+    return jnp.where(least == most, least - 1, least), jnp.where(least == most, most + 1, most)
+
+
+@defop(dims=_bins, differentiable=False)
+def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
+    """How many elements fall into each of `bins` equal bins between `min` and `max`, in the input's type."""
+    if not jnp.issubdtype(input.dtype, jnp.floating):
+        raise DTypeError(f'"histogram_cpu" not implemented for {scalar_word(input)!r}')
+    if bins <= 0:
+        raise ShapeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+    if not (isfinite(min) and isfinite(max)):
+        raise ShapeError(f"torch.histc: range of [{min}, {max}] is not finite")
+    if min > max:
+        raise ShapeError("torch.histc: max must be larger than min")
+    flat = wide(input).reshape(-1)
+    low, high = _bin_range(flat, min, max)
+    edges = jnp.linspace(low, high, bins + 1, dtype=flat.dtype)
+    place = jnp.searchsorted(edges, flat, side="right") - 1
+    place = jnp.where(flat == edges[-1], bins - 1, place)
+    kept = (flat >= edges[0]) & (flat <= edges[-1])
+    return jnp.zeros(bins, input.dtype).at[jnp.where(kept, place, bins)].add(1, mode="drop")

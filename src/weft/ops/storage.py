@@ -1,0 +1,51 @@
+"""Rows that serve a tensor's storage: aliases, copies, and writes behind the tape's back."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from weft.errors import ShapeError
+from weft.ops._dims import pointwise
+from weft.ops._table import Array, defop
+
+
+@defop(function=False, method=False, view=True, dims=pointwise)
+def alias(input: Array) -> Array:
+    """The same elements, as a view."""
+    return input
+
+
+@defop(function=False, method=False, view=True, differentiable=False, dims=pointwise)
+def detach(input: Array) -> Array:
+    """The same elements, outside of the tape."""
+    return input
+
+
+def _carry_vjp(g: Array, out: Array, old: Array, new: Array) -> tuple[Array, None]:
+    del out, old, new
+    return g, None
+
+
+@defop(function=False, method=False, vjp=_carry_vjp, dims=pointwise)
+def carry(old: Array, new: Array) -> Array:
+    """`new`, whose gradient goes to `old`: data replaced behind the tape's back."""
+    del old
+    return new
+
+
+@defop(function=False, method=False)
+def copy(input: Array, src: Array) -> Array:
+    """`src` cast and expanded to the type of `input`."""
+    if len(src.shape) > len(input.shape):
+        raise ShapeError(
+            f"output with shape {list(input.shape)} doesn't match the broadcast shape {list(src.shape)}"
+        )
+    if jnp.iscomplexobj(src) and not jnp.iscomplexobj(input):
+        src = src.real
+    try:
+        return jnp.broadcast_to(src.astype(input.dtype), input.shape)
+    except ValueError:
+        raise ShapeError(
+            f"The expanded size of the tensor ({list(input.shape)}) must match the existing size ({list(src.shape)}) "
+            "at every dimension that is not 1; in-place copies cannot grow the receiver"
+        ) from None

@@ -1,0 +1,281 @@
+"""Rows of functions of one tensor, other than those of analysis in `functions`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER
+from weft.errors import DTypeError
+from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._rows import alias, category, documented, refuse_complex, require
+from weft.ops._table import Array, DTypeArg, OpDef, Promote, Scalar, defop
+
+_BOOL_NEG = (
+    "Negation, the `-` operator, on a bool tensor is not supported. "
+    "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
+)
+_COMPLEX_SIGN = (
+    "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead."
+)
+
+
+# ---- sign and size
+
+
+@defop(dims=pointwise, linear="each", dunder="__neg__", inplace=True)
+def neg(input: Array) -> Array:
+    """`-input`; `DTypeError` for booleans."""
+    if category(input) == BOOL:
+        raise DTypeError(_BOOL_NEG)
+    return jnp.negative(input)
+
+
+@defop(dims=pointwise, linear="each", dunder="__pos__")
+def positive(input: Array) -> Array:
+    """`input` itself; `DTypeError` for booleans."""
+    if category(input) == BOOL:
+        raise DTypeError("The `+` operator, on a bool tensor is not supported.")
+    return input
+
+
+@defop(dims=pointwise, dunder="__abs__", inplace=True)
+def abs(input: Array) -> Array:
+    """Distance from 0; the result of a complex number is real. The slope at 0 is 0."""
+    require(input, "abs_cpu", INTEGER, FLOAT, COMPLEX)
+    if category(input) != COMPLEX:
+        return jnp.abs(input)
+    zero = input == 0
+    return jnp.where(zero, 0, jnp.abs(jnp.where(zero, 1, input)))
+
+
+@defop(dims=pointwise, inplace=True)
+def sign(input: Array) -> Array:
+    """-1, 0 or 1; `DTypeError` for complex numbers."""
+    refuse_complex(input, _COMPLEX_SIGN)
+    return input if category(input) == BOOL else jnp.sign(input)
+
+
+@defop(dims=pointwise, inplace=True)
+def sgn(input: Array) -> Array:
+    """`input / abs(input)`, and 0 at 0."""
+    if category(input) != COMPLEX:
+        return sign.impl(input)
+    zero = input == 0
+    safe = jnp.where(zero, 1, input)
+    return jnp.where(zero, 0, safe / jnp.abs(safe))
+
+
+@defop(dims=pointwise)
+def signbit(input: Array) -> Array:
+    """Whether the sign bit is set, as it is in -0."""
+    refuse_complex(input, "signbit is not implemented for complex tensors.")
+    return jnp.signbit(input) if category(input) == FLOAT else input < 0
+
+
+@defop(dims=pointwise, inplace=True)
+def square(input: Array) -> Array:
+    """`input * input`; booleans count as integers."""
+    base = input.astype(jnp.int64) if category(input) == BOOL else input
+    return jnp.square(base)
+
+
+# ---- rounding
+
+
+def _rounding(name: str, function: Callable[[Array], Array], doc: str) -> OpDef:
+    """A row that rounds; integers are whole already."""
+
+    def body(input: Array) -> Array:
+        refuse_complex(input, f"{name} is not supported for complex inputs")
+        require(input, f"{name}_vml_cpu", INTEGER, FLOAT)
+        return function(input) if category(input) == FLOAT else input
+
+    return defop(name, dims=pointwise, inplace=True)(documented(body, name, doc))
+
+
+floor = _rounding("floor", jnp.floor, "The largest whole number that is not above.")
+ceil = _rounding("ceil", jnp.ceil, "The smallest whole number that is not below.")
+trunc = _rounding("trunc", jnp.trunc, "The whole part.")
+
+
+@defop(dims=pointwise, inplace=True)
+def round(input: Array, *, decimals: int = 0) -> Array:
+    """The nearest number with so many decimals; halves go to the even neighbour."""
+    require(input, "round_vml_cpu", INTEGER, FLOAT)
+    if decimals == 0:
+        return jnp.round(input) if category(input) == FLOAT else input
+    require(input, "round_cpu", FLOAT)
+    scale = jnp.asarray(10.0 ** builtins.abs(decimals), input.dtype)
+    return jnp.round(input * scale) / scale if decimals > 0 else jnp.round(input / scale) * scale
+
+
+@defop(dims=pointwise, inplace=True)
+def frac(input: Array) -> Array:
+    """What is left of the whole part; its slope is 1."""
+    require(input, "frac_cpu", FLOAT)
+    return input - lax.stop_gradient(jnp.trunc(input))
+
+
+def _twice(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Both outputs have the dims of the input."""
+    one = pointwise(shapes, static)
+    return Factors(one.ins, one.outs * 2)
+
+
+def _frexp_vjp(g: tuple[Array, Array], out: tuple[Array, Array], input: Array) -> tuple[Array]:
+    """The mantissa is `input / 2**exponent`, and the exponent is constant."""
+    return (g[0] * jnp.exp2(-out[1].astype(input.dtype)),)
+
+
+@defop(dims=_twice, vjp=_frexp_vjp, outputs=("mantissa", "exponent"))
+def frexp(input: Array) -> tuple[Array, Array]:
+    """`input = mantissa * 2**exponent` with `0.5 <= |mantissa| < 1`; exponents are int32."""
+    if category(input) != FLOAT:
+        raise DTypeError("torch.frexp() only supports floating-point dtypes")
+    mantissa, exponent = jnp.frexp(input)
+    return mantissa.astype(input.dtype), exponent.astype(jnp.int32)
+
+
+# ---- complex numbers
+
+
+def _write_real(base: Array, value: Array) -> Array:
+    return lax.complex(value, jnp.imag(base)) if category(base) == COMPLEX else value
+
+
+@defop(dims=pointwise, view=True, write=_write_real, method=False)
+def real(input: Array) -> Array:
+    """The real part."""
+    return jnp.real(input)
+
+
+def _write_imag(base: Array, value: Array) -> Array:
+    return lax.complex(jnp.real(base), value)
+
+
+@defop(dims=pointwise, view=True, write=_write_imag, method=False)
+def imag(input: Array) -> Array:
+    """The imaginary part; `DTypeError` for other than complex numbers."""
+    if category(input) != COMPLEX:
+        raise DTypeError("imag is not implemented for tensors with non-complex dtypes.")
+    return jnp.imag(input)
+
+
+def _conjugate(input: Array) -> Array:
+    return jnp.conj(input) if category(input) == COMPLEX else input
+
+
+def _write_conj(base: Array, value: Array) -> Array:
+    del base
+    return _conjugate(value)
+
+
+@defop(dims=pointwise, view=True, write=_write_conj)
+def conj(input: Array) -> Array:
+    """The complex conjugate."""
+    return _conjugate(input)
+
+
+@defop(dims=pointwise, inplace=True)
+def conj_physical(input: Array) -> Array:
+    """The complex conjugate in a tensor of its own."""
+    return _conjugate(input)
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT)
+def angle(input: Array) -> Array:
+    """The angle in the complex plane; of a real number pi below 0, else 0, and NaN of NaN."""
+    if category(input) == COMPLEX:
+        zero = input == 0
+        return jnp.where(zero, 0, jnp.angle(jnp.where(zero, 1, input)))
+    return jnp.where(input != input, input, jnp.where(input < 0, jnp.pi, 0).astype(input.dtype))
+
+
+# ---- kinds of numbers
+
+
+@defop(dims=pointwise)
+def isnan(input: Array) -> Array:
+    """Whether an element, or a part of it, is NaN."""
+    return input != input
+
+
+@defop(dims=pointwise)
+def isinf(input: Array) -> Array:
+    """Whether an element, or a part of it, is infinite."""
+    return jnp.isinf(input)
+
+
+@defop(dims=pointwise)
+def isfinite(input: Array) -> Array:
+    """Whether an element is neither infinite nor NaN."""
+    return jnp.isfinite(input)
+
+
+@defop(dims=pointwise)
+def isposinf(input: Array) -> Array:
+    """Whether an element is plus infinity."""
+    refuse_complex(input, "isposinf does not support complex inputs.")
+    return jnp.isinf(input) & (input > 0)
+
+
+@defop(dims=pointwise)
+def isneginf(input: Array) -> Array:
+    """Whether an element is minus infinity."""
+    refuse_complex(input, "isneginf does not support complex inputs.")
+    return jnp.isinf(input) & (input < 0)
+
+
+@defop(dims=pointwise)
+def isreal(input: Array) -> Array:
+    """Whether the imaginary part is 0."""
+    return jnp.imag(input) == 0
+
+
+@defop(dims=pointwise, inplace=True)
+def nan_to_num(
+    input: Array, nan: Scalar | None = None, posinf: Scalar | None = None, neginf: Scalar | None = None
+) -> Array:
+    """NaN and infinities replaced, by default with 0 and the largest finite numbers; parts one by one."""
+    if category(input) < FLOAT:
+        return input
+    if category(input) == COMPLEX:
+        parts = (nan_to_num.impl(part, nan, posinf, neginf) for part in (input.real, input.imag))
+        return lax.complex(*parts)
+    info = jnp.finfo(input.dtype)
+    out = input
+    for bad, number, default in (
+        (input != input, nan, 0),
+        (input == jnp.inf, posinf, info.max),
+        (input == -jnp.inf, neginf, info.min),
+    ):
+        out = jnp.where(bad, jnp.asarray(default if number is None else number).astype(input.dtype), out)
+    return out
+
+
+# ---- copies
+
+
+@defop(dims=pointwise, linear="each")
+def clone(input: Array) -> Array:
+    """A tensor of the same elements that shares nothing with `input`."""
+    return input
+
+
+@defop(dims=pointwise, function=False, method=False)
+def to_dtype(input: Array, dtype: DTypeArg = None) -> Array:
+    """`input` with another element type; complex numbers lose their imaginary part to real types."""
+    if dtype is None:
+        return input
+    if category(input) == COMPLEX and dtype.category in (INTEGER, FLOAT):
+        input = input.real
+    return input.astype(dtype.numpy)
+
+
+for _row, _name in ((neg, "negative"), (abs, "absolute"), (trunc, "fix")):
+    alias(_row, _name)
