@@ -16,11 +16,15 @@ _NAMES = {
     "weft._tensor.tensor": ("Tensor", "Size"),
     "weft._tensor.generator": ("Generator", "default_generator"),
     "weft._tensor.convert": ("tensor", "as_tensor", "from_dlpack", "frombuffer", "scalar_tensor"),
+    "weft.autograd": (
+        "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "is_grad_enabled", "is_inference_mode_enabled",
+    ),
+    "weft.random": ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"),
 }  # fmt: skip
 _RENAMED = {
     "dtype": ("weft._base.dtype", "DType"), "bool": ("weft._base.dtype", "bool_"),
     "from_numpy": ("weft._tensor.convert", "from_numpy_array"),
-    "explain": ("weft._lazy.explain", "explain"),
+    "explain": ("weft._lazy.explain", "explain"), "compile": ("weft._tensor.compile", "compile"),
 }  # fmt: skip
 _ALIASED_DTYPES = {"short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",
                    "double": "float64", "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip

@@ -257,9 +257,28 @@ def _check_finite(head: Value, grads: Sequence[Value]) -> None:
             )
 
 
+_BACKWARD_NAMES = {
+    "alpha_dropout_train": "Mul", "broadcast_to": "Expand", "carry": "Copy", "conv1d": "Convolution",
+    "conv2d": "Convolution", "conv3d": "Convolution", "copy": "Copy", "cross_entropy_loss": "NllLoss",
+    "dropout_train": "Mul", "flatten": "View", "index_tensors": "Index", "layer_norm": "NativeLayerNorm",
+    "linear": "Addmm", "pow_number": "Pow", "reshape": "View", "slice_dim": "Slice", "static_slice": "Slice",
+    "std_dims": "Std", "swapaxes": "Transpose", "swapdims": "Transpose", "to_dtype": "ToCopy", "true_divide": "Div",
+    "var_dims": "Var",
+}  # fmt: skip
+_MATMUL_NAMES = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm"}
+
+
 def backward_name(value: Value) -> str:
-    """What `grad_fn` is called: `AddBackward0` for `add`."""
+    """What `grad_fn` is called: `AddBackward0` for `add`. Where rows differ from PyTorch's operators, as it says."""
     if value.origin is None:
         return "FreedBackward"
-    words = value.origin.signature.name.replace(" ", "_").split("_")
-    return "".join(w[:1].upper() + w[1:] for w in words) + "Backward0"
+    signature = value.origin.signature
+    name = signature.name
+    if name == "matmul":
+        title = _MATMUL_NAMES.get(tuple([len(aval.shape) for aval in signature.avals]), "Bmm")
+    else:
+        title = _BACKWARD_NAMES.get(name) or "".join(
+            w[:1].upper() + w[1:] for w in name.removesuffix("_dim").replace(" ", "_").split("_")
+        )
+    whole = name not in ("sum", "mean") or not value.aval.shape
+    return f"{title}Backward{0 if whole else 1}"

@@ -74,7 +74,7 @@ def ambient() -> Ambient:
     return state
 
 
-_FIELDS = tuple(f for f in Ambient.__slots__ if f not in ("pending", "plain"))
+_FIELDS = tuple(f for f in Ambient.__slots__ if f != "plain")
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def enter(**fields: Any) -> Any:
     """Set fields until `leave` is called with what this returns."""
     old = ambient()
     kept = {f: getattr(old, f) for f in _FIELDS}
-    return _ambient.set(Ambient(old.pending, **{**kept, **fields}))
+    return _ambient.set(Ambient(**{**kept, **fields}))
 
 
 def leave(token: Any) -> None:

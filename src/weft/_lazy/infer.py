@@ -83,7 +83,7 @@ class Signature:
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
     """
 
-    __slots__ = ("avals", "call", "check", "derived", "fn", "grads", "main", "name", "outputs", "reads")
+    __slots__ = ("avals", "call", "check", "check_text", "derived", "fn", "grads", "main", "name", "outputs")
 
     def __init__(
         self,
@@ -96,6 +96,7 @@ class Signature:
         differentiable: bool = True,
         call: Call | None = None,
         check: Callable[..., jax.Array] | None = None,
+        check_text: str = "index out of range",
         grads: Callable[..., Sequence[jax.Array | None]] | None = None,
     ) -> None:
         self.name = name
@@ -103,9 +104,9 @@ class Signature:
         self.avals = avals
         self.call = call
         self.check = check
+        self.check_text = check_text
         self.grads = grads
         self.derived: dict[Any, Any] = {}
-        self.reads: tuple[tuple[int, ...], tuple[int, ...]] | None = None
         structs = jax.eval_shape(fn, *(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
         smooth = differentiable and any(a.dtype.is_differentiable and not a.weak for a in avals)
         outputs = []
@@ -199,7 +200,7 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     try:
         return Signature(
             op.name, fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
-            check=check if op.check else None, grads=_hand_written(call, place) if op.vjp else None,
+            check=check if op.check else None, check_text=op.check_text, grads=_hand_written(call, place) if op.vjp else None,
         )  # fmt: skip
     except WeftError:
         raise

@@ -23,6 +23,7 @@ from weft.errors import IndexRangeError
 
 _LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own
 _CHUNK = 256  # operators in a program cut from a repeating stretch
+_LONG = 1024  # operators from which on it is worth looking for repetition
 _MOST_FLAGS = 64
 
 _planning = threading.Lock()
@@ -81,31 +82,38 @@ def array_of(value: Value) -> Any:
 def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
     """Compute all living values of a list, and `wanted` whoever recorded them."""
     pending.limit = LEAST_LIMIT
-    _flush(_take(pending), pending, wanted)
+    values = _take(pending)
+    if len(values) > _LONG:
+        _flush_in_chunks(values, pending)
+    _flush(values, pending, wanted)
 
 
 def relieve(pending: Pending) -> None:
-    """Called when a list has reached its limit: drop the dead; compute if too many live.
-
-    A repeating stretch is cut into equal programs, so that an endless loop compiles one program, whatever its
-    length is and wherever the limit falls in it.
-    """
+    """Called when a list has reached its limit: drop the dead; compute if too many live."""
     values = _take(pending)
     if len(values) < config.NODE_CAP:
         pending[:0] = values
         pending.limit = max(LEAST_LIMIT, 2 * len(values))
         return
-    start, size = _repeating(values)
-    end = len(values) - (len(values) - start) % size
-    pending[:0] = values[end:]
     pending.limit = config.NODE_CAP
-    del values[end:]
+    _flush_in_chunks(values, pending)
+    pending[:0] = values
+
+
+def _flush_in_chunks(values: list[Value], pending: Pending) -> None:
+    """Compute the repeating stretch of a long list in equal programs, and leave what follows it.
+
+    So an endless loop compiles one program, whatever its length is and wherever a limit falls in it.
+    """
+    start, end, size = _repeating([v.origin for v in values])
+    rest = values[end:]
     chunks = [values[:start], *(values[at : at + size] for at in range(start, end, size))]
     values.clear()
     for chunk in chunks:
         living = list(chunk)
         chunk.clear()
         _flush(living, pending, ())
+    values.extend(rest)
 
 
 def check_flags(flags: list[Any], most: int = 0) -> None:
@@ -114,9 +122,10 @@ def check_flags(flags: list[Any], most: int = 0) -> None:
         bad, sites = flags.pop(0)
         for failed, (signature, site) in zip(jax.device_get(bad).tolist(), sites, strict=True):
             if failed:
-                op = signature.call.op
                 shapes = ", ".join(map(repr, signature.avals))
-                raise IndexRangeError(f"{op.name}(): {op.check_text} (inputs {shapes}), recorded at {site}")
+                raise IndexRangeError(
+                    f"{signature.name}(): {signature.check_text} (inputs {shapes}), called at {site}"
+                )
 
 
 # --- planning -------------------------------------------------------------------------------------------------
@@ -339,28 +348,31 @@ def _packs(leaves: list[Value]) -> tuple[Any, Any, Any]:
     return pack(numbers)
 
 
-def _repeating(values: list[Value]) -> tuple[int, int]:
-    """(start, size): from `start` on, equal runs of `size` operators follow each other.
+def _repeating(origins: list[Any]) -> tuple[int, int, int]:
+    """(start, end, size): from `start` to `end`, equal runs of `size` operators follow each other.
 
-    The shortest period of the second half's operators (Knuth, Morris and Pratt's failure function), extended to
-    the left as far as it holds. Without one, the start is 0 and the size the whole.
+    The shortest period of the list's middle half (Knuth, Morris and Pratt's failure function), extended both ways as
+    far as it holds. Without one, the run is the whole list.
     """
-    origins = [v.origin for v in values]
-    half = origins[len(origins) // 2 :]
-    failure = [0] * len(half)
+    n = len(origins)
+    middle = origins[n // 4 : 3 * n // 4]
+    failure = [0] * len(middle)
     k = 0
-    for i in range(1, len(half)):
-        while k and half[i] is not half[k]:
+    for i in range(1, len(middle)):
+        while k and middle[i] is not middle[k]:
             k = failure[k - 1]
-        k += half[i] is half[k]
+        k += middle[i] is middle[k]
         failure[i] = k
-    period = len(half) - failure[-1]
-    if period > len(half) // 2:
-        return 0, len(values)
-    start = len(origins) // 2
+    period = len(middle) - failure[-1]
+    if period > len(middle) // 2:
+        return 0, n, n
+    start, end = n // 4, 3 * n // 4
     while start and origins[start - 1] is origins[start - 1 + period]:
         start -= 1
-    return start, period * max(1, _CHUNK // period)
+    while end < n and origins[end] is origins[end - period]:
+        end += 1
+    size = period * max(1, _CHUNK // period)
+    return start, end - (end - start) % size, size
 
 
 # --- running --------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import weft._tensor.composite as _composites  # the import registers them
 import weft.ops as _ops  # the import registers the rows
-from weft._tensor import display, gradients, subscript
+from weft._tensor import copying, display, gradients, subscript
 from weft._tensor.spelling import COMPOSITES, dunders_of, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft.ops._table import TABLE
@@ -64,6 +64,8 @@ def _attach_rest() -> None:
     Tensor.__setitem__ = subscript.setitem
     Tensor.__repr__ = display.show
     Tensor.backward = gradients.backward
+    Tensor.__deepcopy__ = copying.deepcopy
+    Tensor.__reduce_ex__ = copying.reduce
 
 
 _attach_rows()

@@ -2,8 +2,222 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from weft._base.dtype import bool_, int64
+from weft._base.state import ambient, default_dtype
+from weft._lazy.realize import check_flags
 from weft._tensor.tensor import Tensor
+from weft.errors import ValueRangeError
+
+
+@dataclass
+class _Options:
+    """How tensors are printed, in the whole process. `sci_mode` None lets the elements decide."""
+
+    precision: int = 4
+    threshold: float = 1000
+    edgeitems: int = 3
+    linewidth: int = 80
+    sci_mode: bool | None = None
+
+
+_PROFILES = {
+    "default": _Options(),
+    "short": _Options(precision=2, edgeitems=2),
+    "full": _Options(threshold=math.inf),
+}
+_options = _Options()
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """Set how tensors are printed: first all of a profile ("default", "short", "full"), then what is given by name.
+
+    `sci_mode` is set in every call, to None (the elements decide) where it is not given.
+    """
+    if profile is not None and profile not in _PROFILES:
+        raise ValueRangeError(f"set_printoptions(): profile is one of {', '.join(_PROFILES)}, not {profile!r}")
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    wanted = {} if profile is None else asdict(_PROFILES[profile])
+    wanted |= {name: value for name, value in given.items() if value is not None}
+    for name, value in (wanted | {"sci_mode": sci_mode}).items():
+        setattr(_options, name, value)
+
+
+def get_printoptions() -> dict[str, Any]:
+    """The options in force, as keywords of `set_printoptions`."""
+    return asdict(_options)
+
+
+@contextmanager
+def printoptions(**options: Any) -> Iterator[None]:
+    """Set options, as `set_printoptions`, for one block."""
+    before = get_printoptions()
+    set_printoptions(**options)
+    try:
+        yield
+    finally:
+        set_printoptions(**before)
+
+
+# --- one element ----------------------------------------------------------------------------------------------
+
+
+class _Real:
+    """How the real elements of one tensor are spelled: all in one style, and in columns of one width."""
+
+    def __init__(self, elements: np.ndarray[Any, Any]) -> None:
+        self.style = "float" if elements.dtype.kind == "f" else ""
+        self.width = 1
+        if self.style:
+            elements = elements[np.isfinite(elements) & (elements != 0)]
+            self.style = _float_style(elements)
+        for element in elements.ravel().tolist():
+            self.width = max(self.width, len(self._bare(element)))
+
+    def _bare(self, element: Any) -> str:
+        match self.style:
+            case "":
+                return str(element)
+            case "scientific":
+                return f"{element:.{_options.precision}e}"
+            case "whole":
+                return f"{element:.0f}" + "." * math.isfinite(element)
+            case _:
+                return f"{element:.{_options.precision}f}"
+
+    def __call__(self, element: Any) -> str:
+        return self._bare(element).rjust(self.width)
+
+
+def _float_style(elements: np.ndarray[Any, Any]) -> str:
+    """How to spell float64 numbers, all finite and not zero."""
+    if not elements.size:
+        return "whole"
+    sizes = np.abs(elements)
+    least, most = sizes.min(), sizes.max()
+    scientific = bool(most / least > 1000 or most > 1e8 or least < 1e-4)
+    if scientific if _options.sci_mode is None else _options.sci_mode:
+        return "scientific"
+    return "whole" if (elements == np.ceil(elements)).all() else "fixed"
+
+
+class _Complex:
+    """How complex elements are spelled: each part as the real elements of a tensor."""
+
+    def __init__(self, elements: np.ndarray[Any, Any]) -> None:
+        self.real = _Real(elements.real)
+        self.imag = _Real(elements.imag)
+        self.width = self.real.width + self.imag.width + 1
+
+    def __call__(self, element: complex) -> str:
+        imag = self.imag(element.imag).lstrip()
+        return self.real(element.real) + ("" if imag[0] in "+-" else "+") + imag + "j"
+
+
+# --- all elements ---------------------------------------------------------------------------------------------
+
+
+def _shown(tensor: Tensor, cut: tuple[bool, ...]) -> np.ndarray[Any, Any]:
+    """The elements that are printed: of each cut dim, those at both ends. Only they leave the device."""
+    array = tensor._array()
+    if tensor.device.type == "cpu":
+        array = np.asarray(array)  # shares the memory
+    edge = _options.edgeitems
+    ends = [
+        [*range(edge), *range(size - edge, size)] if is_cut else range(size)
+        for size, is_cut in zip(tensor.shape, cut, strict=True)
+    ]
+    found = np.asarray(array[np.ix_(*ends)] if any(cut) else array)
+    check_flags(ambient().pending.flags)
+    dtype = tensor.dtype
+    wide = np.float64 if dtype.is_floating_point else np.complex128 if dtype.is_complex else dtype.numpy
+    return found.astype(wide)
+
+
+def _body(tensor: Tensor, indent: int) -> str:
+    """The elements in brackets."""
+    summarised = tensor.numel() > _options.threshold
+    cut = tuple([summarised and size > 2 * _options.edgeitems for size in tensor.shape])
+    elements = _shown(tensor, cut)
+    spell = _Complex(elements) if tensor.dtype.is_complex else _Real(elements)
+    return _nested(elements.tolist(), cut, indent, spell) if cut else spell(elements.item())
+
+
+def _nested(elements: list[Any], cut: tuple[bool, ...], indent: int, spell: _Real | _Complex) -> str:
+    edge = _options.edgeitems
+    if len(cut) > 1:
+        parts = [_nested(row, cut[1:], indent + 1, spell) for row in elements]
+        between = "," + "\n" * (len(cut) - 1) + " " * (indent + 1)
+    else:
+        parts = [spell(element) for element in elements]
+        between = ", "
+    if cut[0]:
+        parts.insert(edge, "..." if len(cut) > 1 or not edge else " ...")
+    if len(cut) > 1:
+        return f"[{between.join(parts)}]"
+    per_line = max(1, (_options.linewidth - indent) // (spell.width + 2))
+    lines = [between.join(parts[at : at + per_line]) for at in range(0, len(parts), per_line)]
+    return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
+
+
+# --- the whole ------------------------------------------------------------------------------------------------
+
+
+def _suffixes(tensor: Tensor) -> Iterator[str]:
+    """What stands after the elements."""
+    if tensor.device.type != "cpu":
+        yield f"device='{tensor.device}'"
+    empty, hidden = not tensor.numel(), tensor.device.type == "meta"
+    if hidden or (tensor.ndim != 1 if empty else not _options.edgeitems):
+        yield f"size={tuple(tensor.shape)}"
+    expected = {default_dtype()}
+    if not (empty or hidden):  # elements tell the others
+        expected |= {default_dtype().to_complex(), int64, bool_}
+    if tensor.dtype not in expected:
+        yield f"dtype={tensor.dtype}"
+    if tensor.grad_fn is not None:
+        yield f"grad_fn={tensor.grad_fn}"
+    elif tensor.requires_grad:
+        yield "requires_grad=True"
 
 
 def show(tensor: Tensor) -> str:
-    return f"tensor({tensor.detach().numpy()!r})"
+    """The text of `repr(tensor)`. Waits for the elements."""
+    name = type(tensor).__name__
+    prefix = "tensor(" if name in ("Tensor", "Parameter", "Buffer") else f"{name}("
+    indent = len(prefix)
+    if tensor.device.type == "meta":
+        body = "..."
+    else:
+        body = _body(tensor, indent) if tensor.numel() else "[]"
+    text = prefix + body
+    column = len(text) - text.rfind("\n") + 1
+    for suffix in _suffixes(tensor):
+        if column + len(suffix) + 2 > _options.linewidth:
+            text += ",\n" + " " * indent + suffix
+            column = indent + len(suffix)
+        else:
+            text += ", " + suffix
+            column += len(suffix) + 2
+    return text + ")"
+
+
+def formatted(tensor: Tensor, spec: str) -> str:
+    """`format(tensor, spec)`: that of the number where there are no dims, else `spec` must be empty."""
+    if not tensor.ndim and type(tensor) is Tensor:
+        return format(tensor.detach().item(), spec)
+    return object.__format__(tensor, spec)

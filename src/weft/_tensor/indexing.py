@@ -110,12 +110,12 @@ class _Walk:
     """Goes through the items of an index and writes the plan; `dim` counts in the result of its steps."""
 
     def __init__(self, shape: Sequence[int], make: Make, nonzero: Nonzero) -> None:
-        self.shape = tuple(shape)
+        self.sizes = list(shape)  # of the result of the steps so far
         self.make = make
         self.nonzero = nonzero
         self.plan = Plan()
         self.spec: list[int] = []
-        self.source = 0  # dim of the indexed tensor, for messages and sizes
+        self.source = 0  # dim of the indexed tensor, for messages
         self.dim = 0
 
     def skip(self, count: int) -> None:
@@ -124,7 +124,7 @@ class _Walk:
 
     def take(self, item: Any) -> None:
         if item is None:
-            self._step("unsqueeze", {"dim": self.dim}, {})
+            self._unsqueeze()
             self.dim += 1
         elif isinstance(item, slice):
             self._slice(item)
@@ -143,6 +143,15 @@ class _Walk:
         self.spec.append(self.dim)
         self.dim += 1
 
+    def _unsqueeze(self) -> None:
+        self._step("unsqueeze", {"dim": self.dim}, {})
+        self.sizes.insert(self.dim, 1)
+
+    def _pick(self, index: Any) -> None:
+        self._step("select", {"dim": self.dim}, {"index": index})
+        del self.sizes[self.dim]
+        self.source += 1
+
     def _select(self, item: Any) -> None:
         try:
             index = operator.index(item)
@@ -151,16 +160,13 @@ class _Walk:
                 "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables "
                 f"are valid indices (got {type(item).__name__})"
             ) from None
-        size = self.shape[self.source]
+        size = self.sizes[self.dim]
         if not -size <= index < size:
-            raise IndexRangeError(
-                f"index {index} is out of bounds for dimension {self.source} with size {size}"
-            )
-        self._step("select", {"dim": self.dim}, {"index": index % size})
-        self.source += 1
+            raise IndexRangeError(f"index {index} is out of bounds for dimension {self.source} with size {size}")
+        self._pick(index % size)
 
     def _slice(self, item: slice) -> None:
-        size = self.shape[self.source]
+        size = self.sizes[self.dim]
         try:
             start, stop, step = item.indices(size)
         except TypeError:
@@ -174,11 +180,12 @@ class _Walk:
         if (length, step) != (size, 1):
             static = {"dim": self.dim, "length": length, "step": step}
             self._step("slice_dim", static, {"start": min(start, size)})
+            self.sizes[self.dim] = length
         self.skip(1)
 
     def _truth(self, value: bool) -> None:
         """A lone truth value: a new dim of which all or nothing is taken."""
-        self._step("unsqueeze", {"dim": self.dim}, {})
+        self._unsqueeze()
         self._index(self.make(np.zeros(int(value), np.int64)))
 
     def _tensor(self, tensor: Any) -> None:
@@ -190,17 +197,16 @@ class _Walk:
             self._index(tensor)
             self.source += 1
         else:
-            self._step("select", {"dim": self.dim}, {"index": tensor})
-            self.source += 1
+            self._pick(tensor)
 
     def _mask(self, mask: Any) -> None:
         """A mask stands for the integer vectors of its true places, one for each of its dims."""
-        covered = self.shape[self.source : self.source + len(mask.shape)]
+        covered = self.sizes[self.dim : self.dim + len(mask.shape)]
         for offset, (given, size) in enumerate(zip(mask.shape, covered, strict=True)):
             if given != size:
                 raise IndexRangeError(
                     f"The shape of the mask {list(mask.shape)} at index {offset} does not match "
-                    f"the shape of the indexed tensor {list(self.shape)} at index {self.source + offset}"
+                    f"the shape of the indexed tensor {self.sizes} at index {self.dim + offset}"
                 )
         if not len(mask.shape):
             self._truth(bool(mask))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import count
 from math import prod
 from typing import Any
 
@@ -202,10 +203,10 @@ class Tensor:
             return
         if self._tape is None:
             self._tape = Tape(leaf=True)
-        self._tape.grad = grad
         capture = ambient().capture
         if capture is not None:
-            capture.wrote_grad(self)
+            capture.wrote_grad(self._tape)
+        self._tape.grad = grad
 
     @property
     def grad_fn(self) -> Any:
@@ -273,15 +274,15 @@ class Tensor:
 
     @data.setter
     def data(self, source: Tensor) -> None:
-        tape = self._read().tape
+        old = self._read()
         value = own(operand(source))
-        if tape is not None and tape.leaf:
-            value.tape = tape
+        if old.tape is not None and old.tape.leaf:
+            value.tape = old.tape
         self._value = value
         self._version += 1
         capture = ambient().capture
         if capture is not None:
-            capture.wrote(self)
+            capture.wrote(self, old)
 
     # --- values -----------------------------------------------------------------------------------------------
 
@@ -289,7 +290,7 @@ class Tensor:
         """The jax array, computed now if need be."""
         capture = ambient().capture
         if capture is not None:
-            capture.refuse_read()
+            capture.needs_value()
         return realize.array_of(self._read())
 
     def _host(self) -> np.ndarray[Any, Any]:
@@ -400,12 +401,15 @@ class GradFn:
         return f"<{self.name()}>"
 
 
+_keys = count()  # ids of handles would come again: most callers drop the handle at once
+
+
 class Handle:
     """Removes a hook: `handle.remove()`, or leaving a `with` block."""
 
     def __init__(self, hooks: dict[int, Any], hook: Any) -> None:
         self._hooks = hooks
-        self._key = id(self)
+        self._key = next(_keys)
         hooks[self._key] = hook
 
     def remove(self) -> None:
@@ -472,6 +476,15 @@ def operand(x: Any, *, name: str = "", op: str = "") -> Value:
             capture.read(x, value)
         return value
     raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {type(x).__name__}")
+
+
+def lifted(getter: Callable[[], Any]) -> Tensor:
+    """A Python number as an operand, which a compiled function reads anew in every call."""
+    value = number(getter())
+    capture = ambient().capture
+    if capture is not None:
+        capture.lift(value, getter)
+    return wrap(value)
 
 
 def operand_or_number(x: Any) -> Value:

@@ -165,7 +165,7 @@ def _set_base(base: Tensor, value: Value, grad: bool) -> None:
     base._version += 1
     capture = ambient().capture
     if capture is not None:
-        capture.wrote(base)
+        capture.wrote(base, old)
     if base._views is not None:
         for ref in base._views:
             view = ref()

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import from_numpy
-from weft.errors import DTypeError, ShapeError, ValueRangeError
+from weft.errors import DimError, DTypeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._table import Array, Key
 from weft.ops._words import scalar_word
@@ -84,9 +84,26 @@ def reduced(
     return total.astype(loss.dtype)
 
 
+def wrapped(dim: int, ndim: int) -> int:
+    """A dim counted from the front; `IndexError` in PyTorch's words if there is none such."""
+    span = max(ndim, 1)
+    if not -span <= dim < span:
+        raise DimError(
+            f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})"
+        )
+    return dim % span
+
+
+def size_of(x: Array) -> Array:
+    """Absolute values, whose gradient at 0 is 0."""
+    return jnp.abs(x) if jnp.iscomplexobj(x) else x * jnp.sign(x)
+
+
 def lengths(x: Array, p: float, axis: int) -> Array:
     """p-norms along `axis`, which stays with size one; their gradient at 0 is 0."""
-    size = jnp.abs(x)
+    size = size_of(x)
+    if not x.ndim:
+        return size
     if p == jnp.inf:
         return jnp.max(size, axis=axis, keepdims=True)
     if p == -jnp.inf:
@@ -99,7 +116,7 @@ def lengths(x: Array, p: float, axis: int) -> Array:
 
 
 def element_loss(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Broadcasting inputs; without reduction their dims stay, under "sum" they add up, else they are whole."""
+    """Broadcasting inputs: without reduction dims stay, under "sum" they add up, else they are whole."""
     factors = pointwise(shapes, static)
     (letters,) = factors.outs
     reduction = static.get("reduction", "mean")

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from weft.errors import DimError, DTypeError
 from weft.ops._dims import Factors, Rule, Sizes, reduces
 
+
 def is_inexact(dtype: Any) -> bool:
     """Whether the type is floating or complex."""
     return jnp.issubdtype(dtype, jnp.inexact)
@@ -66,10 +67,10 @@ def positions(shape: Sizes, dim: int) -> jax.Array:
     return jax.lax.broadcasted_iota(jnp.int64, shape, dim)
 
 
-def require_real(name: str, x: jax.Array, text: str = "does not support complex input") -> None:
+def require_real(x: jax.Array, text: str) -> None:
     """Refuse complex inputs, which have no order."""
     if is_complex(x.dtype):
-        raise DTypeError(f"{name}(): {text}")
+        raise DTypeError(text)
 
 
 def require_sized(name: str, shape: Sizes, dim: Any) -> None:

@@ -70,7 +70,5 @@ def documented(body: Callable[..., Any], name: str, doc: str) -> Callable[..., A
 def unbroadcast(g: jax.Array, like: jax.Array) -> jax.Array:
     """A gradient added up over the dims along which its input was repeated."""
     lead = g.ndim - like.ndim
-    dims = tuple(range(lead)) + tuple(
-        d for d, size in enumerate(like.shape, lead) if size == 1 and g.shape[d] != 1
-    )
+    dims = tuple(range(lead)) + tuple(d for d, size in enumerate(like.shape, lead) if size == 1 and g.shape[d] != 1)
     return g.sum(dims).reshape(like.shape) if dims else g

@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+from weft.errors import DimError
 from weft.ops._dims import Factors, Rule, Sizes
 
 
 def wrapped(dim: int, ndim: int) -> int:
     """`dim` counted from the front; a tensor without dims counts as one with a single dim."""
-    return dim % max(ndim, 1)
+    most = max(ndim, 1)
+    if not -most <= dim < most:
+        raise DimError(
+            f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})"
+        )
+    return dim % most
 
 
 def regrouped(old: Sizes, new: Sizes) -> Factors:

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes, along, pointwise
-from weft.ops._neural import like, require_float, wide
-from weft.ops._table import Array, Cast, Dim, DTypeArg, Key, Scalar, defop
+from weft.ops._neural import like, require_float, size_of, wide
+from weft.ops._table import Array, Cast, Dim, DTypeArg, Key, Promote, Scalar, defop
 from weft.ops._words import scalar_word
 
 _SELU_ALPHA = 1.6732632423543772  # https://arxiv.org/abs/1706.02515
@@ -151,14 +151,13 @@ def logsigmoid(input: Array) -> Array:
     return jax.nn.log_sigmoid(wide(input)).astype(input.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL)
+@defop(dims=pointwise, promote=Promote.FLOAT, module=_FUNCTIONAL)
 def softsign(input: Array) -> Array:
     """x / (1 + |x|)."""
-    size = jnp.where(input < 0, -input, input) if not jnp.iscomplexobj(input) else jnp.abs(input)
-    return input / (size + 1)
+    return input / (size_of(input) + 1)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL)
+@defop(dims=pointwise, promote=Promote.FLOAT, module=_FUNCTIONAL)
 def tanhshrink(input: Array) -> Array:
     """x - tanh(x)."""
     return input - jnp.tanh(input)

@@ -44,9 +44,7 @@ for _row, _name in (
 
 
 @defop(dims=pointwise)
-def isclose(
-    input: Array, other: Array, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-) -> Array:
+def isclose(input: Array, other: Array, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
     """Whether `|input - other| <= atol + rtol * |other|`; infinities are close when equal."""
     if input.dtype != other.dtype:
         words = [scalar_word(from_numpy(x.dtype)) for x in (input, other)]
@@ -101,9 +99,7 @@ def _bitwise(name: str, function: Binary, doc: str, word: str, kernel: str, *cat
         require(input, kernel, *categories)
         return function(input, other)
 
-    row = defop(
-        name, dims=pointwise, promote=Promote.COMMON, dunder=(f"__{word}__", f"__r{word}__"), inplace=True
-    )
+    row = defop(name, dims=pointwise, promote=Promote.COMMON, dunder=(f"__{word}__", f"__r{word}__"), inplace=True)
     return row(documented(body, name, doc))
 
 

@@ -1,6 +1,6 @@
 """Convolutions, their transposes, and the sliding blocks behind them.
 
-Derivatives are `jax.vjp`: on XLA:CPU products over patches were no faster for either gradient, in either layout.
+Derivatives are `jax.vjp`: on XLA:CPU products over patches were no faster, for either gradient or layout.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def _batched(input: Array, weight: Array, n: int, name: str) -> Array:
     if weight.ndim != n + 2:
         raise ShapeError(
             f"Expected {weight.ndim}-dimensional input for {weight.ndim}-dimensional weight "
-            f"{list(weight.shape)}, but got {input.ndim}-dimensional input of size {list(input.shape)} instead"
+            f"{list(weight.shape)}, but got {input.ndim}-dimensional input "
+            f"of size {list(input.shape)} instead"
         )
     if input.ndim not in (n + 1, n + 2):
         raise ShapeError(
@@ -134,7 +135,7 @@ def _conv(
 
 
 def _turned(weight: Array, groups: int) -> Array:
-    """A transposed convolution's weight as a convolution's: flipped, inputs and outputs swapped in each group."""
+    """A transposed convolution's weight as a convolution's: flipped, and in each group swapped."""
     inputs, outputs, *kernel = weight.shape
     w = jnp.flip(weight, tuple(range(2, weight.ndim))).reshape(groups, inputs // groups, outputs, *kernel)
     return jnp.swapaxes(w, 1, 2).reshape(groups * outputs, inputs // groups, *kernel)
@@ -244,7 +245,8 @@ def _unfolded(x: Array, kernel: Shape, dilation: Shape, padding: Shape, stride: 
         start = [o * d for o, d in zip(offset, dilation, strict=True)]
         stop = [a + (c - 1) * t + 1 for a, c, t in zip(start, counts, stride, strict=True)]
         slices.append(jax.lax.slice(x, (0, 0, *start), (*x.shape[:2], *stop), (1, 1, *stride)))
-    return jnp.stack(slices, axis=2).reshape(x.shape[0], -1, counts[0] * counts[1])
+    blocks = jnp.stack(slices, axis=2)
+    return blocks.reshape(x.shape[0], x.shape[1] * len(slices), counts[0] * counts[1])
 
 
 def _pairs(*values: Any) -> tuple[Shape, ...]:

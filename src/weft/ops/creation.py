@@ -90,9 +90,7 @@ def _phase(count: int, periodic: bool) -> Array:
 
 
 @defop(dims=factory, function=False)
-def cosine_window(
-    size: Shape, coefficients: tuple[float, ...], periodic: bool, *, dtype: DTypeArg
-) -> Array:
+def cosine_window(size: Shape, coefficients: tuple[float, ...], periodic: bool, *, dtype: DTypeArg) -> Array:
     """A sum of cosines: `coefficients[k]` times the one with `k` periods in the window."""
     if size[0] == 1:
         return jnp.ones(size, dtype.numpy)
@@ -159,7 +157,7 @@ def _adds_powers(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 @defop(dims=_adds_powers)
 def vander(x: Array, N: int | None = None, increasing: bool = False) -> Array:
-    """Powers of a vector's elements, one row each: from `N - 1` down, or up from 0; `N` is its size if None."""
+    """Powers of a vector's elements, a row each: from `N - 1` down, or up from 0; `N` is its size if None."""
     if x.ndim != 1:
         raise ShapeError("x must be a one-dimensional tensor.")
     count = x.shape[0] if N is None else N

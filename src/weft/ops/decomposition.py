@@ -74,6 +74,12 @@ def _det_row(name: str, label: str, body: Callable[[Array], Any], doc: str, **op
     return factorises(name, dims=_batches(*[_NUMBER] * count), **options)(documented(checked, name, doc))
 
 
+def _det(a: Array) -> Array:
+    if a.shape[-1] == 0:  # the empty product, whose derivative jax cannot trace
+        return jnp.ones(a.shape[:-2], a.dtype)
+    return jnp.linalg.det(a)
+
+
 def _logdet(a: Array) -> Array:
     sign, log = jnp.linalg.slogdet(a)
     return log + jnp.log(sign)
@@ -83,7 +89,7 @@ def _slogdet(a: Array) -> Outs:
     return tuple(jnp.linalg.slogdet(a))
 
 
-det = _det_row("det", "linalg.det", jnp.linalg.det, "Determinant.")
+det = _det_row("det", "linalg.det", _det, "Determinant.")
 logdet = _det_row("logdet", "logdet", _logdet, "Logarithm of the determinant; NaN where that is negative.")
 slogdet = _det_row(
     "slogdet", "linalg.slogdet", _slogdet, "Sign of the determinant and logarithm of its size.",
@@ -122,7 +128,7 @@ def matrix_power(input: Array, n: int) -> Array:
 
 def _is_vector(A: Sizes, B: Sizes) -> bool:
     """Whether the right side holds vectors rather than matrices."""
-    return len(B) == 1 or B == A[:-1]
+    return len(B) == 1 or A[:-1] == B
 
 
 def _solve_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -186,11 +192,11 @@ def qr(A: Array, mode: str = "reduced") -> Outs:
 
 @factorises(dims=_batches(_VECTOR, _MATRIX), outputs=("eigenvalues", "eigenvectors"), module="linalg")
 def eigh(A: Array, UPLO: str = "L") -> Outs:
-    """Eigenvalues, in ascending order, and eigenvectors of Hermitian matrices."""
+    """Eigenvalues, in ascending order, and eigenvectors of Hermitian matrices; one triangle is read."""
     _check_matrices("linalg.eigh", A)
     if UPLO.upper() not in ("L", "U"):
         raise ShapeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    return tuple(jnp.linalg.eigh(A, UPLO=UPLO.upper()))
+    return tuple(jnp.linalg.eigh(A, UPLO=UPLO.upper(), symmetrize_input=False))
 
 
 @factorises(dims=_batches(_MATRIX, _VECTOR, _MATRIX), outputs=("U", "S", "Vh"), module="linalg")

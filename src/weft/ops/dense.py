@@ -42,8 +42,8 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
         return y
     if bias.size != 1 and bias.shape[-1] != y.shape[-1]:
         raise ShapeError(
-            f"The expanded size of the tensor ({y.shape[-1]}) must match the existing size ({bias.shape[-1]}) "
-            f"at non-singleton dimension {y.ndim - 1}.  Target sizes: {list(y.shape)}.  "
+            f"The expanded size of the tensor ({y.shape[-1]}) must match the existing size "
+            f"({bias.shape[-1]}) at non-singleton dimension {y.ndim - 1}.  Target sizes: {list(y.shape)}.  "
             f"Tensor sizes: {list(bias.shape)}"
         )
     return y + bias

@@ -42,7 +42,7 @@ def dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key
 
 @defop(dims=pointwise, function=False, method=False)
 def alpha_dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> Array:
-    """Elements set to the limit of `selu` with probability `p`, then all scaled back to mean 0 and variance 1."""
+    """Elements set to the limit of `selu` with probability `p`; mean 0 and variance 1 stay so."""
     kept = keep(key, input.shape[: input.ndim - whole_dims] + (1,) * whole_dims, p)
     if p >= 1:
         return jnp.zeros_like(input)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -117,8 +119,10 @@ def floor_divide(input: Operand, other: Operand) -> Array:
     require(input, "div_floor_cpu", INTEGER, FLOAT)
     if category(input) == INTEGER:
         return jnp.floor_divide(input, other)
-    floor = lax.stop_gradient(jnp.floor_divide(input, other))  # steps have no slope
-    return jnp.where(other == 0, lax.stop_gradient(input / other), floor)
+    input, other = lax.stop_gradient((input, other))  # steps have no slope
+    quotient, floor = input / other, jnp.floor_divide(input, other)
+    floor = jnp.where(floor == 0, jnp.copysign(floor, quotient), floor)
+    return jnp.where(other == 0, quotient, floor)
 
 
 @defop(dims=pointwise, promote=Promote.COMMON, dunder=("__mod__", "__rmod__"), inplace=True)
@@ -165,8 +169,8 @@ def pow_number(input: Array, exponent: int | float) -> Array:
         if exponent < 0:
             raise DTypeError("Integers to negative integer powers are not allowed.")
         return lax.integer_pow(base, int(exponent))
-    if exponent == 0.5:
-        return jnp.sqrt(base)
+    if exponent in (0.5, -0.5):
+        return jnp.sqrt(base) if exponent > 0 else lax.rsqrt(base)
     if exponent in range(-4, 5):  # repeated products are exact enough for small exponents only
         return lax.integer_pow(base, int(exponent))
     return jnp.power(base, float(exponent))
@@ -250,14 +254,32 @@ def atan2(input: Array, other: Array) -> Array:
     return jnp.arctan2(input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+def _hypot_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+    return unbroadcast(g * (input / out), input), unbroadcast(g * (other / out), other)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, vjp=_hypot_vjp, inplace=True)
 def hypot(input: Array, other: Array) -> Array:
     """`sqrt(input**2 + other**2)`, without overflow on the way."""
     require(input, "hypot_cpu", FLOAT)
     return jnp.hypot(input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON)
+def _logaddexp_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+    """The shares of the two terms."""
+    del out
+    share = lax.logistic(input - other)
+    return unbroadcast(g * share, input), unbroadcast(g * (1 - share), other)
+
+
+def _logaddexp2_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+    """The shares of the two terms."""
+    del out
+    share = lax.logistic((input - other) * math.log(2))
+    return unbroadcast(g * share, input), unbroadcast(g * (1 - share), other)
+
+
+@defop(dims=pointwise, promote=Promote.COMMON, vjp=_logaddexp_vjp)
 def logaddexp(input: Array, other: Array) -> Array:
     """`log(exp(input) + exp(other))`."""
     require(input, "logaddexp_cpu", FLOAT, COMPLEX)
@@ -268,14 +290,22 @@ def logaddexp(input: Array, other: Array) -> Array:
     return high + jnp.log1p(jnp.exp(low - high))  # unlike `jnp`, leaves the imaginary part unwrapped
 
 
-@defop(dims=pointwise, promote=Promote.COMMON)
+@defop(dims=pointwise, promote=Promote.COMMON, vjp=_logaddexp2_vjp)
 def logaddexp2(input: Array, other: Array) -> Array:
     """`log2(2**input + 2**other)`."""
     require(input, "logaddexp2_cpu", FLOAT)
     return in_float32(jnp.logaddexp2, input, other)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+def _xlogy_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+    """Slopes `log(y)`, or 0 where x = 0 >= y, and `x / y`."""
+    del out
+    still = (input == 0) & (other <= 0)
+    log = jnp.where(still, 0, jnp.log(jnp.where(still, 1, other)))
+    return unbroadcast(g * log, input), unbroadcast(g * (input / other), other)
+
+
+@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_xlogy_vjp, inplace=True)
 def xlogy(input: Operand, other: Operand) -> Array:
     """`input * log(other)`, and 0 where `input` is 0 unless `other` is NaN."""
     require(input, "xlogy_cpu", FLOAT)
@@ -287,13 +317,14 @@ def xlogy(input: Operand, other: Operand) -> Array:
 def copysign(input: Array, other: Operand) -> Array:
     """Magnitude of `input`, sign of `other`; no gradient at 0."""
     require(input, "copysign_cpu", FLOAT)
-    return jnp.abs(input) * jnp.where(jnp.signbit(other), -1, 1).astype(input.dtype)
+    magnitude = input * jnp.sign(input)  # unlike that of `abs`, its slope at 0 is 0
+    return magnitude * jnp.where(jnp.signbit(other), -1, 1).astype(input.dtype)
 
 
 def _nextafter_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
-    """The step to the neighbour counts as none."""
+    """The step to the neighbour counts as none; equal inputs get no gradient."""
     del out
-    return unbroadcast(g, input), jnp.zeros_like(other)
+    return unbroadcast(jnp.where(input == other, 0, g), input), jnp.zeros_like(other)
 
 
 @defop(dims=pointwise, promote=Promote.COMMON, vjp=_nextafter_vjp, inplace=True)

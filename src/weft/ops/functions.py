@@ -74,9 +74,9 @@ def _cotangent_derivative(n: int, x: Array) -> Array:
     poly = c
     for _ in range(n):
         poly = -(1 + c * c) * poly.deriv()
-    turn = jnp.pi * (x - jnp.round(x))  # the period is one
-    coefficients = jnp.asarray(poly.coef[::-1], x.dtype)
-    return math.pi ** (n + 1) * jnp.polyval(coefficients, jnp.cos(turn) / jnp.sin(turn))
+    turn = x - jnp.round(x)  # the period is one
+    cotangent = jnp.sin(jnp.pi * (0.5 - jnp.abs(turn))) / jnp.sin(jnp.pi * turn)  # exact where it is 0
+    return math.pi ** (n + 1) * jnp.polyval(jnp.asarray(poly.coef[::-1], x.dtype), cotangent)
 
 
 def _polygamma(n: int, x: Array) -> Array:
@@ -124,7 +124,13 @@ for _name, _body, _doc, _slope, _kernel in (
     ("erf", lax.erf, "Error function.", None, "erf_vml_cpu"),
     ("erfc", lax.erfc, "`1 - erf(input)`, exact for large inputs.", None, "erfc_vml_cpu"),
     ("erfinv", lax.erf_inv, "Inverse of the error function.", None, "erfinv_vml_cpu"),
-    ("lgamma", lax.lgamma, "Logarithm of the magnitude of the gamma function.", None, "lgamma_vml_cpu"),
+    (
+        "lgamma",
+        lax.lgamma,
+        "Logarithm of `|gamma(input)|`.",
+        lambda y, x: _digamma(x),
+        "lgamma_vml_cpu",
+    ),
     ("digamma", _digamma, "Derivative of `lgamma`.", lambda y, x: _polygamma(1, x), "digamma"),
     (
         "i0",
@@ -197,4 +203,5 @@ def mvlgamma(input: Array, p: int) -> Array:
         raise DTypeError("p has to be greater than or equal to 1")
     require(input, "mvlgamma", FLOAT)
     constant = p * (p - 1) / 4 * math.log(math.pi)
-    return in_float32(lambda x: constant + sum(lax.lgamma(x - j / 2) for j in range(p)), input)
+    rest = range(1, p)
+    return in_float32(lambda x: sum((lax.lgamma(x - j / 2) for j in rest), lax.lgamma(x) + constant), input)

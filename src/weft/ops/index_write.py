@@ -181,8 +181,7 @@ def index_fill(input: Array, dim: Dim, index: Array, value: Operand) -> Array:
     require_dtype(index, "index_fill_(): Expected dtype int64 for index.", "int64", error=IndexRangeError)
     if value.ndim:
         raise ShapeError(
-            "index_fill_ only supports a 0-dimensional value tensor, "
-            f"but got tensor with {value.ndim} dimension(s)."
+            f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
         )
     message = "index_fill_(): Converting complex Scalar to non-complex type is not supported"
     filling = _real_into(input, value, message)
@@ -243,9 +242,7 @@ def _require_mask(op: str, mask: Array) -> None:
 def fill(input: Array, value: Operand) -> Array:
     """One value in every element, in the element type of `input`."""
     if value.ndim:
-        raise ShapeError(
-            f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions."
-        )
+        raise ShapeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
     return jnp.broadcast_to(_real_into(input, value, _overflow(input)), input.shape)
 
 
@@ -262,8 +259,7 @@ def masked_fill(input: Array, mask: Array, value: Operand) -> Array:
     broadcast_shapes(input.shape, mask.shape)
     if value.ndim:
         raise ShapeError(
-            "masked_fill_ only supports a 0-dimensional value tensor, "
-            f"but got tensor with {value.ndim} dimension(s)."
+            f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
         )
     return jnp.where(mask, _real_into(input, value, _overflow(input)), input)
 

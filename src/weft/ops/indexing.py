@@ -148,9 +148,7 @@ def _index_put_vjp(
     dims=flat_write, cast=Cast.PROMOTE, vjp=_index_put_vjp, check=_index_put_check, check_text=OUT_OF_BOUNDS,
     function=False, method=False,
 )  # fmt: skip
-def index_put(
-    input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool = False
-) -> Array:
+def index_put(input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool = False) -> Array:
     """`input` with `values` written, or added, where `index_tensors` with the same indices reads.
 
     Where indices repeat, `accumulate` adds every value; otherwise one of them stays, the last on CPU.
@@ -212,9 +210,7 @@ def _take_along_dim_check(input: Array, indices: Array, dim: Dim = None) -> Arra
 def take_along_dim(input: Array, indices: Array, dim: Dim = None) -> Array:
     """Elements along `dim` at `indices`, which broadcast in other dims; both are flat when `dim` is None."""
     if indices.dtype != jnp.int64:
-        raise DTypeError(
-            f"torch.take_along_dim(): dtype of indices should be Long but got {scalar_word(indices)}"
-        )
+        raise DTypeError(f"torch.take_along_dim(): dtype of indices should be Long but got {scalar_word(indices)}")
     if dim is None:
         return input.reshape(-1)[wrapped(indices.reshape(-1), input.size)]
     if input.ndim != indices.ndim:
@@ -259,8 +255,6 @@ def index_select(input: Array, dim: Dim, index: Array) -> Array:
     require_dtype(index, "index_select(): Expected dtype int32 or int64 for index", "int32", "int64")
     if not input.ndim:
         if index.size != 1:
-            raise ShapeError(
-                f"index_select(): Index to scalar can have only 1 value, got {index.size} value(s)"
-            )
+            raise ShapeError(f"index_select(): Index to scalar can have only 1 value, got {index.size} value(s)")
         return input
     return input.at[rows(dim, index.reshape(-1))].get(**UNCHECKED)

@@ -14,9 +14,9 @@ from jax import lax
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Rule, Sizes, along
 from weft.ops._rows import alias
-from weft.ops._shape_dims import fresh, same, square
+from weft.ops._shape_dims import fresh, same, square, wrapped
 from weft.ops._table import Array, Arrays, Cast, Dim, Dims, Promote, Scalar, Shape, defop
-from weft.ops.shape import inserted_dim, once
+from weft.ops.shape import once
 
 joins = partial(defop, promote=Promote.COMMON, cast=Cast.PROMOTE, linear="all")
 moves = partial(defop, linear="each")
@@ -53,16 +53,16 @@ def _check_cat(shapes: Sequence[Sizes], dim: int) -> None:
 
 
 def _cat_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    _check_cat(shapes, static["dim"])
     ndim = max(len(s) for s in shapes)
     letters = tuple(range(ndim))
     ins = tuple(letters if len(s) == ndim else ("empty",) for s in shapes)
-    return Factors(ins, (letters,), frozenset({static.get("dim", 0) % ndim, "empty"}))
+    return Factors(ins, (letters,), frozenset({static["dim"], "empty"}))
 
 
 @joins(dims=_cat_dims)
 def cat(tensors: Arrays, dim: Dim = 0) -> Array:
     """The tensors one after the other along `dim`, in their common type."""
-    _check_cat([t.shape for t in tensors], dim)
     kept = [t for t in tensors if not _is_legacy_empty(t.shape)]
     return lax.concatenate(kept, dim) if kept else tensors[0]
 
@@ -71,24 +71,23 @@ alias(cat, "concat", "concatenate")
 
 
 def _stack_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    if not shapes:
+        raise ShapeError("stack expects a non-empty TensorList")
+    for i, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            raise ShapeError(
+                f"stack expects each tensor to be equal size, but got {list(shapes[0])} at entry 0 "
+                f"and {list(shape)} at entry {i}"
+            )
     letters = tuple(range(len(shapes[0])))
-    at = inserted_dim(static.get("dim", 0), len(letters))
+    at = wrapped(static["dim"], len(letters) + 1)
     return Factors((letters,) * len(shapes), ((*letters[:at], "new", *letters[at:]),))
 
 
 @joins(dims=_stack_dims)
 def stack(tensors: Arrays, dim: int = 0) -> Array:
     """Tensors of one shape side by side along a new dim."""
-    if not tensors:
-        raise ShapeError("stack expects a non-empty TensorList")
-    first = tensors[0].shape
-    for i, t in enumerate(tensors):
-        if t.shape != first:
-            raise ShapeError(
-                f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 "
-                f"and {list(t.shape)} at entry {i}"
-            )
-    return jnp.stack(tensors, inserted_dim(dim, len(first)))
+    return jnp.stack(tensors, wrapped(dim, tensors[0].ndim + 1))
 
 
 def _block(tensor: Array, position: int) -> Array:
@@ -182,10 +181,11 @@ def _listed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 @moves(dims=_listed_dims)
-def flip(input: Array, dims: Dims) -> Array:
+def flip(input: Array, dims: Shape) -> Array:
     """In reverse order along each of `dims`."""
-    once(dims)
-    return jnp.flip(input, dims) if input.ndim else input
+    at = [wrapped(d, input.ndim) for d in dims]
+    once(at)
+    return jnp.flip(input, at) if input.ndim else input
 
 
 def _flip_row(name: str, dim: int) -> None:
@@ -216,27 +216,33 @@ def roll(input: Array, shifts: Shape, dims: Dims = None) -> Array:
     return jnp.roll(input, shifts, dims) if input.ndim else input
 
 
+def _plane(ndim: int, dims: Sequence[int]) -> tuple[int, int]:
+    """The two dims to turn; PyTorch refuses them in words of its own, so they are not `Dims`."""
+    if len(dims) != 2:
+        raise ShapeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if ndim < 2:
+        raise ShapeError(f"expected total dims >= 2, but got total dims = {ndim}")
+    first, second = (wrapped(d, ndim) for d in dims)
+    if first == second:
+        raise ShapeError(
+            f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"
+        )
+    return first, second
+
+
 def _turn_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     letters = tuple(range(len(shapes[0])))
-    a, b = static.get("dims", (0, 1))
+    a, b = _plane(len(letters), static["dims"])
     out = list(letters)
-    if static.get("k", 1) % 2:
+    if static["k"] % 2:
         out[a], out[b] = out[b], out[a]
     return Factors((letters,), (tuple(out),), frozenset({a, b}))
 
 
 @moves(dims=_turn_dims)
-def rot90(input: Array, k: int = 1, dims: Dims = (0, 1)) -> Array:
+def rot90(input: Array, k: int = 1, dims: tuple[int, ...] = (0, 1)) -> Array:
     """Turned `k` times by a quarter in the plane of two dims, from the first towards the second."""
-    if len(dims) != 2:
-        raise ShapeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
-    if input.ndim < 2:
-        raise ShapeError(f"expected total dims >= 2, but got total dims = {input.ndim}")
-    if dims[0] == dims[1]:
-        raise ShapeError(
-            f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"
-        )
-    return jnp.rot90(input, k, dims)
+    return jnp.rot90(input, k, _plane(input.ndim, dims))
 
 
 # --- triangles and diagonals ---
@@ -272,9 +278,16 @@ def diag(input: Array, diagonal: int = 0) -> Array:
     return jnp.diagonal(input, diagonal) if input.ndim == 2 else _diagonal_matrix(input, diagonal)
 
 
+def _matrix_dims(ndim: int, dim1: int, dim2: int) -> tuple[int, int]:
+    first, second = wrapped(dim1, ndim), wrapped(dim2, ndim)
+    if first == second:
+        raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return first, second
+
+
 def _embed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     letters = tuple(range(len(shapes[0])))
-    first, second = (inserted_dim(static.get(k, d), len(letters)) for k, d in (("dim1", -2), ("dim2", -1)))
+    first, second = _matrix_dims(len(letters) + 1, static["dim1"], static["dim2"])
     goes = {first: "row", second: "column"}
     rest = iter(letters[:-1])
     out = tuple(goes[d] if d in goes else next(rest) for d in range(len(letters) + 1))
@@ -284,10 +297,8 @@ def _embed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 @moves(dims=_embed_dims)
 def diag_embed(input: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Array:
     """Matrices in `dim1` and `dim2` of the result with the last dim on a diagonal."""
-    first, second = (inserted_dim(d, input.ndim) for d in (dim1, dim2))
-    if first == second:
-        raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return jnp.moveaxis(_diagonal_matrix(input, offset), (-2, -1), (first, second))
+    goes = _matrix_dims(input.ndim + 1, dim1, dim2)
+    return jnp.moveaxis(_diagonal_matrix(input, offset), (-2, -1), goes)
 
 
 @moves(dims=fresh(2))

@@ -120,9 +120,8 @@ def _three(a: Sizes, b: Sizes, dim: int | None) -> int:
 
 
 def _cross_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    shape = broadcast_shapes(*shapes)
-    at = _three(shapes[0], shapes[1], static.get("dim"))
-    letters = tuple(range(len(shape)))
+    at = _three(shapes[0], shapes[1], static["dim"])
+    letters = tuple(range(len(broadcast_shapes(*shapes))))
     return Factors((letters, letters), (letters,), frozenset({at}))
 
 

@@ -25,6 +25,8 @@ def _class_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """Classes are whole; without reduction the other dims of the input stay, else none does."""
     scores, target, *weight = shapes
     letters = tuple(range(len(scores)))
+    if not scores:
+        return Factors(((),) * len(shapes), ((),))
     axis = min(1, len(scores) - 1)
     rest = letters[:axis] + letters[axis + 1 :]
     kept = rest if static.get("reduction", "mean") == "none" else ()
@@ -91,12 +93,9 @@ def _targets(
     return (1 - smoothing) * hot + (even if scale is None else even * scale), share
 
 
-def _mean_divisor(share: Array | None, samples: int) -> Array | float:
-    return float(samples) if share is None else jnp.sum(share)
-
-
-def _samples(input: Array) -> int:
-    return input.shape[0] if input.ndim > 1 else 1
+def _mean_divisor(share: Array | None, input: Array) -> Array | float:
+    """What a mean divides by: the shares of all samples, or their number."""
+    return input.size / input.shape[_class_dim(input)] if share is None else jnp.sum(share)
 
 
 def _check_cross_entropy(
@@ -126,7 +125,7 @@ def _cross_entropy_vjp(
     x, g = wide(input), wide(g)
     hot, share = _targets(input, target, weight, ignore_index, label_smoothing)
     if reduction == "mean":
-        g = g / _mean_divisor(share, _samples(input))
+        g = g / _mean_divisor(share, input)
     g = jnp.expand_dims(g, dim) if reduction == "none" else g
     g_input = (jnp.exp(x - spread) * jnp.sum(hot, axis=dim, keepdims=True) - hot) * g
     g_target = None
@@ -169,7 +168,7 @@ def cross_entropy_loss(
     if reduction == "none":
         return jnp.sum(surprise, axis=dim).astype(input.dtype), spread
     total = jnp.sum(surprise)
-    total = total / _mean_divisor(share, _samples(input)) if reduction == "mean" else total
+    total = total / _mean_divisor(share, input) if reduction == "mean" else total
     return total.astype(input.dtype), spread
 
 
@@ -198,13 +197,13 @@ def nll_loss(
     loss = jnp.sum(jnp.where(hot != 0, -hot * input, 0), axis=_class_dim(input)).astype(input.dtype)
     reduction = spelled(reduction, size_average, reduce)
     if reduction == "mean":
-        return jnp.sum(loss) / _mean_divisor(share, _samples(input))
+        return (jnp.sum(wide(loss)) / _mean_divisor(share, input)).astype(input.dtype)
     return reduced(loss, reduction)
 
 
 def _bad_multi_margin(input: Array, target: Array, *options: Any, **named: Any) -> Array:
     del options, named
-    return (target < 0) | (target >= input.shape[-1])
+    return (target < 0) | (target >= (input.shape[-1] if input.ndim else 1))
 
 
 @defop(
@@ -233,10 +232,10 @@ def multi_margin_loss(
     chosen = jnp.sum(jnp.where(hot, x, 0), axis=1, keepdims=True)
     gap = margin - chosen + x
     gap = jnp.where((gap > 0) & ~hot, gap, 0)
-    if weight is not None:
-        scale = jnp.sum(jnp.where(hot, weight, 0), axis=1, keepdims=True)
     cost = gap if p == 1 else jnp.square(gap)
-    loss = jnp.sum(cost if weight is None else cost * scale, axis=1) / classes
+    if weight is not None:
+        cost = cost * jnp.sum(jnp.where(hot, weight, 0), axis=1, keepdims=True)
+    loss = jnp.sum(cost, axis=1) / classes
     return reduced(loss if target.ndim else loss[0], reduction, size_average, reduce)
 
 
@@ -261,7 +260,7 @@ def multilabel_margin_loss(
     input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Array:  # fmt: skip
-    """Sum over target classes t (a row of `target` up to its first -1) and others c of max(0, 1 - x[t] + x[c]) / C."""
+    """Sum over target classes t and others c of max(0, 1 - x[t] + x[c]) / C; a row of targets ends at -1."""
     if input.shape != target.shape:
         raise ShapeError(
             f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}"

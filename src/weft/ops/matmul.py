@@ -236,7 +236,7 @@ def addmm(input: Array, mat1: Array, mat2: Array, *, beta: Scalar = 1, alpha: Sc
     for name, matrix in (("mat1", mat1), ("mat2", mat2)):
         if matrix.ndim != 2:
             raise ShapeError(f"{name} must be a matrix, got {matrix.ndim}-D tensor")
-    for name, other in (("mat1", mat1), ("self", input)):
+    for name, other in (("self", input), ("mat1", mat1)):
         if other.dtype != mat2.dtype:
             words = f"{scalar_word(other)} and {scalar_word(mat2)}"
             raise DTypeError(f"{name} and mat2 must have the same dtype, but got {words}")
@@ -298,8 +298,26 @@ def addbmm(input: Array, batch1: Array, batch2: Array, *, beta: Scalar = 1, alph
 # --- products of many ---
 
 
+def _check_chain(shapes: Sequence[Sizes]) -> None:
+    """Matrices that fit, vectors only at the ends."""
+    count = len(shapes)
+    if count < 2:
+        raise ShapeError(f"multi_dot(): expected at least 2 tensors but got {count}")
+    ends = {0: "the first tensor", count - 1: "the last tensor"}
+    for i, shape in enumerate(shapes):
+        if len(shape) != 2 and not (len(shape) == 1 and i in ends):
+            what = f"{ends[i]} must be 1D or 2D" if i in ends else f"tensor {i} must be 2D"
+            raise ShapeError(f"multi_dot(): {what} but got {len(shape)}D")
+    for i, (a, b) in enumerate(pairwise(shapes)):
+        if a[-1] != b[0]:
+            raise ShapeError(
+                f"multi_dot(): tensors {i} and {i + 1} with shapes {list(a)} and {list(b)} cannot be multiplied"
+            )
+
+
 def _chain_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
+    _check_chain(shapes)
     ins = [(i, i + 1) for i in range(len(shapes))]
     first = ins[0] if len(shapes[0]) == 2 else ins[0][1:]
     last = ins[-1] if len(shapes[-1]) == 2 else ins[-1][:1]
@@ -310,22 +328,10 @@ def _chain_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 @product(dims=_chain_dims, module="linalg")
 def multi_dot(tensors: Arrays) -> Array:
     """Product of a chain of matrices in the cheapest order; the ends may be vectors."""
-    count = len(tensors)
-    if count < 2:
-        raise ShapeError(f"multi_dot(): expected at least 2 tensors but got {count}")
     for i, t in enumerate(tensors):
-        ends = {0: "the first tensor", count - 1: "the last tensor"}
-        if t.ndim != 2 and not (t.ndim == 1 and i in ends):
-            what = f"{ends[i]} must be 1D or 2D" if i in ends else f"tensor {i} must be 2D"
-            raise ShapeError(f"multi_dot(): {what} but got {t.ndim}D")
         if t.dtype != tensors[0].dtype:
             raise DTypeError(
                 "multi_dot(): all tensors must have be the same dtype but tensor 0 is "
                 f"{c_word(tensors[0])} and tensor {i} {c_word(t)}"
             )
-    shown = [list(t.shape) for t in tensors]
-    for i, (a, b) in enumerate(pairwise(shown)):
-        if a[-1] != b[0]:
-            shapes = f"tensors {i} and {i + 1} with shapes {a} and {b}"
-            raise ShapeError(f"multi_dot(): {shapes} cannot be multiplied")
     return jnp.linalg.multi_dot(tensors)

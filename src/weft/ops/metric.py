@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
-from weft.ops._neural import element_loss, lengths, reduced
-from weft.ops._table import Array, Cast, Dim, Promote, defop
+from weft.ops._neural import element_loss, lengths, reduced, wrapped
+from weft.ops._table import Array, Cast, Promote, defop
 
 
 def _hinge(x: Array) -> Array:
@@ -23,24 +23,28 @@ def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     """Two broadcasting inputs, of which `dim` (the last, if absent) goes."""
     factors = pointwise(shapes, static)
     letters = factors.outs[0]
-    gone = letters[static.get("dim", -1)]
+    if not letters:
+        return factors
+    gone = letters[wrapped(static.get("dim", -1), len(letters))]
     kept = tuple(("1" if d == gone else d) for d in letters if static.get("keepdim") or d != gone)
     return Factors(factors.ins, (kept,), frozenset({gone}))
 
 
 @defop(dims=_pair_reduces, cast=Cast.FLOAT32, promote=Promote.FLOAT)
-def cosine_similarity(x1: Array, x2: Array, dim: Dim = 1, eps: float = 1e-8) -> Array:
+def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
     """Cosine of the angle between vectors along `dim`; lengths count as at least `eps`."""
-    axis = dim - len(broadcast_shapes(x1.shape, x2.shape)) if dim >= 0 else dim
+    shape = broadcast_shapes(x1.shape, x2.shape)
+    axis = wrapped(dim, len(shape))
     units = []
-    for x in (x1, x2):
+    for x in (jnp.broadcast_to(x1, shape), jnp.broadcast_to(x2, shape)):
         length = lengths(x, 2, axis)
         # the bound does not stop the gradient of the length
         units.append(x / (length + jax.lax.stop_gradient(jnp.maximum(eps - length, 0).astype(x.dtype))))
-    return jnp.sum(units[0] * units[1], axis=axis)
+    product = units[0] * units[1]
+    return jnp.sum(product, axis=axis) if shape else product
 
 
-@defop(dims=_pair_reduces, promote=Promote.COMMON)
+@defop(dims=_pair_reduces, promote=Promote.FLOAT)
 def pairwise_distance(
     x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Array:
@@ -86,7 +90,7 @@ def cosine_embedding_loss(
     return reduced(jnp.where(target == 1, 1 - cosine, zero) + apart, reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False)
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False)
 def margin_ranking_loss(
     input1: Array, input2: Array, target: Array, margin: float = 0.0, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",
@@ -101,7 +105,7 @@ def margin_ranking_loss(
     return reduced(_hinge(-target * (input1 - input2) + margin), reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False)
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False)
 def hinge_embedding_loss(
     input: Array, target: Array, margin: float = 1.0, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",
@@ -113,7 +117,7 @@ def hinge_embedding_loss(
     return reduced(far + near, reduction, size_average, reduce)
 
 
-@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False)
+@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False)
 def triplet_margin_loss(
     anchor: Array, positive: Array, negative: Array, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
     swap: bool = False, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",

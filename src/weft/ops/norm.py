@@ -5,6 +5,7 @@ Each saves the mean and the reciprocal deviation: recomputing them in the backwa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along
 from weft.ops._neural import lengths, per_channel, require_float, wide
-from weft.ops._table import Array, Cast, Dim, Scalar, Shape, defop
+from weft.ops._table import Array, Cast, Dim, Promote, Scalar, Shape, defop
 from weft.ops._words import scalar_word
 
 
@@ -233,7 +234,7 @@ def batch_norm_eval(
 
 
 def _grouped(x: Array, num_groups: int) -> Array:
-    return x.reshape(x.shape[0], num_groups, -1)
+    return x.reshape(x.shape[0], num_groups, math.prod(x.shape[1:]) // num_groups)
 
 
 def _group_norm_vjp(
@@ -289,14 +290,15 @@ def _across_channels(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Fact
     return along(shapes, {**static, "dim": 1})
 
 
-@defop(dims=_across_channels, module="nn.functional")
+@defop(dims=_across_channels, promote=Promote.FLOAT, module="nn.functional")
 def local_response_norm(
     input: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Array:
     """Each element divided by (k + alpha * mean square over `size` neighbouring channels) ** beta."""
     if input.ndim < 3:
         raise ValueRangeError(
-            f"Expected 3D or higher dimensionality                          input (got {input.ndim} dimensions)"
+            "Expected 3D or higher dimensionality                          input "
+            f"(got {input.ndim} dimensions)"
         )
     before = size // 2
     margin = [(0, 0)] * input.ndim

@@ -6,6 +6,7 @@ and the derivative of the comparisons is much faster than XLA's select-and-scatt
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from weft.ops._words import scalar_word
 
 _FUNCTIONAL = "nn.functional"
 Places = Sequence[np.ndarray]  # for each place in a window, its position for every output
+Windows = Sequence[tuple[Places, tuple[int, int]]]  # for each dim, places and the padding they count from
 
 
 def _space_dims(n: int, outputs: int = 1) -> Callable[..., Factors]:
@@ -43,22 +45,22 @@ def _output_size(size: int, kernel: int, stride: int, padding: int, dilation: in
     return count
 
 
-def _first_best(x: Array, index: Array, axis: int, places: Places) -> tuple[Array, Array]:
-    """Maximum over the places of each window along `axis`, and what `index` holds where it is met first."""
-    best, where = (_taken(a, axis, places[0]) for a in (x, index))
+def _first_best(arrays: Sequence[Array], axis: int, places: Places) -> Sequence[Array]:
+    """Maximum of the first array over each window along `axis`, and the others where it is met first."""
+    best = [_taken(a, axis, places[0]) for a in arrays]
     for place in places[1:]:
-        other, there = (_taken(a, axis, place) for a in (x, index))
-        better = other > best
-        if jnp.issubdtype(x.dtype, jnp.inexact):
-            better |= jnp.isnan(other)
-        best, where = jnp.where(better, other, best), jnp.where(better, there, where)
-    return best, where
+        other = [_taken(a, axis, place) for a in arrays]
+        better = other[0] > best[0]
+        if jnp.issubdtype(other[0].dtype, jnp.inexact):
+            better |= jnp.isnan(other[0])
+        best = [jnp.where(better, new, old) for new, old in zip(other, best, strict=True)]
+    return best
 
 
 def _taken(x: Array, axis: int, place: np.ndarray) -> Array:
     """Elements of `x` along `axis` at evenly spaced positions by a slice, at others by a gather."""
     steps = np.unique(np.diff(place))
-    if len(steps) > 1 or (len(steps) == 1 and steps[0] < 1):
+    if not len(place) or len(steps) > 1 or (len(steps) == 1 and steps[0] < 1):
         return jnp.take(x, place, axis=axis)
     stride = int(steps[0]) if len(steps) else 1
     return jax.lax.slice_in_dim(x, int(place[0]), int(place[-1]) + 1, stride, axis)
@@ -68,20 +70,18 @@ def _lowest(dtype: Any) -> Any:
     return -np.inf if jnp.issubdtype(dtype, jnp.inexact) else np.iinfo(dtype).min
 
 
-def _maxima(x: Array, windows: Sequence[tuple[Places, tuple[int, int]]]) -> tuple[Array, Array]:
-    """Maxima over boxes of the last dims, and their flat positions in the unpadded plane.
-
-    Each dim has the places of its windows and the padding that they count from.
-    """
-    n = len(windows)
-    sizes = x.shape[x.ndim - n :]
-    index = jnp.arange(int(np.prod(sizes))).reshape(sizes)
-    margins = [(0, 0)] * (x.ndim - n) + [margin for _, margin in windows]
-    padded = jnp.pad(x, margins, constant_values=_lowest(x.dtype))
-    index = jnp.broadcast_to(jnp.pad(index, margins[x.ndim - n :]), padded.shape)
-    for axis in reversed(range(n)):
-        padded, index = _first_best(padded, index, axis + x.ndim - n, windows[axis][0])
-    return padded, index
+def _maxima(x: Array, windows: Windows, *, indices: bool = False) -> Sequence[Array]:
+    """Maxima over boxes of the last dims, and with `indices` their flat positions in the unpadded plane."""
+    lead = x.ndim - len(windows)
+    margins = [(0, 0)] * lead + [margin for _, margin in windows]
+    arrays: Sequence[Array] = [jnp.pad(x, margins, constant_values=_lowest(x.dtype))]
+    if indices:
+        sizes = x.shape[lead:]
+        plane = jnp.pad(np.arange(math.prod(sizes)).reshape(sizes), margins[lead:])
+        arrays = [arrays[0], jnp.broadcast_to(plane, arrays[0].shape)]
+    for axis, (places, _) in reversed(list(enumerate(windows, lead))):
+        arrays = _first_best(arrays, axis, places)
+    return arrays
 
 
 def _window_arguments(
@@ -118,7 +118,8 @@ def _check_padding(n: int, kernel: Shape, padding: Shape, dilation: Shape, op: s
     for k, p, d in zip(kernel, padding, dilation, strict=True):
         if p > ((k - 1) * d + 1) // 2:
             raise ShapeError(
-                f"{op}() padding should be at most half of kernel size, but got padding={p} and kernel_size={k}"
+                f"{op}() padding should be at most half of kernel size, "
+                f"but got padding={p} and kernel_size={k}"
                 if n == 1
                 else "pad should be at most half of effective kernel size, "
                 f"but got pad={p}, kernel_size={k} and dilation={d}"
@@ -138,9 +139,9 @@ def _check_counts(input: Array, counts: Shape, op: str) -> None:
     )
 
 
-def _max_pool(
+def _max_windows(
     n: int, input: Array, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> tuple[Array, Array]:
+) -> Windows:
     op = f"max_pool{n}d"
     kernel, step, margin = _window_arguments(n, kernel_size, stride, padding, op)
     apart = spread(dilation, n, "dilation", op)
@@ -157,7 +158,7 @@ def _max_pool(
     for size, k, s, p, d, count in zip(sizes, kernel, step, margin, apart, counts, strict=True):
         places = [np.arange(count) * s + o * d for o in range(k)]
         windows.append((places, (p, max(0, int(places[-1][-1]) + 1 - size - p))))
-    return _maxima(input, windows)
+    return windows
 
 
 def _avg_counts(size: int, k: int, s: int, p: int, count: int, include_pad: bool) -> np.ndarray:
@@ -258,21 +259,20 @@ def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
     return x.astype(input.dtype)
 
 
-def _adaptive_max(n: int, input: Array, output_size: Any) -> tuple[Array, Array]:
+def _adaptive_windows(n: int, input: Array, output_size: Any) -> Windows:
     op = f"adaptive_max_pool{n}d"
     counts = _adaptive_sizes(input, n, output_size, op)
     require_float(input, op)
-    if 0 in counts:
-        shape = (*input.shape[:-n], *counts)
-        return jnp.zeros(shape, input.dtype), jnp.zeros(shape, jnp.int64)
     windows = []
     for size, count in zip(input.shape[-n:], counts, strict=True):
         bounds = list(_adapted(size, count))
-        longest = max(stop - start for start, stop in bounds)
+        longest = max((stop - start for start, stop in bounds), default=1)
         # a short window repeats its last place, which never is the first of its value
-        places = [np.array([min(start + o, stop - 1) for start, stop in bounds]) for o in range(longest)]
+        places = [
+            np.array([min(start + o, stop - 1) for start, stop in bounds], np.int64) for o in range(longest)
+        ]
         windows.append((places, (0, 0)))
-    return _maxima(input, windows)
+    return windows
 
 
 def _max_rows(n: int) -> tuple[OpDef, ...]:
@@ -283,22 +283,24 @@ def _max_rows(n: int) -> tuple[OpDef, ...]:
         ceil_mode: bool = False,
     ) -> Array:  # fmt: skip
         """The largest element of each window; the gradient goes to the first of equals."""
-        return _max_pool(n, input, kernel_size, stride, padding, dilation, ceil_mode)[0]
+        windows = _max_windows(n, input, kernel_size, stride, padding, dilation, ceil_mode)
+        return _maxima(input, windows)[0]
 
     def max_pool_with_indices(
         input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False,
-    ) -> tuple[Array, Array]:  # fmt: skip
+    ) -> tuple[Array, ...]:  # fmt: skip
         """The largest element of each window and its flat position in the plane."""
-        return _max_pool(n, input, kernel_size, stride, padding, dilation, ceil_mode)
+        windows = _max_windows(n, input, kernel_size, stride, padding, dilation, ceil_mode)
+        return tuple(_maxima(input, windows, indices=True))
 
     def adaptive_max_pool(input: Array, output_size: Any) -> Array:
         """The largest element of each of `output_size` windows."""
-        return _adaptive_max(n, input, output_size)[0]
+        return _maxima(input, _adaptive_windows(n, input, output_size))[0]
 
-    def adaptive_max_pool_with_indices(input: Array, output_size: Any) -> tuple[Array, Array]:
+    def adaptive_max_pool_with_indices(input: Array, output_size: Any) -> tuple[Array, ...]:
         """The largest element of each of `output_size` windows and its flat position in the plane."""
-        return _adaptive_max(n, input, output_size)
+        return tuple(_maxima(input, _adaptive_windows(n, input, output_size), indices=True))
 
     plain = {"dims": _space_dims(n), "function": False, "method": False}
     pair = {**plain, "dims": _space_dims(n, 2), "outputs": ("output", "indices")}

@@ -51,6 +51,14 @@ def randn(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
 
 
 @defop(dims=factory, function=False)
+def normal_by_size(size: Shape, mean: Scalar, std: Scalar, *, dtype: DTypeArg, key: Key) -> Array:
+    """Normal numbers."""
+    require(jnp.zeros((), dtype.numpy), _NORMAL, FLOAT, COMPLEX)
+    middle, spread = (jnp.asarray(x).astype(dtype.numpy) for x in (mean, std))
+    return middle + spread * jax.random.normal(key, size, dtype.numpy)
+
+
+@defop(dims=factory, function=False)
 def randint(size: Shape, low: Scalar, high: Scalar, *, dtype: DTypeArg, key: Key) -> Array:
     """Integers from [low, high), in any type."""
     first, last = (jnp.asarray(x).astype(jnp.int64) for x in (low, high))
@@ -110,9 +118,7 @@ def _rates_check(input: Array, *, key: Key) -> Array:
     return ~(input >= 0)
 
 
-@defop(
-    dims=pointwise, check=_rates_check, check_text="invalid Poisson rate, expected rate to be non-negative"
-)
+@defop(dims=pointwise, check=_rates_check, check_text="invalid Poisson rate, expected rate to be non-negative")
 def poisson(input: Array, *, key: Key) -> Array:
     """Poisson numbers with the rates in `input`, in its type."""
     require(input, "poisson_cpu", FLOAT)
@@ -194,13 +200,6 @@ def uniform(input: Array, from_: Scalar = 0.0, to: Scalar = 1.0, *, key: Key) ->
     require(input, _UNIFORM, FLOAT, COMPLEX)
     first, last = _like(from_, input), _like(to, input)
     return first + (last - first) * _uniform(key, input.shape, input.dtype)
-
-
-@_fill
-def normal(input: Array, mean: Scalar = 0.0, std: Scalar = 1.0, *, key: Key) -> Array:
-    """Normal numbers."""
-    require(input, _NORMAL, FLOAT, COMPLEX)
-    return _like(mean, input) + _like(std, input) * jax.random.normal(key, input.shape, input.dtype)
 
 
 @_fill

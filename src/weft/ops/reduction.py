@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DimError, DTypeError, ShapeError
 from weft.ops._dims import Factors, along, reduces
 from weft.ops._reduce import (
     axes,
@@ -37,7 +37,7 @@ def sum_(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeA
 @defop(dims=reduces, partial="sum")
 def nansum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Sum over `dim` in which NaN counts as zero."""
-    require_real("nansum", input, "does not support complex inputs")
+    require_real(input, "nansum on CPU does not support complex inputs")
     x = summable(jnp.where(is_nan(input), 0, input), dtype)
     return jnp.sum(x, axis=axes(dim, x.ndim), keepdims=keepdim, dtype=x.dtype)
 
@@ -61,7 +61,7 @@ def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTy
     if not is_inexact(input.dtype):
         word = scalar_word(input)
         raise DTypeError(f"nanmean(): expected input to have floating point or complex dtype but got {word}")
-    require_real("nanmean", input, "does not support complex inputs")
+    require_real(input, "nansum on CPU does not support complex inputs")
     kept = ~jnp.isnan(input)
     x = wide(to_dtype(jnp.where(kept, input, 0), dtype))
     over = axes(dim, input.ndim)
@@ -119,7 +119,7 @@ def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
 
 
 def _require_elements(name: str, input: jax.Array, dim: Any) -> None:
-    require_real(name, input)
+    require_real(input, f"{name}(): does not support complex input")
     if dim is not None and dim != ():
         require_sized(name, input.shape, dim)
     elif input.size == 0:
@@ -154,7 +154,7 @@ def _aminmax_vjp(g: Any, out: Any, input: Array, *, dim: Dim = None, keepdim: bo
 @defop(dims=reduces_twice, outputs=("min", "max"), vjp=_aminmax_vjp)
 def aminmax(input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Array, Array]:
     """Smallest and largest element over one dim or all."""
-    require_real("aminmax", input)
+    require_real(input, "aminmax(): does not support complex input")
     if dim is None and input.size == 0:
         raise ShapeError(
             "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity."
@@ -173,6 +173,8 @@ def _place(name: str, input: jax.Array, dim: Any, keepdim: bool) -> jax.Array:
 
 
 def _arg(name: str, input: jax.Array, dim: Any, keepdim: bool) -> jax.Array:
+    if dim is None and input.size == 0:
+        raise DimError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
     _require_elements(name, input, dim)
     if input.dtype == jnp.bool_:
         raise DTypeError(f"{name}(): does not support bool input")

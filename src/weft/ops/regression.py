@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError, ValueRangeError
 from weft.ops._dims import broadcast_shapes
-from weft.ops._neural import element_loss, reduced, require_float, wide
+from weft.ops._neural import element_loss, reduced, require_float, size_of, wide
 from weft.ops._table import Array, Cast, Operand, Promote, defop
 from weft.ops._words import scalar_word
 
@@ -57,12 +57,12 @@ def l1_loss(
     broadcast_shapes(input.shape, target.shape)
     if reduction == "mean" and not jnp.issubdtype(input.dtype, jnp.inexact):
         raise DTypeError(f"{_FLOAT_MEAN} Got: {scalar_word(input)}")
-    return _weighted(jnp.abs(input - target), weight, reduction, size_average, reduce)
+    return _weighted(size_of(input - target), weight, reduction, size_average, reduce)
 
 
 def _near_square(gap: Array, edge: float) -> tuple[Array, Array]:
     """Half squares of gaps below `edge`, and the sizes of all."""
-    size = jnp.abs(gap)
+    size = size_of(gap)
     return 0.5 * jnp.square(jnp.where(size < edge, gap, 0)), size
 
 
@@ -172,7 +172,7 @@ def kl_div(
     return reduced(loss, reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False)
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False)
 def poisson_nll_loss(
     input: Array, target: Array, log_input: bool = True, full: bool = False, size_average: bool | None = None,
     eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean",
@@ -199,7 +199,7 @@ def _negative(input: Array, target: Array, var: Array, *options: Any, **named: A
 def gaussian_nll_loss(
     input: Array, target: Array, var: Operand, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Array:
-    """(log var + (input - target)**2 / var) / 2, with variances of at least `eps`; `full` adds log(2 pi) / 2."""
+    """(log var + (input - target)**2 / var) / 2, with var at least `eps`; `full` adds log(2 pi) / 2."""
     if var.ndim and var.shape != input.shape:
         if input.shape[:-1] == var.shape:
             var = var[..., None]

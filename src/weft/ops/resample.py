@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from weft.errors import ShapeError
 from weft.ops._dims import Factors, Sizes
@@ -78,16 +79,30 @@ def pad(input: Array, pad: Shape, mode: str = "constant", value: Scalar | None =
         return jax.lax.pad(input, fill, [(a, b, 0) for a, b in amounts])
     if value is not None:
         raise ShapeError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    x = input
     for dim, (before, after) in enumerate(amounts):
-        _check_source(input, dim, before, after, mode)
-    return _repad(input, amounts, mode)
+        if before or after:
+            _check_source(input, dim, before, after, mode)
+            x = _repad(x, dim, before, after, mode)
+    return x
 
 
-def _repad(x: Array, amounts: Sequence[tuple[int, int]], mode: str) -> Array:
-    """Padding from the input's own elements; negative amounts cut first."""
-    kept = tuple(slice(max(-a, 0), size - max(-b, 0)) for size, (a, b) in zip(x.shape, amounts, strict=True))
-    names = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-    return jnp.pad(x[kept], [(max(a, 0), max(b, 0)) for a, b in amounts], mode=names[mode])
+_JAX_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def _repad(x: Array, dim: int, before: int, after: int, mode: str) -> Array:
+    """One dim padded from its own elements."""
+    if min(before, after) >= 0:
+        amounts = [(0, 0)] * x.ndim
+        amounts[dim] = (before, after)
+        return jnp.pad(x, amounts, mode=_JAX_MODES[mode])
+    size = x.shape[dim]
+    at = np.arange(-before, size + after)
+    if mode == "replicate":
+        at = np.clip(at, 0, size - 1)
+    elif mode == "reflect":
+        at = size - 1 - np.abs(size - 1 - np.abs(at))
+    return jnp.take(x, at % size, axis=dim)
 
 
 def _image_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -99,7 +114,8 @@ def _image_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 def _check_shuffle(input: Array, factor: int, name: str, word: str) -> None:
     if input.ndim < 3:
         raise ShapeError(
-            f"{name} expects input to have at least 3 dimensions, but got input with {input.ndim} dimension(s)"
+            f"{name} expects input to have at least 3 dimensions, "
+            f"but got input with {input.ndim} dimension(s)"
         )
     if factor <= 0:
         raise ShapeError(f"{name} expects a positive {word}, but got {factor}")
@@ -149,7 +165,8 @@ def channel_shuffle(input: Array, groups: int) -> Array:
         )
     if groups <= 0 or input.shape[1] % groups:
         raise ShapeError(
-            f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and {groups} groups."
+            "Number of channels must be divisible by groups. "
+            f"Got {input.shape[1]} channels and {groups} groups."
         )
     x = input.reshape(input.shape[0], groups, -1, *input.shape[2:])
     return jnp.swapaxes(x, 1, 2).reshape(input.shape)

@@ -49,7 +49,7 @@ def _cumulative_extreme_vjp(g: Any, out: Any, input: Array, dim: Dim) -> tuple[A
 
 def _running(name: str, input: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
     """Running extremes and where each was last met; after a NaN everything is NaN."""
-    require_real(name, input)
+    require_real(input, f"{name}(): does not support complex input")
     x = input.astype(jnp.uint8) if input.dtype == jnp.bool_ else input
     values = (jax.lax.cummax if name == "cummax" else jax.lax.cummin)(x, axis=dim)
     met = (x == values) | is_nan(x)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError
@@ -13,7 +15,8 @@ from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, cells, extent, outside, re
 from weft.ops._table import Array, Cast, Dim, Operand, defop
 from weft.ops._words import c_word, scalar_word
 
-_UPDATERS = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "max", "amin": "min"}
+_UPDATERS = {"sum": "add", "mean": "add", "amax": "max", "amin": "min"}
+_REDUCTIONS = ("prod", *_UPDATERS)
 
 
 def _scatters(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -73,9 +76,7 @@ def _pad(used: Array, src: Array) -> Array:
     return jnp.pad(used, [(0, n - m) for n, m in zip(src.shape, used.shape, strict=True)])
 
 
-def _scatter_check(
-    input: Array, dim: Dim, index: Array, src: Operand, *, reduce: str | None = None
-) -> Array:
+def _scatter_check(input: Array, dim: Dim, index: Array, src: Operand, *, reduce: str | None = None) -> Array:
     del src, reduce
     return outside(index, extent(input, dim))
 
@@ -84,10 +85,12 @@ def _scatter_vjp(
     g: Array, out: Array, input: Array, dim: Dim, index: Array, src: Operand, *, reduce: str | None = None
 ) -> tuple[Array | None, ...]:
     """Every cell takes the gradient of its place, also where a later one overwrote it."""
+    if not index.size:
+        return g, None, jnp.zeros_like(src)
     if reduce == "multiply":
-        each = src if src.ndim else jnp.broadcast_to(src.astype(input.dtype), index.shape)
-        d_input, _, d_each = _scatter_reduce_vjp(g, out, input, dim, index, each, "prod")
-        return d_input, None, d_each if src.ndim else jnp.sum(d_each)
+        used = _used(src, index) if src.ndim else jnp.broadcast_to(src.astype(input.dtype), index.shape)
+        d_input, _, d_used = _product_vjp(dim, (out, input, index, used), g)
+        return d_input, None, _pad(d_used, src)
     d_input = g if reduce == "add" else _update(g, dim, index, 0, "set")
     return d_input, None, _pad(_read(g, dim, index), src)
 
@@ -156,26 +159,39 @@ def _counts(input: Array, dim: int, index: Array, include_self: bool) -> Array:
 def _reduced(input: Array, dim: int, index: Array, used: Array, reduce: str, include_self: bool) -> Array:
     if not include_self:
         input = _update(input, dim, index, _neutral(input.dtype, reduce), "set")
+    if reduce == "prod":
+        return _product(dim, input, index, used)
     return _update(input, dim, index, used, _UPDATERS[reduce])
 
 
-def _prod_vjp(
-    g: Array, out: Array, input: Array, dim: int, index: Array, used: Array, include_self: bool
-) -> tuple[Array, Array]:
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _product(dim: int, input: Array, index: Array, used: Array) -> Array:
+    """`input` multiplied by the cells. JAX has no derivative of this; ours serves derivatives of every order."""
+    return _update(input, dim, index, used, "multiply")
+
+
+def _product_forward(dim: int, input: Array, index: Array, used: Array) -> tuple[Array, tuple[Array, ...]]:
+    out = _product(dim, input, index, used)
+    return out, (out, input, index, used)
+
+
+def _product_vjp(dim: int, saved: tuple[Array, ...], g: Array) -> tuple[Array, None, Array]:
     """Quotients of the product, with a lone zero factor left out of it instead of divided by."""
-    whole = jnp.where(input == 0, jnp.ones_like(input), input)
-    d_input = g * _reduced(whole, dim, index, used, "prod", include_self) / whole
+    out, input, index, used = saved
+    whole = jnp.where(input == 0, 1, input)
     zero = used == 0
     zeros = _update(jnp.zeros(input.shape, used.dtype), dim, index, zero.astype(used.dtype), "add")
     lone = zero & (_read(zeros, dim, index) == 1)
-    rest = _reduced(input, dim, index, jnp.where(lone, jnp.ones_like(used), used), "prod", include_self)
-    quotient = _read(g * out, dim, index) / jnp.where(zero, jnp.ones_like(used), used)
-    return d_input, jnp.where(lone, _read(g * rest, dim, index), quotient)
+    rest = _product(dim, input, index, jnp.where(lone, 1, used))
+    quotient = _read(g * out, dim, index) / jnp.where(zero, 1, used)
+    d_used = jnp.where(lone, _read(g * rest, dim, index), quotient)
+    return g * _product(dim, whole, index, used) / whole, None, d_used
 
 
-def _extremum_vjp(
-    g: Array, out: Array, input: Array, dim: int, index: Array, used: Array
-) -> tuple[Array, Array]:
+_product.defvjp(_product_forward, _product_vjp)
+
+
+def _extremum_vjp(g: Array, out: Array, input: Array, dim: int, index: Array, used: Array) -> tuple[Array, Array]:
     """Shared evenly by all elements that equal the result."""
     mine = (input == out).astype(g.dtype)
     theirs = (used == _read(out, dim, index)).astype(g.dtype)
@@ -198,7 +214,8 @@ def _scatter_reduce_vjp(
         return g, None, jnp.zeros_like(src)
     used = _used(src, index)
     if reduce == "prod":
-        d_input, d_used = _prod_vjp(g, out, input, dim, index, used, include_self)
+        start = input if include_self else _update(input, dim, index, 1, "set")
+        d_input, _, d_used = _product_vjp(dim, (out, start, index, used), g)
     elif reduce in ("amax", "amin"):
         d_input, d_used = _extremum_vjp(g, out, input, dim, index, used)
     else:
@@ -221,7 +238,7 @@ def scatter_reduce(
     `reduce` is "sum", "prod", "mean", "amax" or "amin". Without `include_self` the elements
     that `input` has at those places take no part.
     """
-    if reduce not in _UPDATERS:
+    if reduce not in _REDUCTIONS:
         raise ShapeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     _require_cells(input, dim, index, src)
     if reduce in ("amax", "amin") and jnp.iscomplexobj(input):

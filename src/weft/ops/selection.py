@@ -175,8 +175,7 @@ def _quantile(
 ) -> jax.Array:
     """Quantiles along one dim or all; NaN wins, or is left out by nanquantile."""
     _require_quantile(name, input, q, interpolation)
-    flat = dim is None or input.ndim == 0
-    last = input.reshape(-1) if flat else jnp.moveaxis(input, dim, -1)
+    last = input.reshape(-1) if dim is None or input.ndim == 0 else jnp.moveaxis(input, dim, -1)
     values = jnp.sort(last, axis=-1)
     nans = jnp.sum(jnp.isnan(last), axis=-1, keepdims=True)
     sought = jnp.atleast_1d(q).astype(input.dtype)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from weft.errors import DimError, DTypeError, ShapeError
+from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes, along
 from weft.ops._rows import alias
 from weft.ops._shape_dims import permuted, regrouped, wrapped
@@ -26,15 +26,6 @@ def once(dims: Sequence[int]) -> None:
     for dim in dims:
         if dims.count(dim) > 1:
             raise ShapeError(f"dim {dim} appears multiple times in the list of dims")
-
-
-def inserted_dim(dim: int, ndim: int) -> int:
-    """Where a new dim goes among `ndim` others; `IndexError` outside of [-ndim - 1, ndim]."""
-    if not -ndim - 1 <= dim <= ndim:
-        raise DimError(
-            f"Dimension out of range (expected to be in range of [{-ndim - 1}, {ndim}], but got {dim})"
-        )
-    return dim % (ndim + 1)
 
 
 # --- another shape over the same order of elements ---
@@ -138,14 +129,14 @@ def squeeze(input: Array, dim: Dims = None) -> Array:
 
 def _unsqueeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     letters = tuple(range(len(shapes[0])))
-    at = inserted_dim(static["dim"], len(letters))
+    at = wrapped(static["dim"], len(letters) + 1)
     return Factors((letters,), ((*letters[:at], "new", *letters[at:]),))
 
 
 @view_op(dims=_unsqueeze_dims, inplace=True)
 def unsqueeze(input: Array, dim: int) -> Array:
     """With a new dim of size one at `dim`."""
-    return jnp.expand_dims(input, inserted_dim(dim, input.ndim))
+    return jnp.expand_dims(input, wrapped(dim, input.ndim + 1))
 
 
 # --- another order of dims ---
@@ -236,13 +227,14 @@ def _permutation(ndim: int, dims: Sequence[int]) -> tuple[int, ...]:
             f"the desired ordering of dimensions i.e. input.dim() = {ndim} is not equal to "
             f"len(dims) = {len(dims)}"
         )
-    if len(set(dims)) != ndim:
+    order = tuple(wrapped(d, ndim) for d in dims)
+    if len(set(order)) != ndim:
         raise ShapeError("permute(): duplicate dims are not allowed.")
-    return tuple(dims)
+    return order
 
 
 @view_op(dims=lambda shapes, static: permuted(_permutation(len(shapes[0]), static["dims"])))
-def permute(input: Array, dims: Dims) -> Array:
+def permute(input: Array, dims: Shape) -> Array:
     """Output dim `i` is input dim `dims[i]`."""
     return jnp.transpose(input, _permutation(input.ndim, dims))
 
@@ -287,8 +279,8 @@ def expanded(input: Array, size: Shape) -> Shape:
             f"of sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the "
             f"tensor ({input.ndim})"
         )
-    out = []
-    for i, want in enumerate(size):
+    out = list(size)
+    for i, want in reversed(list(enumerate(size))):
         have = input.shape[i - new] if i >= new else 1
         if i < new and want < 0:
             raise ShapeError(
@@ -301,7 +293,7 @@ def expanded(input: Array, size: Shape) -> Shape:
                 f"non-singleton dimension {i}.  Target sizes: {list(size)}.  "
                 f"Tensor sizes: {list(input.shape)}"
             )
-        out.append(have if want == -1 else want)
+        out[i] = have if want == -1 else want
     return tuple(out)
 
 

@@ -12,6 +12,8 @@ from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes, along
 from weft.ops._reduce import (
     is_complex,
+    is_inexact,
+    is_nan,
     lifted,
     positions,
     scattered_vjp,
@@ -89,7 +91,9 @@ def topk(
     if not 0 <= k <= input.shape[dim]:
         raise ShapeError("selected index k out of range")
     if largest:
-        values, indices = jax.lax.top_k(jnp.moveaxis(input, dim, -1), k)
+        # top_k ranks a NaN by its sign, so all are made positive, which is largest
+        x = jnp.where(is_nan(input), jnp.nan, input) if is_inexact(input.dtype) else input
+        values, indices = jax.lax.top_k(jnp.moveaxis(x, dim, -1), k)
         return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim).astype(jnp.int64)
     values, indices = (jax.lax.slice_in_dim(v, 0, k, axis=dim) for v in ranked(input, dim))
     return values, indices

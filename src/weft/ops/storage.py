@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from weft.errors import ShapeError
 from weft.ops._dims import pointwise
-from weft.ops._table import Array, defop
+from weft.ops._table import Array, Arrays, defop
 
 
 @defop(function=False, method=False, view=True, dims=pointwise)
@@ -49,3 +49,9 @@ def copy(input: Array, src: Array) -> Array:
             f"The expanded size of the tensor ({list(input.shape)}) must match the existing size ({list(src.shape)}) "
             "at every dimension that is not 1; in-place copies cannot grow the receiver"
         ) from None
+
+
+@defop(function=False, method=False)
+def pass_through(tensors: Arrays) -> tuple[Array, ...]:
+    """The same tensors, in one application."""
+    return tuple(tensors)

@@ -19,9 +19,7 @@ _BOOL_NEG = (
     "Negation, the `-` operator, on a bool tensor is not supported. "
     "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
 )
-_COMPLEX_SIGN = (
-    "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead."
-)
+_COMPLEX_SIGN = "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead."
 
 
 # ---- sign and size
@@ -43,7 +41,13 @@ def positive(input: Array) -> Array:
     return input
 
 
-@defop(dims=pointwise, dunder="__abs__", inplace=True)
+def _abs_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
+    """The sign, which is 0 at 0."""
+    del out
+    return (g * jnp.sign(input),)
+
+
+@defop(dims=pointwise, vjp=_abs_vjp, dunder="__abs__", inplace=True)
 def abs(input: Array) -> Array:
     """Distance from 0; the result of a complex number is real. The slope at 0 is 0."""
     require(input, "abs_cpu", INTEGER, FLOAT, COMPLEX)
@@ -57,7 +61,9 @@ def abs(input: Array) -> Array:
 def sign(input: Array) -> Array:
     """-1, 0 or 1; `DTypeError` for complex numbers."""
     refuse_complex(input, _COMPLEX_SIGN)
-    return input if category(input) == BOOL else jnp.sign(input)
+    if category(input) == BOOL:
+        return input
+    return jnp.where(input == 0, 0, jnp.sign(input)).astype(input.dtype)  # -0 has sign 0
 
 
 @defop(dims=pointwise, inplace=True)
@@ -193,7 +199,7 @@ def angle(input: Array) -> Array:
     if category(input) == COMPLEX:
         zero = input == 0
         return jnp.where(zero, 0, jnp.angle(jnp.where(zero, 1, input)))
-    return jnp.where(input != input, input, jnp.where(input < 0, jnp.pi, 0).astype(input.dtype))
+    return jnp.where(input != input, jnp.nan, jnp.where(input < 0, jnp.pi, 0)).astype(input.dtype)
 
 
 # ---- kinds of numbers

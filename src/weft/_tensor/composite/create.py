@@ -13,21 +13,22 @@ from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, ShapeError
 
-# Storage is XLA's: there is one layout, and host memory is not pinned.
-_WITHOUT_MEANING = ("layout", "pin_memory", "memory_format")
 
-
-def options_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Keywords of a factory that its row takes, such as `device`, `requires_grad` and `names`."""
-    return {k: v for k, v in options.items() if k not in _WITHOUT_MEANING}
-
-
-def options_like(input: Tensor, options: dict[str, Any], *, names: bool = False) -> dict[str, Any]:
-    """The same, with the device of `input`, and its names too, as defaults."""
-    defaults = {"device": input.device}
-    if names and input.has_names():
-        defaults["names"] = input.names
-    return defaults | options_of(options)
+def made(
+    row: str,
+    size: tuple[int, ...],
+    *args: Any,
+    dtype: DType,
+    options: dict[str, Any],
+    like: Tensor | None = None,
+) -> Tensor:
+    """The result of one factory row, on the device of `like` unless `options` name another."""
+    names = options.pop("names", None)
+    options.pop("memory_format", None)  # XLA chooses layouts
+    if like is not None:
+        options.setdefault("device", like.device)
+    result = getattr(op, row)(size, *args, dtype=dtype, **options)
+    return result if names is None else result.rename_(*names)
 
 
 def sizes_of(name: str, size: Any, options: dict[str, Any] | None = None) -> tuple[int, ...]:
@@ -52,7 +53,7 @@ def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
 
     def make(*size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
         sizes = sizes_of(name, size, options)
-        return getattr(op, row or name)(sizes, dtype=dtype or default_dtype(), **options_of(options))
+        return made(row or name, sizes, dtype=dtype or default_dtype(), options=options)
 
     return _named(make, name, doc)
 
@@ -61,8 +62,7 @@ def _by_like(name: str, doc: str, row: str) -> Callable[..., Tensor]:
     """A factory that takes everything from a tensor."""
 
     def make(input: Tensor, *, dtype: DType | None = None, **options: Any) -> Tensor:
-        made_like = options_like(input, options, names=True)
-        return getattr(op, row)(tuple(input.shape), dtype=dtype or input.dtype, **made_like)
+        return made(row, tuple(input.shape), dtype=dtype or input.dtype, options=options, like=input)
 
     return _named(make, name, doc, method=False)
 
@@ -72,7 +72,7 @@ def _by_new(name: str, doc: str, row: str) -> Callable[..., Tensor]:
 
     def make(input: Tensor, *size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
         sizes = sizes_of(name, size, options)
-        return getattr(op, row)(sizes, dtype=dtype or input.dtype, **options_like(input, options))
+        return made(row, sizes, dtype=dtype or input.dtype, options=options, like=input)
 
     return _named(make, name, doc, function=False)
 
@@ -112,37 +112,24 @@ def _type_of(value: Any) -> DType:
 def full(size: Any, fill_value: Any, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere; its type is that of the result unless `dtype` is given."""
     if hasattr(size, "__index__"):
-        raise ArgumentError(
-            f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}"
-        )
-    settled = dtype or _type_of(fill_value)
+        raise ArgumentError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
     sizes = sizes_of("full", (size,))
-    return op.full(sizes, number_of(fill_value), dtype=settled, **options_of(options))
+    return made("full", sizes, number_of(fill_value), dtype=dtype or _type_of(fill_value), options=options)
 
 
 @composite(method=False)
-def full_like(
-    input: Tensor, fill_value: Any, *, dtype: DType | None = None, **options: Any
-) -> Tensor:
+def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere, with the sizes, type, device and names of `input`."""
-    made_like = options_like(input, options, names=True)
-    return op.full(tuple(input.shape), number_of(fill_value), dtype=dtype or input.dtype, **made_like)
+    value = number_of(fill_value)
+    return made("full", tuple(input.shape), value, dtype=dtype or input.dtype, options=options, like=input)
 
 
 @composite(function=False)
-def new_full(
-    input: Tensor, size: Any, fill_value: Any, *, dtype: DType | None = None, **options: Any
-) -> Tensor:
+def new_full(input: Tensor, size: Any, fill_value: Any, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere, with this tensor's type and device."""
     sizes = sizes_of("new_full", (size,))
-    made_like = options_like(input, options)
-    return op.full(sizes, number_of(fill_value), dtype=dtype or input.dtype, **made_like)
-
-
-@composite()
-def scalar_tensor(s: Any, *, dtype: DType | None = None, **options: Any) -> Tensor:
-    """One number without dims, of the default type."""
-    return op.full((), number_of(s), dtype=dtype or default_dtype(), **options_of(options))
+    value = number_of(fill_value)
+    return made("full", sizes, value, dtype=dtype or input.dtype, options=options, like=input)
 
 
 @composite()
@@ -152,16 +139,15 @@ def eye(n: int, m: int | None = None, *, dtype: DType | None = None, **options: 
     for word, count in zip("nm", size, strict=True):
         if count < 0:
             raise ShapeError(f"{word} must be greater or equal to 0, got {count}")
-    return op.eye(size, dtype=dtype or default_dtype(), **options_of(options))
+    return made("eye", size, dtype=dtype or default_dtype(), options=options)
 
 
 # Sequences
 
 
-def _sequence_type(name: str, *bounds: Any) -> DType:
+def _bounds_type(*bounds: Any) -> DType:
     """The default type, complex if a bound is."""
-    types = [_type_of(b) for b in bounds]
-    return default_dtype().to_complex() if any(t.is_complex for t in types) else default_dtype()
+    return default_dtype().to_complex() if any(_type_of(b).is_complex for b in bounds) else default_dtype()
 
 
 def _refuse_bool(name: str, dtype: DType) -> DType:
@@ -185,9 +171,7 @@ def _length(start: Any, end: Any, step: Any, dtype: DType) -> int:
 
 
 @composite()
-def arange(
-    start: Any = 0, end: Any = None, step: Any = 1, *, dtype: DType | None = None, **options: Any
-) -> Tensor:
+def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """Numbers from `start`, 0 if there is one bound, up to `end`, left out; integers if all three are."""
     bounds = (start, end, step) if end is not None else (0, start, step)
     if dtype is None:
@@ -197,12 +181,14 @@ def arange(
     if any(isinstance(x, complex) for x in (first, last, by)):
         raise DTypeError("value cannot be converted to type double without overflow")
     size = (_length(first, last, by, _refuse_bool("arange", dtype)),)
-    return op.arange(size, first, by, dtype=dtype, **options_of(options))
+    return made("arange", size, first, by, dtype=dtype, options=options)
 
 
-def _spaced(name: str, start: Any, end: Any, steps: int, dtype: DType | None, *base: float, **options: Any) -> Tensor:
+def _spaced(
+    name: str, ends: tuple[Any, Any], steps: int, *base: float, dtype: DType | None, options: dict[str, Any]
+) -> Tensor:
     """`linspace` or `logspace`."""
-    for word, bound in (("start", start), ("end", end)):
+    for word, bound in zip(("start", "end"), ends, strict=True):
         if isinstance(bound, Tensor) and bound.ndim:
             raise ShapeError(
                 f"{name} only supports 0-dimensional start and end tensors, "
@@ -210,15 +196,14 @@ def _spaced(name: str, start: Any, end: Any, steps: int, dtype: DType | None, *b
             )
     if steps < 0:
         raise ShapeError("number of steps must be non-negative")
-    settled = _refuse_bool(name, dtype or _sequence_type(name, start, end))
-    ends = (number_of(start), number_of(end))
-    return getattr(op, name)((steps,), *ends, *base, dtype=settled, **options_of(options))
+    settled = _refuse_bool(name, dtype or _bounds_type(*ends))
+    return made(name, (steps,), *map(number_of, ends), *base, dtype=settled, options=options)
 
 
 @composite()
 def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
-    return _spaced("linspace", start, end, steps, dtype, **options)
+    return _spaced("linspace", (start, end), steps, dtype=dtype, options=options)
 
 
 @composite()
@@ -226,29 +211,27 @@ def logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
     """`base` to the power of `steps` numbers evenly spaced from `start` to `end`."""
-    return _spaced("logspace", start, end, steps, dtype, base, **options)
+    return _spaced("logspace", (start, end), steps, base, dtype=dtype, options=options)
 
 
 # Windows
 
 
-def _window(name: str, row: str, length: int, dtype: DType | None, *shape: Any, **options: Any) -> Tensor:
+def _window(name: str, row: str, length: int, *shape: Any, dtype: DType | None, options: dict[str, Any]) -> Tensor:
     if length < 0:
         raise ShapeError(f"{name} requires non-negative window_length, got window_length={length}")
     settled = dtype or default_dtype()
     if not settled.is_floating_point:
         raise DTypeError(f"{name} expects floating point dtypes, got: {settled}")
-    return getattr(op, row)((length,), *shape, dtype=settled, **options_of(options))
+    return made(row, (length,), *shape, dtype=settled, options=options)
 
 
 def _plain_window(name: str, doc: str, coefficients: tuple[float, ...] = ()) -> Callable[..., Tensor]:
     """A window with no parameters: a sum of cosines, or Bartlett's."""
 
-    def make(
-        window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
-    ) -> Tensor:
+    def make(window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any) -> Tensor:
         row, shape = ("cosine_window", (coefficients, periodic)) if coefficients else (name, (periodic,))
-        return _window(name, row, window_length, dtype, *shape, **options)
+        return _window(name, row, window_length, *shape, dtype=dtype, options=options)
 
     return _named(make, name, doc)
 
@@ -270,12 +253,18 @@ def hamming_window(
 ) -> Tensor:
     """The window `alpha - beta cos(2 pi x)`."""
     shape = ((alpha, -beta), periodic)
-    return _window("hamming_window", "cosine_window", window_length, dtype, *shape, **options)
+    return _window("hamming_window", "cosine_window", window_length, *shape, dtype=dtype, options=options)
 
 
 @composite()
 def kaiser_window(
-    window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: DType | None = None, **options: Any
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: DType | None = None,
+    **options: Any,
 ) -> Tensor:
     """Kaiser's window with shape parameter `beta`."""
-    return _window("kaiser_window", "kaiser_window", window_length, dtype, periodic, beta, **options)
+    shape = (periodic, beta)
+    return _window("kaiser_window", "kaiser_window", window_length, *shape, dtype=dtype, options=options)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._tensor.spelling import composite, op
+from weft._tensor.subscript import nonzero_dims
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, IndexRangeError
 
@@ -24,14 +25,12 @@ def scatter(
 
 
 @composite(inplace=True)
-def index_put(
-    input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
-) -> Tensor:
-    """`input` with `values` written, or added, at `input[indices]`: a tensor of integers or a mask for each dim."""
+def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
+    """`input` with `values` written, or added, where integer tensors or masks say, dim by dim."""
     places: list[Tensor] = []
     for index in indices:
         if index.dtype.name in ("bool", "uint8"):
-            places.extend(index.nonzero(as_tuple=True))
+            places.extend(nonzero_dims(index))
         else:
             places.append(index)
     if len(places) > input.ndim:

@@ -24,7 +24,7 @@ def _activation(name: str, parameters: int) -> Callable[..., Tensor]:
 
     def activation(input: Tensor, *args: Any, inplace: bool = False, **options: Any) -> Tensor:
         if len(args) == parameters:
-            *args, inplace = args
+            args, inplace = args[:-1], args[-1]
         row = getattr(op, name)
         return (inplace_of(row, f"{name}_") if inplace else row)(input, *args, **options)
 
@@ -60,7 +60,7 @@ def _dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, w
 
 @composite(module=_FUNCTIONAL)
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each element set to 0 with probability `p`, the others divided by 1 - p; nothing outside of training."""
+    """In training, each element set to 0 with probability `p` and the others divided by 1 - p."""
     return _dropped("dropout_train", input, p, training, inplace)
 
 
@@ -112,7 +112,7 @@ def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
     bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
-    """Each channel normalised over the batch (and the running statistics updated), or by the running statistics."""
+    """Each channel normalised over the batch, which updates the running statistics, or by these."""
     if training:
         return _normalised(input, running_mean, running_var, weight, bias, momentum, eps, per_instance=False)
     for name, buffer in (("running_mean", running_mean), ("running_var", running_var)):
@@ -163,7 +163,8 @@ for _n in (1, 2, 3):
 @composite(module=_FUNCTIONAL)
 def cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+    label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
     """Negative log-likelihood of class numbers, or of class probabilities, under the softmax of `input`."""
     reduction = spelled(reduction, size_average, reduce)

@@ -20,9 +20,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor
         return op.floor_divide(input, other, out=out)
     if rounding_mode == "trunc":
         return op.div_trunc(input, other, out=out)
-    raise DTypeError(
-        f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
-    )
+    raise DTypeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
 
 
 composite("divide", inplace=True)(div)
@@ -79,16 +77,16 @@ def _is_complex(value: Any) -> bool:
 
 
 @composite(method=False)
-def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
-    """`input` where `condition` is true, else `other`; indices of the true elements if these are not given."""
+def where(condition: Any, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
+    """`input` where `condition` is true, else `other`; without these, the indices of the true elements."""
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
     if condition.dtype is uint8:
         condition = op.to_dtype(condition, bool_)
     if condition.dtype is not bool_:
-        word = scalar_word(condition.dtype)
         raise DTypeError(
-            f"where expected condition to be a boolean tensor, but got a tensor with dtype {word}"
+            "where expected condition to be a boolean tensor, "
+            f"but got a tensor with dtype {scalar_word(condition.dtype)}"
         )
     return op.where(condition, input, other, out=out)
 

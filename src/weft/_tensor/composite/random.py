@@ -9,9 +9,10 @@ import numpy as np
 
 from weft._base.dtype import BOOL, INTEGER, DType, int64
 from weft._base.state import default_dtype
-from weft._tensor.composite.create import options_like, options_of, sizes_of
+from weft._tensor.composite.create import made, sizes_of
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
+from weft._tensor.view import write
 from weft.errors import ArgumentError, ShapeError
 
 
@@ -26,27 +27,23 @@ def _end_of(dtype: DType) -> int:
 
 def _require_range(low: int, high: int, dtype: DType) -> None:
     if low >= high:
-        raise ShapeError(
-            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
-        )
+        raise ShapeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if dtype.category <= INTEGER and high > _end_of(dtype):
         raise ShapeError(f"to - 1 is out of bounds for {dtype.name}")
 
 
 @composite()
-def randint(
-    low: Any = 0, high: Any = None, size: Any = None, *, dtype: DType | None = None, **options: Any
-) -> Tensor:
+def randint(low: Any = 0, high: Any = None, size: Any = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """Integers from [low, high), or from [0, high) when one bound is given; int64 unless `dtype` is given."""
     if size is None:
         low, high, size = 0, low, high
     elif high is None:
         low, high = 0, low
     if size is None:
-        raise ArgumentError("randint() missing 1 required positional arguments: \"size\"")
+        raise ArgumentError('randint() missing 1 required positional arguments: "size"')
     settled = dtype or int64
     _require_range(low, high, settled)
-    return op.randint(sizes_of("randint", (size,)), low, high, dtype=settled, **options_of(options))
+    return made("randint", sizes_of("randint", (size,)), low, high, dtype=settled, options=options)
 
 
 @composite(method=False)
@@ -57,8 +54,7 @@ def randint_like(
     first, last = (0, low) if high is None else (low, high)
     settled = dtype or input.dtype
     _require_range(first, last, settled)
-    made_like = options_like(input, options, names=True)
-    return op.randint(tuple(input.shape), first, last, dtype=settled, **made_like)
+    return made("randint", tuple(input.shape), first, last, dtype=settled, options=options, like=input)
 
 
 @composite()
@@ -66,38 +62,52 @@ def randperm(n: int, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """The integers below `n` in random order."""
     if n < 0:
         raise ShapeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
-    return op.randperm((n,), dtype=dtype or int64, **options_of(options))
+    return made("randperm", (n,), dtype=dtype or int64, options=options)
+
+
+def _require_spread(std: Any) -> None:
+    if not isinstance(std, Tensor) and std < 0:
+        raise ShapeError(f"normal expects std >= 0.0, but found std {std}")
+
+
+def _filled(input: Tensor, row: str, first: float, second: float, options: dict[str, Any]) -> Tensor:
+    """`input` after a factory row has written all of it."""
+    shape, dtype = tuple(input.shape), input.dtype
+    return write(input, made(row, shape, first, second, dtype=dtype, options=options, like=input)._read())
 
 
 @composite()
-def normal(
-    mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, dtype: DType | None = None, **options: Any
-) -> Tensor:
-    """Normal numbers: one for each element of tensors `mean` and `std`, or of a `size` with numbers for both."""
-    if not isinstance(std, Tensor) and std < 0:
-        raise ShapeError(f"normal expects std >= 0.0, but found std {std}")
+def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
+    """Normal numbers, one for each element of tensors `mean` and `std`, or `size` of them for two numbers."""
+    _require_spread(std)
     if size is None:
         if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
             raise ArgumentError("normal() needs a size when mean and std are numbers")
-        return op.normal_sample(mean, std, **options_of(options))
-    noise = op.randn(sizes_of("normal", (size,)), dtype=dtype or default_dtype(), **options_of(options))
-    return noise * std + mean
+        return op.normal_sample(mean, std, **options)
+    sizes = sizes_of("normal", (size,))
+    return made("normal_by_size", sizes, mean, std, dtype=dtype or default_dtype(), options=options)
 
 
-@composite(function=False)
+@composite("normal_", function=False)
+def normal_(input: Tensor, mean: float = 0.0, std: float = 1.0, **options: Any) -> Tensor:
+    """Fill with normal numbers."""
+    _require_spread(std)
+    return _filled(input, "normal_by_size", mean, std, options)
+
+
+@composite("bernoulli_", function=False)
 def bernoulli_(input: Tensor, p: Any = 0.5, **options: Any) -> Tensor:
     """Fill with ones with probability `p`, a number or a tensor that broadcasts, else zeros."""
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
         raise ShapeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    return input.copy_(op.bernoulli(input.detach(), p, **options))
+    return write(input, op.bernoulli(input.detach(), p, **options)._read())
 
 
-@composite(function=False)
+@composite("random_", function=False)
 def random_(input: Tensor, low: int | None = None, high: int | None = None, **options: Any) -> Tensor:
-    """Fill with integers from [low, high), from [0, low) when one bound is given, or from all the type holds."""
+    """Fill with integers from [low, high), from [0, low) given one bound, or from all that the type holds."""
     if high is None and low is not None:
         low, high = 0, low
     end = _end_of(input.dtype) if high is None else high
     _require_range(low or 0, end, input.dtype)
-    shape, dtype, made_like = tuple(input.shape), input.dtype, options_like(input, options)
-    return input.copy_(op.randint(shape, low or 0, end, dtype=dtype, **made_like))
+    return _filled(input, "randint", low or 0, end, options)

@@ -70,7 +70,8 @@ def _moment(name: str, *, method: bool) -> Callable[..., Any]:
                     f"{name}() received an invalid combination of arguments: give unbiased or correction"
                 )
             correction = int(unbiased)
-        return getattr(op, f"{name}_dims")(input, dim, correction=correction, keepdim=keepdim)
+        found = getattr(op, f"{name}_dims")(input, dim, correction=correction, keepdim=keepdim)
+        return tuple(found) if name.endswith("_mean") else found
 
     moment.__name__ = moment.__qualname__ = name
     moment.__doc__ = (

@@ -9,18 +9,9 @@ from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, DTypeError, IndexRangeError, ShapeError
 from weft.ops._dims import broadcast_shapes
+from weft.ops._shape_dims import wrapped
 
 Tensors = tuple[Tensor, ...]
-
-
-def _wrapped(input: Tensor, dim: int) -> int:
-    """`dim` counted from the front; `IndexError` outside of the tensor's dims."""
-    most = max(input.ndim, 1)
-    if not -most <= dim < most:
-        raise DimError(
-            f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})"
-        )
-    return dim % most
 
 
 def _given(tensors: Sequence[Any]) -> Sequence[Any]:
@@ -36,7 +27,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     """The slice at `index` along `dim`, without that dim."""
     if input.ndim == 0:
         raise DimError("select() cannot be applied to a 0-dim tensor.")
-    at = _wrapped(input, dim)
+    at = wrapped(dim, input.ndim)
     size = input.shape[at]
     if not -size <= index < size:
         raise IndexRangeError(
@@ -52,7 +43,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
         raise ShapeError("narrow() cannot be applied to a 0-dim tensor.")
     if length < 0:
         raise ShapeError("narrow(): length must be non-negative.")
-    at, first = _wrapped(input, dim), int(start)
+    at, first = wrapped(dim, input.ndim), int(start)
     size = input.shape[at]
     if not -size <= first <= size:
         raise IndexRangeError(
@@ -69,7 +60,7 @@ def unbind(input: Tensor, dim: int = 0) -> Tensors:
     """All slices along `dim`, without that dim."""
     if input.ndim == 0:
         raise ShapeError("Dimension specified as 0 but tensor has no dimensions")
-    at = _wrapped(input, dim)
+    at = wrapped(dim, input.ndim)
     return tuple(op.squeeze(piece, at) for piece in _pieces(input, at, [1] * input.shape[at]))
 
 
@@ -88,7 +79,7 @@ def _even_sizes(size: int, step: int) -> list[int]:
 @composite()
 def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> Tensors:
     """Pieces along `dim`, of one size but for the last, or of the sizes given."""
-    at = _wrapped(input, dim)
+    at = wrapped(dim, input.ndim)
     size = input.shape[at]
     if not isinstance(split_size_or_sections, int):
         return split_with_sizes(input, split_size_or_sections, at)
@@ -105,7 +96,7 @@ def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int =
 @composite()
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Tensors:
     """Pieces along `dim` of the sizes given, which add up to the whole."""
-    at, sizes = _wrapped(input, dim), [int(n) for n in split_sizes]
+    at, sizes = wrapped(dim, input.ndim), [int(n) for n in split_sizes]
     if any(n < 0 for n in sizes):
         raise ShapeError(
             "split_with_sizes expects split_sizes have only non-negative entries, "
@@ -126,7 +117,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> Tensors:
         raise ShapeError("chunk expects at least a 1-dimensional tensor")
     if chunks <= 0:
         raise ShapeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    at = _wrapped(input, dim)
+    at = wrapped(dim, input.ndim)
     size = input.shape[at]
     return _pieces(input, at, _even_sizes(size, -(-size // chunks)) if size else [0] * chunks)
 
@@ -140,7 +131,7 @@ def tensor_split(
         raise ShapeError(
             "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
         )
-    at = _wrapped(input, dim)
+    at = wrapped(dim, input.ndim)
     size = input.shape[at]
     given: Any = indices_or_sections
     if hasattr(given, "tolist"):  # a tensor of positions, or of one number of sections

@@ -1,0 +1,67 @@
+"""The ranges of element types: `finfo` and `iinfo`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft._base.dtype import BOOL, INTEGER, DType
+from weft._base.state import default_dtype
+from weft.errors import ArgumentError
+
+
+class _Info:
+    """Facts about one element type; equal for equal types."""
+
+    _shown: tuple[str, ...]
+
+    def __init__(self, bits: int, dtype: DType) -> None:
+        self.bits = bits
+        self.dtype = dtype.name
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.dtype == self.dtype
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+    def __repr__(self) -> str:
+        facts = [f"{name}={getattr(self, name):g}" for name in self._shown]
+        return f"{type(self).__name__}({', '.join(facts)}, dtype={self.dtype})"
+
+
+class finfo(_Info):  # noqa: N801  PyTorch's name
+    """Range and precision of a floating type (of the parts of a complex one), by default of the default type."""
+
+    _shown = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+
+    def __init__(self, type: DType | None = None) -> None:
+        dtype = (type or default_dtype()).to_real()
+        if not dtype.is_floating_point:
+            raise ArgumentError(
+                f"torch.finfo() requires a floating point input type, got {dtype}. Use torch.iinfo instead"
+            )
+        facts: Any = ml_dtypes.finfo(dtype.numpy)
+        super().__init__(dtype.itemsize * 8, dtype)
+        self.min = float(facts.min)
+        self.max = float(facts.max)
+        self.eps = float(facts.eps)
+        self.tiny = self.smallest_normal = float(facts.smallest_normal)
+        self.resolution = 10.0**-facts.precision
+
+
+class iinfo(_Info):  # noqa: N801  PyTorch's name
+    """Range of an integer type."""
+
+    _shown = ("min", "max")
+
+    def __init__(self, type: DType) -> None:
+        if type.category != INTEGER:
+            instead = "" if type.category == BOOL else ". Use torch.finfo instead"
+            raise ArgumentError(f"torch.iinfo() requires an integer input type, got {type}{instead}")
+        facts = np.iinfo(type.numpy)
+        super().__init__(facts.bits, type)
+        self.min = int(facts.min)
+        self.max = int(facts.max)

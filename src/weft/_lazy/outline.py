@@ -1,0 +1,150 @@
+"""Outlining: a region of a recorded graph becomes one operator.
+
+What stands in the region is computed, differentiated and compiled as before, but costs one application to record,
+and its derivative starts again from the region's inputs. Capturing functions and checkpoints are built on this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from weft._base.device import CPU
+from weft._lazy.infer import Output, Signature
+from weft._lazy.value import Value
+
+Step = tuple[Output, tuple[int, ...]]
+_signatures: dict[Any, Signature] = {}
+_MOST_SIGNATURES = 1024
+
+
+def outline(
+    wanted: Sequence[Value], region: Sequence[Value], name: str, *, barrier: bool = False
+) -> tuple[Signature, list[Value]]:
+    """The signature that computes `wanted` from outside of `region`, and its inputs.
+
+    Values recorded elsewhere, leaves and numbers are inputs. Wanted values that are not of the region come out as
+    they went in. With `barrier`, the compiler may not share work between the operator and its derivative.
+    """
+    inside = {id(value) for value in region if value.array is None}
+    numbers: dict[Value, int] = {}
+    leaves: list[Value] = []
+    places: list[int] = []  # the number of each leaf
+    steps: list[Step] = []
+    made: list[int] = []  # the number of each step
+    for value in wanted:
+        for here in _inputs_first(value, inside, numbers):
+            if id(here) in inside:
+                assert here.origin is not None, "a pending value has an origin"
+                steps.append((here.origin, tuple([numbers[x] for x in here.inputs])))
+                made.append(len(numbers))
+            else:
+                leaves.append(here)
+                places.append(len(numbers))
+            numbers[here] = len(numbers)
+    avals = tuple(leaf.aval for leaf in leaves)
+    results = tuple(numbers[value] for value in wanted)
+    key = (name, barrier, avals, tuple(places), tuple(steps), results)
+    found = _signatures.get(key)
+    if found is None:
+        if len(_signatures) >= _MOST_SIGNATURES:
+            del _signatures[next(iter(_signatures))]
+        run = _runner(steps, made, places, results, barrier)
+        check = _checker(steps, made, places) if any(s[0].signature.check for s in steps) else None
+        where = next((leaf.aval.device for leaf in leaves if not leaf.aval.weak), CPU)
+        found = _signatures[key] = Signature(name, run, avals, device=where, check=check)
+    return found, leaves
+
+
+def _inputs_first(value: Value, inside: set[int], known: dict[Value, int]) -> list[Value]:
+    """`value` and what it needs and that has no number, each after its inputs."""
+    order: list[Value] = []
+    seen: set[int] = set()
+    stack: list[tuple[Value, bool]] = [(value, False)]
+    while stack:
+        here, ready = stack.pop()
+        if ready:
+            order.append(here)
+        elif here not in known and id(here) not in seen:
+            seen.add(id(here))
+            stack.append((here, True))
+            if id(here) in inside:
+                stack.extend((x, False) for x in reversed(here.inputs))
+    return order
+
+
+def _runner(
+    steps: Sequence[Step], made: Sequence[int], places: Sequence[int], results: Sequence[int], barrier: bool
+) -> Callable[..., tuple[jax.Array, ...]]:
+    """The region as a function of its leaves."""
+    used = {(output.signature, inputs, output.index) for output, inputs in steps}
+
+    def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        if barrier:
+            arrays = jax.lax.optimization_barrier(arrays)
+        entries: dict[int, jax.Array] = dict(zip(places, arrays, strict=True))
+        applications: dict[Any, tuple[jax.Array, ...]] = {}
+        for (output, inputs), number in zip(steps, made, strict=True):
+            signature = output.signature
+            found = applications.get((signature, inputs))
+            if found is None:
+                reads_aux = any((signature, inputs, i) in used for i in range(signature.main, len(signature.outputs)))
+                body = signature.fn if reads_aux else with_derivative(signature)
+                found = applications[signature, inputs] = body(*[entries[i] for i in inputs])
+            entries[number] = found[output.index]
+        return tuple(entries[n] for n in results)
+
+    return run
+
+
+def _checker(steps: Sequence[Step], made: Sequence[int], places: Sequence[int]) -> Callable[..., jax.Array]:
+    """Whether any index in the region is out of range."""
+    run = _runner(steps, made, places, tuple(dict.fromkeys([*places, *made])), barrier=False)
+
+    def check(*arrays: jax.Array) -> jax.Array:
+        entries = dict(zip(dict.fromkeys([*places, *made]), run(*arrays), strict=True))
+        flags = [
+            output.signature.check(*[entries[i] for i in inputs])
+            for output, inputs in steps
+            if output.signature.check is not None
+        ]
+        return jnp.any(jnp.stack(flags))
+
+    return check
+
+
+def with_derivative(signature: Signature) -> Callable[..., tuple[jax.Array, ...]]:
+    """A signature's function, carrying the row's hand-written derivative for `jax.vjp` to find."""
+    grads = signature.grads
+    if grads is None or any(a.dtype.is_complex for a in signature.avals):
+        return signature.fn
+
+    @jax.custom_vjp
+    def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        return signature.fn(*arrays)
+
+    def forward(*arrays: jax.Array) -> tuple[Any, Any]:
+        outputs = signature.fn(*arrays)
+        return outputs, (arrays, outputs)
+
+    def backward(saved: Any, cotangents: Any) -> tuple[Any, ...]:
+        arrays, outputs = saved
+        smooth = tuple(
+            jnp.zeros_like(o) if g.dtype == jax.dtypes.float0 else g
+            for g, o in zip(cotangents[: signature.main], outputs, strict=False)
+        )
+        found = grads(arrays, outputs, smooth)
+        return tuple(_cotangent(g, a) for g, a in zip(found, arrays, strict=True))
+
+    run.defvjp(forward, backward)
+    return run
+
+
+def _cotangent(grad: jax.Array | None, array: jax.Array) -> Any:
+    if not jnp.issubdtype(array.dtype, jnp.inexact):
+        return np.zeros(array.shape, jax.dtypes.float0)
+    return jnp.zeros_like(array) if grad is None else grad

@@ -1,0 +1,335 @@
+"""`weft.compile`: run a function once, then replay what it recorded as one operator.
+
+The function's tensors are told apart by where they come from: arguments, tensors that it reads from outside (state),
+numbers that must be read anew (learning rates), random draws, and constants. A replay fetches the current values of
+the first four, records one application, and puts its outputs where the function had put them: its results, tensors
+that it wrote in place, and gradients that it left behind.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
+from typing import Any
+
+from weft._base.site import user_site
+from weft._base.state import Pending, ambient, default_dtype, using
+from weft._lazy.outline import outline
+from weft._lazy.realize import flush
+from weft._lazy.record import record
+from weft._lazy.value import FREED, Tape, Value
+from weft._tensor.generator import Generator
+from weft._tensor.tensor import Tensor, number, wrap
+from weft.errors import CompileError
+
+Source = Callable[[Sequence[Tensor]], Value]
+"""Where an input of a replay comes from, given the call's tensor arguments."""
+
+
+class Capture:
+    """What a function touched while it was recorded."""
+
+    def __init__(self, arguments: Sequence[Tensor]) -> None:
+        self.region = Pending()
+        self.region.limit = sys.maxsize
+        self.sources: dict[Value, Source] = {}
+        self.state: dict[int, tuple[Tensor, Any]] = {}
+        self.written: dict[int, Tensor] = {}
+        self.grads: dict[int, tuple[Tape, Any]] = {}
+        self.modules: dict[int, tuple[Any, bool]] = {}
+        self.broken = ""
+        self.arguments = {id(tensor): at for at, tensor in enumerate(arguments)}
+        self._recorded: set[int] = set()
+        self._counted = 0
+
+    def _is_recorded(self, value: Value) -> bool:
+        region = self.region
+        self._recorded.update([id(v) for v in region[self._counted :]])
+        self._counted = len(region)
+        return id(value) in self._recorded
+
+    def read(self, tensor: Tensor, value: Value) -> None:
+        """An operator reads a tensor."""
+        if value in self.sources or self._is_recorded(value):
+            return
+        at = self.arguments.get(id(tensor))
+        if at is not None:
+            self.sources[value] = lambda arguments: arguments[at]._read()
+        else:
+            self.state[id(tensor)] = (tensor, _kind(tensor))
+            self.sources[value] = lambda _: tensor._read()
+
+    def wrote(self, tensor: Tensor, old: Value) -> None:
+        """A tensor got a new value in place. One that was made here is nobody else's."""
+        if not self._is_recorded(old):
+            self.written.setdefault(id(tensor), tensor)
+
+    def wrote_grad(self, tape: Tape) -> None:
+        """A leaf's `.grad` is about to change."""
+        self.grads.setdefault(id(tape), (tape, tape.grad))
+
+    def draws(self, generator: Generator) -> tuple[Value, Value]:
+        """A random operator takes a draw; every replay takes another one."""
+        seed, offset = map(number, generator.draw())
+        drawn: list[tuple[int, int]] = []
+
+        def draw_seed(_: Sequence[Tensor]) -> Value:
+            drawn[:] = [generator.draw()]
+            return number(drawn[0][0])
+
+        self.sources[seed] = draw_seed
+        self.sources[offset] = lambda _: number(drawn[0][1])
+        return seed, offset
+
+    def lift(self, value: Value, getter: Callable[[], Any]) -> None:
+        """A number that every replay reads anew."""
+        self.sources[value] = lambda _: number(getter())
+
+    def called(self, module: Any) -> None:
+        """A module runs; the replay holds while its training flag does."""
+        self.modules[id(module)] = (module, module.training)
+
+    def needs_value(self) -> None:
+        """The function looks at a value, so what follows may depend on it."""
+        self.broken = self.broken or user_site()
+
+
+_MOST_REPLAYS = 8
+
+
+class Replay:
+    """One captured call: the operator, where its inputs come from, and where its outputs go."""
+
+    def __init__(self, capture: Capture, results: Sequence[Tensor], rebuild: Callable[..., Any], name: str) -> None:
+        self._rebuild = rebuild
+        self._state = list(capture.state.values())
+        self._modules = list(capture.modules.values())
+        self._written = [(tensor, capture.arguments.get(id(tensor))) for tensor in capture.written.values()]
+        self._grads = list(capture.grads.values())
+        self._new_grads = [tape for tape, before in self._grads if tape.grad is not before]
+        left = [tape.grad for tape in self._new_grads]
+        self._left = [grad is not None for grad in left]
+        handles = [*results, *capture.written.values(), *(g for g in left if g is not None)]
+        values = [handle._read() for handle in handles]
+        self._tapes = [value.tape for value in values]
+        self._results = len(results)
+        self._signature, inputs = outline(values, capture.region, name)
+        self._sources = [capture.sources.get(x) or _constant(x) for x in inputs]
+
+    def holds(self) -> bool:
+        """Whether the tensors and modules that the function read are as they were."""
+        return (
+            all([_kind(tensor) == kind for tensor, kind in self._state])
+            and all([module.training is training for module, training in self._modules])
+            and all([tape.grad is before for tape, before in self._grads])
+        )
+
+    def run(self, arguments: Sequence[Tensor]) -> Any:
+        """Record the operator on current values; hand out its outputs."""
+        state = ambient()
+        inputs = tuple([source(arguments) for source in self._sources])
+        outputs = record(self._signature, inputs, state)
+        for value, tape in zip(outputs, self._tapes, strict=True):
+            if tape is None or tape.leaf:
+                value.tape = tape
+            elif tape.freed:
+                value.tape = FREED
+        rest = iter(outputs)
+        results = [wrap(next(rest)) for _ in range(self._results)]
+        for tensor, at in self._written:
+            set_value(tensor if at is None else arguments[at], next(rest))
+        for tape, left in zip(self._new_grads, self._left, strict=True):
+            tape.grad = wrap(next(rest)) if left else None
+        if self._written:  # the end of a step
+            flush(state.pending)
+        return self._rebuild(results)
+
+
+def set_value(tensor: Tensor, value: Value) -> None:
+    """Point a tensor that owns its storage to another value of the same type."""
+    tensor._value = value
+    tensor._version += 1
+    for ref in tensor._views or ():
+        view = ref()
+        if view is not None:
+            view._value = None
+
+
+def _constant(value: Value) -> Source:
+    return lambda _: value
+
+
+class Compiled:
+    """A function that is captured once per kind of call and replayed afterwards.
+
+    Calls are told apart by the shapes, types and gradient flags of tensor arguments, the other arguments' values,
+    gradient mode, and the state that the function reads. Python side effects happen only while capturing.
+    """
+
+    def __init__(self, function: Callable[..., Any], fullgraph: bool) -> None:
+        update_wrapper(self, function)
+        self._function = function
+        self._fullgraph = fullgraph
+        self._replays: dict[Any, list[Replay]] = {}
+        self._warned = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        state = ambient()
+        if state.capture is not None or state.eager or state.anomaly:
+            return self._function(*args, **kwargs)
+        tensors: list[Tensor] = []
+        shape = (_flatten(args, tensors), _flatten(kwargs, tensors))
+        key = (shape, tuple([_kind(t) for t in tensors]), state.grad, default_dtype())
+        for replay in self._replays.get(key, ()):
+            if replay.holds():
+                return replay.run(tensors)
+        return self._capture(key, tensors, args, kwargs)
+
+    def _capture(self, key: Any, tensors: list[Tensor], args: Any, kwargs: Any) -> Any:
+        capture = Capture(tensors)
+        outer = ambient().pending
+        with using(pending=capture.region, capture=capture):
+            result = self._function(*args, **kwargs)
+        name = getattr(self._function, "__name__", "function")
+        if not capture.broken:
+            results: list[Tensor] = []
+            rebuild = _rebuilder(_flatten(result, results))
+            if not any(t._alias is not None and id(t._alias.base) in capture.written for t in tensors):
+                kept = self._replays.setdefault(key, [])
+                del kept[: len(kept) - _MOST_REPLAYS + 1]
+                kept.append(Replay(capture, results, rebuild, f"compiled {name}"))
+        elif self._fullgraph:
+            raise CompileError(
+                f"{name}: the function needs a tensor's value at {capture.broken}, so it cannot be captured whole; move "
+                "that out of it, or compile with fullgraph=False"
+            )
+        elif not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"weft.compile: {name} needs a tensor's value at {capture.broken}; it runs uncaptured", stacklevel=3
+            )
+        outer.extend(capture.region)
+        if capture.written:
+            flush(outer)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else _Bound(self, instance)
+
+
+class _Bound:
+    """A compiled function looked up on an instance."""
+
+    def __init__(self, compiled: Compiled, instance: Any) -> None:
+        self._compiled = compiled
+        self._instance = instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._compiled(self._instance, *args, **kwargs)
+
+
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = None,
+    mode: str | None = None,
+    options: Any = None,
+    disable: bool = False,
+) -> Any:
+    """Capture a function or module once per kind of call, and replay it without Python per operator.
+
+    State that it reads and writes (parameters, buffers, optimizer state, random generators, learning rates) is
+    fetched anew in every call. A function that looks at values runs uncaptured with a warning, or raises
+    `CompileError` with `fullgraph`. `dynamic`, `backend`, `mode` and `options` are accepted for compatibility.
+    """
+    del dynamic, backend, mode, options
+    if model is None:
+        return lambda function: compile(function, fullgraph=fullgraph, disable=disable)
+    return model if disable else Compiled(model, fullgraph)
+
+
+# --- structures of arguments and results --------------------------------------------------------------------------
+
+
+class _Slot:
+    """Stands for a tensor in a structure."""
+
+    def __repr__(self) -> str:
+        return "<tensor>"
+
+
+SLOT = _Slot()
+
+
+def _flatten(structure: Any, tensors: list[Tensor]) -> Any:
+    """A hashable picture of nested containers; tensors are collected, and stand as `SLOT`."""
+    if isinstance(structure, Tensor):
+        tensors.append(structure)
+        return SLOT
+    if isinstance(structure, (list, tuple)):
+        return (type(structure), tuple([_flatten(item, tensors) for item in structure]))
+    if isinstance(structure, dict):
+        return (type(structure), tuple([(k, _flatten(v, tensors)) for k, v in structure.items()]))
+    try:
+        hash(structure)
+    except TypeError:
+        return _Identity(structure)
+    return (type(structure), structure) if isinstance(structure, (bool, int, float, complex)) else _Constant(structure)
+
+
+class _Constant:
+    """A hashable argument that is no container."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Constant) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+class _Identity(_Constant):
+    """An argument that cannot be hashed: equal to itself alone."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _kind(tensor: Tensor) -> Any:
+    value = tensor._read()
+    return value.aval, value.tape is None
+
+
+def _rebuilder(picture: Any) -> Callable[[Sequence[Tensor]], Any]:
+    """The inverse of `_flatten`, given the tensors."""
+
+    def build(part: Any, rest: Any) -> Any:
+        if part is SLOT:
+            return next(rest)
+        if isinstance(part, _Constant):
+            return part.value
+        kind, content = part
+        if issubclass(kind, dict):
+            return kind((k, build(v, rest)) for k, v in content)
+        if issubclass(kind, (list, tuple)):
+            items = [build(item, rest) for item in content]
+            return kind(*items) if hasattr(kind, "_fields") else kind(items)
+        return content
+
+    return lambda tensors: build(picture, iter(tensors))

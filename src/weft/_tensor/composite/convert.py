@@ -1,0 +1,144 @@
+"""Tensors with another type or device, and writes that change what a tensor holds."""
+
+from __future__ import annotations
+
+import warnings
+from math import prod
+from typing import Any
+
+from weft._base import dtype as dtypes
+from weft._base.device import CPU
+from weft._base.device import device as device_class
+from weft._base.dtype import DTYPES, DType, as_dtype
+from weft._base.state import default_dtype
+from weft._tensor.composite.create import sizes_of
+from weft._tensor.convert import moved, resolve_device, tensor
+from weft._tensor.spelling import composite, op
+from weft._tensor.tensor import Tensor
+from weft._tensor.view import write
+from weft.errors import GradientError, ShapeError, ValueRangeError
+from weft.ops._words import scalar_word
+
+# ---- another type, another device
+
+
+def _to(
+    input: Tensor,
+    device: Any = None,
+    dtype: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    *,
+    memory_format: Any = None,
+) -> Tensor:
+    del non_blocking, memory_format  # XLA chooses layouts, and every transfer is asynchronous
+    found = input
+    wanted = input.dtype if dtype is None else as_dtype(dtype, default_dtype())
+    if wanted is not input.dtype:
+        if input.is_complex() and not wanted.is_complex and wanted is not dtypes.bool_:
+            warnings.warn("Casting complex values to real discards the imaginary part", stacklevel=3)
+        found = op.to_dtype(input, wanted)
+    if device is not None:
+        found = moved(found, resolve_device(device))
+    return op.clone(found) if copy and found is input else found
+
+
+@composite(function=False)
+def to(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """The same elements with another type, on another device, or both; the tensor itself if nothing changes.
+
+    `to(dtype)`, `to(device, dtype)` or `to(tensor)`, then `non_blocking` and `copy`, which asks for a new tensor.
+    """
+    if args and isinstance(args[0], Tensor):
+        args = (args[0].device, args[0].dtype, *args[1:])
+    elif args and isinstance(args[0], DType | type):
+        args = (None, *args)
+    return _to(input, *args, **options)
+
+
+def _cast(name: str, dtype: DType) -> None:
+    """Define the method `name`, which gives the elements the type `dtype`."""
+
+    def cast(input: Tensor, memory_format: Any = None) -> Tensor:
+        return _to(input, dtype=dtype, memory_format=memory_format)
+
+    cast.__name__ = cast.__qualname__ = name
+    cast.__doc__ = f"The same elements as `{dtype.name}`."
+    composite(function=False)(cast)
+
+
+for _name, _dtype in (
+    ("bool", dtypes.bool_), ("byte", dtypes.uint8), ("char", dtypes.int8), ("short", dtypes.int16),
+    ("int", dtypes.int32), ("long", dtypes.int64), ("half", dtypes.float16), ("bfloat16", dtypes.bfloat16),
+    ("float", dtypes.float32), ("double", dtypes.float64), ("cfloat", dtypes.complex64),
+    ("cdouble", dtypes.complex128),
+):  # fmt: skip
+    _cast(_name, _dtype)
+
+
+@composite(function=False)
+def type_as(input: Tensor, other: Tensor) -> Tensor:
+    """The same elements with the type, and on the device, of `other`."""
+    return _to(input, other.device, other.dtype)
+
+
+_TYPE_NAMES = {f"torch.{scalar_word(dtype)}Tensor": dtype for dtype in DTYPES}
+
+
+@composite("type", function=False)
+def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The same elements as `dtype`, a type or a name such as "torch.LongTensor"; without it, the name."""
+    if dtype is None:
+        return f"torch.{scalar_word(input.dtype)}Tensor"
+    if isinstance(dtype, str) and dtype not in _TYPE_NAMES:
+        raise ValueRangeError(f"invalid type: {dtype!r}")
+    return _to(input, dtype=_TYPE_NAMES.get(dtype, dtype), non_blocking=non_blocking)
+
+
+@composite(function=False)
+def cpu(input: Tensor, memory_format: Any = None) -> Tensor:
+    """The same elements in the host's memory."""
+    return _to(input, CPU, memory_format=memory_format)
+
+
+@composite(function=False)
+def cuda(input: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """The same elements on a GPU; `RuntimeError` where there is none."""
+    where = device_class("cuda", device) if isinstance(device, int) else device or "cuda"
+    return _to(input, where, non_blocking=non_blocking, memory_format=memory_format)
+
+
+@composite(function=False)
+def new_tensor(
+    input: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, **options: Any
+) -> Tensor:
+    """A copy of `data` with the type and device of this tensor unless others are named."""
+    where = input.device if device is None else device
+    return tensor(data, dtype=dtype or input.dtype, device=where, **options)
+
+
+# ---- writes
+
+
+@composite("copy_", function=False)
+def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Write `src`, cast and expanded to this tensor's type, size and device."""
+    del non_blocking
+    source = src if isinstance(src, Tensor) else tensor(src)
+    return write(input, op.copy(input, moved(source, input.device))._read())
+
+
+@composite("resize_", function=False)
+def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Give the tensor other sizes of as many elements, in place."""
+    del memory_format
+    wanted = sizes_of("resize_", sizes)
+    if input.requires_grad:
+        raise GradientError("cannot resize variables that require grad")
+    if prod(wanted) != input.numel() or input._alias is not None:
+        raise ShapeError(
+            f"resize_: a tensor of size {list(input.shape)} cannot become {list(wanted)}: only what is no view can, and "
+            "only to as many elements, since values have no storage behind them; make a new tensor"
+        )
+    input.data = op.reshape(input, wanted)
+    return input

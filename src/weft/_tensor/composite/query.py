@@ -1,0 +1,84 @@
+"""Questions about tensors whose answers are no tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._base import dtype as dtypes
+from weft._base.device import device
+from weft._base.dtype import DType
+from weft._base.state import default_dtype
+from weft._tensor.convert import resolve_device
+from weft._tensor.spelling import composite, op
+from weft._tensor.tensor import Tensor, operand, operand_or_number
+
+
+def _fact(name: str) -> None:
+    """Define the function `name`, which asks the method of that name."""
+
+    def fact(input: Tensor) -> Any:
+        operand(input, name="input", op=name)
+        return getattr(Tensor, name)(input)
+
+    fact.__name__ = fact.__qualname__ = name
+    fact.__doc__ = getattr(Tensor, name).__doc__
+    composite(method=False)(fact)
+
+
+for _name in ("numel", "is_floating_point", "is_complex", "is_signed"):
+    _fact(_name)
+
+
+@composite()
+def is_tensor(obj: Any) -> bool:
+    """Whether `obj` is a tensor."""
+    return isinstance(obj, Tensor)
+
+
+@composite()
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the only element is not zero. Waits for it."""
+    return bool(input)
+
+
+@composite(function=False)
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether both have the same sizes."""
+    return input.shape == other.shape
+
+
+@composite(function=False)
+def get_device(input: Tensor) -> int:
+    """The index of the device, or -1 on the CPU."""
+    return -1 if input.device.type == "cpu" else input.device.index or 0
+
+
+@composite()
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether both have the same sizes and elements; NaN equals nothing. Waits for the elements."""
+    operand(other, name="other", op="equal")
+    return input.shape == other.shape and bool(op.all(op.eq(input, other)))
+
+
+@composite()
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Whether every element is within `atol + rtol * |other|` of its partner. Waits for the elements."""
+    return bool(op.all(op.isclose(input, other, rtol, atol, equal_nan)))
+
+
+# ---- types
+
+
+@composite()
+def result_type(tensor1: Any, tensor2: Any) -> DType:
+    """The type of an operator's result on two tensors or numbers."""
+    avals = [operand_or_number(x).aval for x in (tensor1, tensor2)]
+    return dtypes.result_type(tuple([(a.dtype, len(a.shape), a.weak) for a in avals]), default_dtype())
+
+
+@composite()
+def get_default_device() -> device:
+    """The device of new tensors."""
+    return resolve_device(None)

@@ -1,0 +1,114 @@
+"""Functions whose results are as large as the elements say. They wait for the elements and count on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft._base.dtype import bool_, float32
+from weft._lazy.infer import wrap_dim
+from weft._tensor.convert import from_host
+from weft._tensor.spelling import composite, op
+from weft._tensor.subscript import getitem, nonzero_dims
+from weft._tensor.tensor import Tensor
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import broadcast_shapes
+from weft.ops._words import scalar_word
+
+HostArray = np.ndarray[Any, Any]
+
+
+def _host(input: Tensor) -> HostArray:
+    return input.detach()._host()
+
+
+# ---- places
+
+
+@composite()
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """Coordinates of the elements that are not zero: rows of one tensor, or one tensor per dim (`as_tuple`)."""
+    if as_tuple:
+        return nonzero_dims(input if input.ndim else input.detach().reshape(1))
+    return from_host(np.argwhere(_host(input)).astype(np.int64), input.device)
+
+
+@composite()
+def argwhere(input: Tensor) -> Tensor:
+    """Coordinates of the elements that are not zero, in rows."""
+    return nonzero(input)
+
+
+@composite()
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements where `mask`, which broadcasts against `input`, is true, in one dim."""
+    if mask.dtype is not bool_:
+        raise DTypeError("masked_select: expected BoolTensor for mask")
+    shape = broadcast_shapes(input.shape, mask.shape)
+    return getitem(op.expand(input, shape), op.expand(mask, shape))
+
+
+# ---- groups of equal elements
+
+
+def _groups(input: Tensor, found: HostArray, inverse: Any, counts: Any, wanted: tuple[bool, bool]) -> Any:
+    """What `unique` and `unique_consecutive` return: the members, and where `wanted` inverse and counts."""
+    arrays = [found] + [array.astype(np.int64) for array, want in zip((inverse, counts), wanted, strict=True) if want]
+    tensors = tuple([from_host(array, input.device) for array in arrays])
+    return tensors if len(tensors) > 1 else tensors[0]
+
+
+@composite()
+def unique(
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+) -> Any:
+    """The different elements, or slices along `dim`, in ascending order.
+
+    On demand also the place of every element's, or slice's, equal among them, and how often each occurs.
+    """
+    del sorted  # PyTorch sorts in any case, too
+    axis = None if dim is None else wrap_dim(dim, input.ndim)
+    found, inverse, counts = np.unique(
+        _host(input), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+    )
+    inverse = inverse.reshape(input.shape if dim is None else -1)
+    return _groups(input, found, inverse, counts, (return_inverse, return_counts))
+
+
+@composite()
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+) -> Any:
+    """The elements, or slices along `dim`, of which each differs from the one before it.
+
+    On demand also the place of every element, or slice, among them, and how long each run is.
+    """
+    host = _host(input).reshape(-1) if dim is None else _host(input)
+    axis = 0 if dim is None else wrap_dim(dim, input.ndim)
+    rows = np.moveaxis(host, axis, 0).reshape(host.shape[axis], -1)
+    starts = np.ones(len(rows), bool)
+    starts[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    inverse = np.cumsum(starts) - 1
+    counts = np.diff(np.flatnonzero(starts), append=len(rows))
+    found = np.compress(starts, host, axis)
+    inverse = inverse.reshape(input.shape) if dim is None else inverse
+    return _groups(input, found, inverse, counts, (return_inverse, return_counts))
+
+
+@composite()
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, … occurs, or the sum of its `weights`, for at least `minlength` numbers."""
+    if input.dtype.is_differentiable or input.dtype is bool_:
+        raise DTypeError(f"\"bincount\" not implemented for '{scalar_word(input.dtype)}'")
+    if minlength < 0:
+        raise ShapeError("minlength should be >= 0")
+    host = _host(input)
+    if input.ndim != 1 or (host < 0).any():
+        raise ShapeError("bincount only supports 1-d non-negative integral inputs.")
+    if weights is None:
+        return from_host(np.bincount(host.astype(np.int64), minlength=minlength), input.device)
+    if weights.shape != input.shape:
+        raise ShapeError("weights should be 1-d and have the same length as input")
+    sums = np.bincount(host.astype(np.int64), _host(weights), minlength)
+    return from_host(sums.astype(np.float32) if weights.dtype is float32 else sums, input.device)

@@ -1,0 +1,136 @@
+"""Modes of recording: with gradients or without, and with a watch for NaN."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, Self
+
+from weft._base.state import ambient, enter, leave, set_field
+
+
+class _Mode:
+    """A block, or a decorator, in which fields of the ambient state have other values."""
+
+    def __init__(self, **fields: Any) -> None:
+        self._fields = fields
+        self._tokens: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self._tokens.append(enter(**self._fields))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        leave(self._tokens.pop())
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        fields = self._fields
+        if inspect.isgeneratorfunction(function):
+
+            @wraps(function)
+            def steps(*args: Any, **kwargs: Any) -> Iterator[Any]:
+                source = function(*args, **kwargs)
+                while True:
+                    with _Mode(**fields):
+                        try:
+                            item = next(source)
+                        except StopIteration as stop:
+                            return stop.value
+                    yield item
+
+            return steps
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with _Mode(**fields):
+                return function(*args, **kwargs)
+
+        return call
+
+
+def _with_optional_parentheses(name: str, doc: str, **fields: Any) -> Any:
+    """A mode class that also decorates without being called: `@no_grad`."""
+
+    class Mode(_Mode):
+        def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+            return super().__new__(cls) if function is None else cls()(function)
+
+        def __init__(self, function: Callable[..., Any] | None = None) -> None:
+            del function
+            super().__init__(**fields)
+
+    Mode.__name__ = Mode.__qualname__ = name
+    Mode.__doc__ = doc
+    return Mode
+
+
+no_grad: Any = _with_optional_parentheses("no_grad", "Record without gradients.", grad=False)
+enable_grad: Any = _with_optional_parentheses("enable_grad", "Record with gradients, also inside `no_grad`.", grad=True)
+
+
+class inference_mode(_Mode):  # noqa: N801  PyTorch's name
+    """Record without gradients, for inference. `inference_mode(False)` does nothing."""
+
+    def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
+        return cls(True)(mode) if callable(mode) else super().__new__(cls)
+
+    def __init__(self, mode: bool | Callable[..., Any] = True) -> None:
+        if mode is True:
+            super().__init__(grad=False, inference=True)
+        else:
+            super().__init__()
+
+
+class set_grad_enabled(_Mode):  # noqa: N801  PyTorch's name
+    """Switch gradients on or off: from here on, or for a `with` block."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__(grad=bool(mode))
+        self._before: bool | None = ambient().grad
+        set_field(grad=bool(mode))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        set_field(grad=self._before)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        set_field(grad=self._before)
+        return super().__call__(function)
+
+
+def is_grad_enabled() -> bool:
+    """Whether operators are recorded with gradients here."""
+    return ambient().grad
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether this is inside of `inference_mode`."""
+    return ambient().inference
+
+
+class detect_anomaly(_Mode):  # noqa: N801  PyTorch's name
+    """Stop a backward pass at the first derivative that gives NaN, naming the line of the forward operator.
+
+    Every derivative is computed and looked at on its own, so this is slow.
+    """
+
+    def __init__(self, check_nan: bool = True) -> None:
+        super().__init__(anomaly=check_nan)
+
+
+class set_detect_anomaly(_Mode):  # noqa: N801  PyTorch's name
+    """Switch anomaly detection on or off: from here on, or for a `with` block."""
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        super().__init__(anomaly=mode and check_nan)
+        self._before = ambient().anomaly
+        set_field(anomaly=mode and check_nan)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        set_field(anomaly=self._before)

@@ -1,0 +1,205 @@
+"""Finding things in a tree of modules: by path, by walking, by printing."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, ValueRangeError
+from weft.nn._parameter import Parameter
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
+
+
+class Lookup:
+    """The part of `Module` that reads the tree."""
+
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _non_persistent_buffers_set: set[str]
+    _modules: dict[str, Module | None]
+    _forward_pre_hooks: OrderedDict[int, Any]
+    _forward_hooks: OrderedDict[int, Any]
+    _backward_pre_hooks: OrderedDict[int, Any]
+    _backward_hooks: OrderedDict[int, Any]
+    _state_dict_hooks: OrderedDict[int, Any]
+    _state_dict_pre_hooks: OrderedDict[int, Any]
+    _load_state_dict_pre_hooks: OrderedDict[int, Any]
+    _load_state_dict_post_hooks: OrderedDict[int, Any]
+
+    # --- by path ----------------------------------------------------------------------------------------------
+
+    def get_submodule(self, target: str) -> Any:
+        """The module at a dotted path; `AttributeError` when there is none."""
+        found: Any = self
+        for name in target.split(".") if target else ():
+            found = _attribute(found, name)
+            if not isinstance(found, Lookup):
+                raise AttributeError(f"`{name}` is not an nn.Module")
+        return found
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module at a dotted path; with `strict`, one must be there already."""
+        if not target:
+            raise ValueRangeError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Lookup):
+            raise ValueRangeError(f"`module` is not an nn.Module, found {type(module)}")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if (strict or hasattr(parent, name)) and not isinstance(_attribute(parent, name), Lookup):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(parent, name, module)
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at a dotted path; `AttributeError` when there is none."""
+        path, _, name = target.rpartition(".")
+        found = _attribute(self.get_submodule(path), name)
+        if not isinstance(found, Parameter):
+            raise AttributeError(f"`{name}` is not an nn.Parameter")
+        return found
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a dotted path; `AttributeError` when there is none."""
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        found = _attribute(module, name)
+        if name not in module._buffers:
+            raise AttributeError(f"`{name}` is not a buffer")
+        return found
+
+    # --- by walking -------------------------------------------------------------------------------------------
+
+    def named_modules(
+        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Any]]:
+        """This module and all below it, by path; each once unless `remove_duplicate` is false."""
+        seen = set() if memo is None else memo
+        if self in seen:
+            return
+        if remove_duplicate:
+            seen.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                yield from module.named_modules(seen, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def modules(self) -> Iterator[Any]:
+        """This module and all below it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Any]]:
+        """The modules right below this one, by name, each once."""
+        seen = set()
+        for name, module in self._modules.items():
+            if module is not None and module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator[Any]:
+        """The modules right below this one, each once."""
+        return (module for _, module in self.named_children())
+
+    def _named_members(
+        self, members: Callable[[Any], Iterable[tuple[str, Any]]], prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen = set()
+        walk = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        for path, module in walk:
+            for name, member in members(module):
+                if member is None or member in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(member)
+                yield f"{path}.{name}" if path else name, member
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """All parameters by path; each once unless `remove_duplicate` is false."""
+        return self._named_members(lambda module: module._parameters.items(), prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """All parameters, each once; those of this module alone if not `recurse`."""
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """All buffers by path; each once unless `remove_duplicate` is false."""
+        return self._named_members(lambda module: module._buffers.items(), prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """All buffers, each once; those of this module alone if not `recurse`."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    # --- by printing ------------------------------------------------------------------------------------------
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def extra_repr(self) -> str:
+        """What stands between the parentheses of `repr`, before the modules below."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        own = extra.split("\n") if extra else []
+        below = [f"({name}): {indented(repr(module))}" for name, module in self._modules.items()]
+        if not own and not below:
+            return f"{self._get_name()}()"
+        if len(own) == 1 and not below:
+            return f"{self._get_name()}({extra})"
+        return f"{self._get_name()}(\n  " + "\n  ".join(own + below) + "\n)"
+
+    def __dir__(self) -> list[str]:
+        names = {*super().__dir__(), *self._parameters, *self._modules, *self._buffers}
+        return sorted(name for name in names if not name[0].isdigit())
+
+
+def indented(text: str) -> str:
+    """All lines but the first moved to the right by two."""
+    return text.replace("\n", "\n  ")
+
+
+def _attribute(module: Any, name: str) -> Any:
+    if not hasattr(module, name):
+        raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
+    return getattr(module, name)
+
+
+def name_of_type(x: Any) -> str:
+    """The type of an object as error texts name it."""
+    kind = type(x)
+    if isinstance(x, Tensor) and kind is Tensor:
+        return f"torch.{x.dtype.name}"
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def require_name(module: Any, kind: str, name: Any, registered: dict[str, Any] | None) -> None:
+    """Refuse a name that something cannot be registered under."""
+    if registered is None:
+        raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
+    if not isinstance(name, str):
+        raise ArgumentError(f"{kind} name should be a string. Got {name_of_type(name)}")
+    if "." in name:
+        got = f", got: {name}" if kind == "module" else ""
+        raise KeyError(f'{kind} name can\'t contain "."{got}')
+    if not name:
+        raise KeyError(f'{kind} name can\'t be empty string ""')
+    if name not in registered and hasattr(module, name):
+        raise KeyError(f"attribute '{name}' already exists")
+
+
+def assignable(kind: str, name: str, value: Any) -> None:
+    """Refuse a value that cannot take the place of what is registered under a name."""
+    if value is None or not kind or (kind == "_buffers" and isinstance(value, Tensor)):
+        return
+    word, wanted = {
+        "_parameters": ("parameter", "torch.nn.Parameter or None"),
+        "_modules": ("child module", "torch.nn.Module or None"),
+        "_buffers": ("buffer", "torch.nn.Buffer, torch.Tensor or None"),
+    }[kind]
+    raise ArgumentError(f"cannot assign '{name_of_type(value)}' as {word} '{name}' ({wanted} expected)")

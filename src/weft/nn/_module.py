@@ -1,0 +1,346 @@
+"""The base of all layers and models."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from weft._base.dtype import DType, bfloat16, float16, float32, float64
+from weft._tensor.tensor import Handle, Tensor
+from weft.errors import ArgumentError, ValueRangeError
+from weft.nn import _hooks, _state_dict
+from weft.nn._lookup import Lookup, assignable, name_of_type, require_name
+from weft.nn._parameter import Buffer, Parameter
+
+Self = TypeVar("Self", bound="Module")
+
+
+class Module(Lookup):
+    """A layer or model: tensors, and modules below it, by name; `forward` computes with them.
+
+    Assign a `Parameter`, a `Buffer` or another module to an attribute to register it.
+    """
+
+    training: bool
+    _version: int = 1  # of the layout of the state dict
+
+    def __init__(self) -> None:
+        self.__dict__.update(
+            training=True, _parameters={}, _buffers={}, _non_persistent_buffers_set=set(), _modules={},
+            _forward_pre_hooks=OrderedDict(), _forward_hooks=OrderedDict(), _backward_pre_hooks=OrderedDict(),
+            _backward_hooks=OrderedDict(), _state_dict_hooks=OrderedDict(), _state_dict_pre_hooks=OrderedDict(),
+            _load_state_dict_pre_hooks=OrderedDict(), _load_state_dict_post_hooks=OrderedDict(),
+        )  # fmt: skip
+
+    # --- calling ----------------------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes. Every subclass writes its own."""
+        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        own = self.__dict__
+        if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+            return _hooks.call(self, args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
+        """Call `hook(module, args)` before `forward`; what it returns, if anything, replaces the arguments.
+
+        With `with_kwargs` it is `hook(module, args, kwargs)`, and a pair replaces them.
+        """
+        return _hooks.register(self._forward_pre_hooks, _hooks.Hook(hook, with_kwargs), prepend=prepend)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> Handle:
+        """Call `hook(module, args, output)` after `forward`; what it returns, if anything, replaces the output.
+
+        With `with_kwargs` it is `hook(module, args, kwargs, output)`; with `always_call` it runs after errors, too.
+        """
+        return _hooks.register(self._forward_hooks, _hooks.Hook(hook, with_kwargs, always_call), prepend=prepend)
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call `hook(module, grad_output)` when the gradients of the outputs are there; it may replace them."""
+        return _hooks.register(self._backward_pre_hooks, hook, prepend=prepend)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs are there; it may replace them.
+
+        Both are tuples, with None for arguments that no gradient flows to.
+        """
+        return _hooks.register(self._backward_hooks, hook, prepend=prepend)
+
+    # --- registering ------------------------------------------------------------------------------------------
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Register a parameter, or the absence of one, which is not saved."""
+        require_name(self, "parameter", name, self.__dict__.get("_parameters"))
+        if param is not None and not isinstance(param, Parameter):
+            raise ArgumentError(
+                f"cannot assign '{name_of_type(param)}' object to parameter '{name}' "
+                "(torch.nn.Parameter or None required)"
+            )
+        if param is not None and not param.is_leaf:
+            raise ValueRangeError(
+                f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. "
+                f"To express '{name}' as a function of another Tensor, compute the value in the forward() method."
+            )
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Register a tensor that is state but no parameter; it is saved unless it is not `persistent`."""
+        require_name(self, "buffer", name, self.__dict__.get("_buffers"))
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise ArgumentError(
+                f"cannot assign '{name_of_type(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
+            )
+        self._buffers[name] = tensor
+        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Register a module below this one."""
+        if module is not None and not isinstance(module, Module):
+            raise ArgumentError(f"{name_of_type(module)} is not a Module subclass")
+        require_name(self, "module", name, self.__dict__.get("_modules"))
+        self._modules[name] = module
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """The same as `add_module`."""
+        self.add_module(name, module)
+
+    def __getattr__(self, name: str) -> Any:
+        own = self.__dict__
+        for kind in ("_parameters", "_buffers", "_modules"):
+            found = own.get(kind)
+            if found is not None and name in found:
+                return found[name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
+        kind = "_parameters" if isinstance(value, Parameter) else "_modules" if isinstance(value, Module) else ""
+        if kind:
+            self._forget(name, kind)
+        else:
+            kind = next((k for k in ("_parameters", "_modules", "_buffers") if name in own.get(k, ())), "")
+            assignable(kind, name, value)
+        if kind == "_parameters":
+            self.register_parameter(name, value)
+        elif kind == "_modules":
+            self._modules[name] = value
+        elif isinstance(value, Buffer):
+            self._forget(name, "_buffers")
+            self.register_buffer(name, value, value.persistent)
+        elif kind:
+            self.register_buffer(name, value, name not in self._non_persistent_buffers_set)
+        else:
+            object.__setattr__(self, name, value)
+
+    def _forget(self, name: str, kind: str) -> None:
+        """Make room for a name that is about to be registered as of `kind`."""
+        own = self.__dict__
+        if kind not in own:
+            word = {"_parameters": "parameters", "_modules": "module", "_buffers": "buffer"}[kind]
+            raise AttributeError(f"cannot assign {word} before Module.__init__() call")
+        own.pop(name, None)
+        for other in {"_parameters", "_buffers", "_modules"} - {kind}:
+            own[other].pop(name, None)
+        if kind != "_buffers":
+            self._non_persistent_buffers_set.discard(name)
+
+    def __delattr__(self, name: str) -> None:
+        for kind in (self._parameters, self._buffers, self._modules):
+            if name in kind:
+                del kind[name]
+                self._non_persistent_buffers_set.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    # --- the whole tree ---------------------------------------------------------------------------------------
+
+    def apply(self: Self, fn: Callable[[Module], Any]) -> Self:
+        """Call `fn` with every module below this one, then with this one."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    def _apply(self: Self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
+        """Replace the contents of all tensors, and of their gradients; the tensors stay the same objects."""
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        for tensor in (*self._parameters.values(), *self._buffers.values()):
+            if tensor is None:
+                continue
+            grad = tensor.grad
+            tensor.data = fn(tensor.detach())
+            if grad is not None:
+                tensor.grad = fn(grad.detach()).requires_grad_(grad.requires_grad)
+        return self
+
+    def to(self: Self, *args: Any, **kwargs: Any) -> Self:
+        """Move all tensors to a device, and cast the floating ones: `to(device, dtype)`, `to(dtype)`, `to(tensor)`."""
+        given = [kwargs.get("dtype"), *args]
+        if args and isinstance(args[0], Tensor):
+            given = [args[0].dtype]
+            args, kwargs = (args[0].device, args[0].dtype), {}
+        dtype = next((a for a in given if isinstance(a, DType)), None)
+        if dtype is not None and not dtype.is_differentiable:
+            raise ArgumentError(
+                f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
+            )
+        others = tuple(a for a in args if not isinstance(a, DType))
+        only_moved = {name: value for name, value in kwargs.items() if name not in ("dtype", "memory_format")}
+
+        def convert(tensor: Any) -> Any:
+            moved = tensor.to(*others, **only_moved) if others or only_moved else tensor
+            return moved if dtype is None or not tensor.dtype.is_differentiable else moved.to(dtype)
+
+        return self._apply(convert)
+
+    def _cast(self: Self, dtype: DType) -> Self:
+        return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
+
+    def float(self: Self) -> Self:
+        """Cast the floating tensors to float32."""
+        return self._cast(float32)
+
+    def double(self: Self) -> Self:
+        """Cast the floating tensors to float64."""
+        return self._cast(float64)
+
+    def half(self: Self) -> Self:
+        """Cast the floating tensors to float16."""
+        return self._cast(float16)
+
+    def bfloat16(self: Self) -> Self:
+        """Cast the floating tensors to bfloat16."""
+        return self._cast(bfloat16)
+
+    def type(self: Self, dst_type: Any) -> Self:
+        """Cast all tensors."""
+        return self._apply(lambda t: t.type(dst_type))
+
+    def cpu(self: Self) -> Self:
+        """Move all tensors to the CPU."""
+        return self._apply(lambda t: t.to("cpu"))
+
+    def cuda(self: Self, device: Any = None) -> Self:
+        """Move all tensors to a GPU."""
+        return self._apply(lambda t: t.to("cuda" if device is None else device))
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Turn training behaviour on or off here and below."""
+        if not isinstance(mode, bool):
+            raise ValueRangeError("training mode is expected to be boolean")
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
+        return self
+
+    def eval(self: Self) -> Self:
+        """Turn training behaviour off here and below."""
+        return self.train(False)
+
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+        """Start or stop collecting gradients in all parameters."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or set them to zero."""
+        for parameter in self.parameters():
+            forget_grad(parameter, set_to_none)
+
+    # --- state dicts ------------------------------------------------------------------------------------------
+
+    def get_extra_state(self) -> Any:
+        """What a subclass saves beside its tensors."""
+        raise NotImplementedError(
+            "Reached a code path in Module.get_extra_state() that should never be called. Override it with "
+            "set_extra_state() in the module."
+        )
+
+    def set_extra_state(self, state: Any) -> None:
+        """Put back what `get_extra_state` returned."""
+        raise NotImplementedError(
+            "Reached a code path in Module.set_extra_state() that should never be called. Override it with "
+            "get_extra_state() in the module."
+        )
+
+    def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+        """Parameters and persistent buffers by name, as views outside of the tape unless `keep_vars`."""
+        return _state_dict.collect(self, destination, prefix, keep_vars)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        for name, tensor in _state_dict.local_state(self):
+            destination[prefix + name] = tensor if keep_vars else tensor.detach()
+        if type(self).get_extra_state is not Module.get_extra_state:
+            destination[prefix + _state_dict.EXTRA] = self.get_extra_state()
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        """Copy a state dict into the module's tensors, or put its tensors in their place with `assign`.
+
+        Returns `(missing_keys, unexpected_keys)`. `StateDictError` if a tensor does not fit, or, unless `strict` is
+        false, if there are such keys; then nothing has been written.
+        """
+        return _state_dict.load(self, state_dict, strict, assign)
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], strict: bool, missing_keys: list[str],
+        unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
+        """Plan what to write to this module's own tensors. The writes are made when the whole tree fits."""
+        for hook in list(self._load_state_dict_pre_hooks.values()):
+            hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        missing = _state_dict.plan_tensors(self, state_dict, prefix, local_metadata, error_msgs)
+        extra_key = prefix + _state_dict.EXTRA
+        takes_extra = type(self).set_extra_state is not Module.set_extra_state
+        if takes_extra and extra_key in state_dict:
+            extra = state_dict[extra_key]
+            local_metadata["writes"].append(lambda: self.set_extra_state(extra))
+        elif takes_extra:
+            missing.append(extra_key)
+        elif strict and extra_key in state_dict:
+            unexpected_keys.append(extra_key)
+        if strict:
+            missing_keys.extend(missing)
+            unexpected_keys.extend(_state_dict.unexpected(self, state_dict, prefix, extra_key))
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(module, prefix, keep_vars)` before the state is collected."""
+        return Handle(self._state_dict_pre_hooks, hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., None]) -> Handle:
+        """Call `hook(module, state_dict, prefix, local_metadata)` when the state has been collected."""
+        return Handle(self._state_dict_hooks, hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors)` before loading."""
+        return Handle(self._load_state_dict_pre_hooks, lambda *given: hook(self, *given))
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., None]) -> Handle:
+        """Call `hook(module, incompatible_keys)` when the state has been loaded; it may take keys off the lists."""
+        return Handle(self._load_state_dict_post_hooks, hook)
+
+
+def forget_grad(tensor: Any, set_to_none: bool) -> None:
+    """Take a tensor's gradient away, or make it a leaf of zeros."""
+    if tensor.grad is None:
+        return
+    if set_to_none:
+        tensor.grad = None
+        return
+    if tensor.grad.is_leaf:
+        tensor.grad.requires_grad_(False)
+    else:
+        tensor.grad.detach_()
+    tensor.grad.zero_()
+
+

@@ -1,0 +1,44 @@
+"""Tensors that a module recognises when they are assigned to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._tensor.convert import tensor
+from weft._tensor.copying import handle_on
+from weft._tensor.tensor import Tensor, own
+from weft.errors import ArgumentError
+
+
+def _value_of(data: Any, kind: str) -> Any:
+    if data is None:
+        data = tensor([])
+    if not isinstance(data, Tensor):
+        raise ArgumentError(f"{kind}(): argument 'data' must be Tensor, not {type(data).__name__}")
+    return own(data._read())
+
+
+class Parameter(Tensor):
+    """A leaf that modules count among their parameters. It requires a gradient unless told otherwise."""
+
+    def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
+        self._value = _value_of(data, "Parameter")
+        self.requires_grad_(requires_grad)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if id(self) not in memo:
+            memo[id(self)] = handle_on(type(self), self, self.requires_grad)  # PyTorch's leaves the gradient behind
+        return memo[id(self)]
+
+    def __repr__(self) -> str:
+        return f"Parameter containing:\n{super().__repr__()}"
+
+
+class Buffer(Tensor):
+    """A tensor that modules count among their buffers, and save unless it is not `persistent`."""
+
+    persistent: bool
+
+    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
+        self._value = _value_of(data, "Buffer")
+        self.persistent = persistent

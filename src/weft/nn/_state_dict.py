@@ -1,0 +1,181 @@
+"""State dicts: what a module's tensors are called, and how they are put back."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weft._base.state import using
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, StateDictError
+from weft.nn._parameter import Parameter
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
+
+EXTRA = "_extra_state"
+
+
+class IncompatibleKeys(NamedTuple):
+    """Keys that a module has and the state dict has not, and the other way round."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self.missing_keys or self.unexpected_keys else "<All keys matched successfully>"
+
+
+class StateDict(OrderedDict[str, Any]):
+    """Tensors by name, with the versions of the modules that they come from in `_metadata`."""
+
+    _metadata: dict[str, dict[str, Any]]
+
+    def __init__(self, *args: Any, metadata: dict[str, dict[str, Any]] | None = None) -> None:
+        super().__init__(*args)
+        self._metadata = {} if metadata is None else metadata
+
+
+def collect(module: Module, destination: Any, prefix: str, keep_vars: bool) -> Any:
+    """The state of a module and of all below it, put into `destination`."""
+    if destination is None:
+        destination = StateDict()
+    metadata = getattr(destination, "_metadata", None)
+    local = {"version": module._version}
+    if metadata is not None:
+        metadata[prefix[:-1]] = local
+    for hook in list(module._state_dict_pre_hooks.values()):
+        hook(module, prefix, keep_vars)
+    module._save_to_state_dict(destination, prefix, keep_vars)
+    for name, child in module._modules.items():
+        if child is not None:
+            child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+    for hook in list(module._state_dict_hooks.values()):
+        found = hook(module, destination, prefix, local)
+        if found is not None:
+            destination = found
+    return destination
+
+
+def local_state(module: Module) -> Iterator[tuple[str, Tensor]]:
+    """The parameters and persistent buffers of one module."""
+    for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+        if tensor is not None and name not in module._non_persistent_buffers_set:
+            yield name, tensor
+
+
+Writes = list[Callable[[], None]]
+
+
+def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> IncompatibleKeys:
+    """Put a state dict into a module. Nothing is written unless all of it fits."""
+    if not isinstance(state_dict, Mapping):
+        raise ArgumentError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+    metadata = getattr(state_dict, "_metadata", None)
+    keys = IncompatibleKeys([], [])
+    errors: list[str] = []
+    writes: Writes = []
+
+    def plan(at: Module, given: Any, prefix: str) -> None:
+        local = {**(metadata or {}).get(prefix[:-1], {}), "assign_to_params_buffers": assign, "writes": writes}
+        at._load_from_state_dict(given, prefix, local, True, keys.missing_keys, keys.unexpected_keys, errors)
+        for name, child in at._modules.items():
+            if child is not None:
+                below = f"{prefix}{name}."
+                plan(child, StateDict((k, v) for k, v in given.items() if k.startswith(below)), below)
+
+    plan(module, StateDict(state_dict), "")
+    fits = not errors and not (strict and any(keys))
+    if fits:
+        _write(writes)
+    _run_post_hooks(module, keys)
+    _refuse(module, keys if strict else IncompatibleKeys([], []), errors)
+    if not fits:  # a hook has excused what was missing
+        _write(writes)
+    return keys
+
+
+def _write(writes: Writes) -> None:
+    with using(grad=False):
+        for put in writes:
+            put()
+
+
+def _run_post_hooks(module: Module, keys: IncompatibleKeys) -> None:
+    for child in module._modules.values():
+        if child is not None:
+            _run_post_hooks(child, keys)
+    for hook in list(module._load_state_dict_post_hooks.values()):
+        if hook(module, keys) is not None:
+            raise StateDictError(
+                "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new values, "
+                "if incompatible_keys need to be modified, it should be done inplace."
+            )
+
+
+def _refuse(module: Module, keys: IncompatibleKeys, errors: list[str]) -> None:
+    texts = [
+        f"{what} key(s) in state_dict: {', '.join(f'"{key}"' for key in listed)}. "
+        for what, listed in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys))
+        if listed
+    ]
+    if texts or errors:
+        listed = "\n\t".join([*texts, *errors])
+        raise StateDictError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t{listed}")
+
+
+def plan_tensors(module: Module, given: Any, prefix: str, local: dict[str, Any], errors: list[str]) -> list[str]:
+    """Plan the writes of one module's own tensors; returns the keys that are missing."""
+    missing = []
+    for name, tensor in local_state(module):
+        key = prefix + name
+        if key not in given:
+            missing.append(key)
+            continue
+        source = given[key]
+        if not isinstance(source, Tensor):
+            errors.append(
+                f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
+                f"checkpoint but received {type(source)}"
+            )
+            continue
+        if not tensor.ndim and source.shape == (1,):
+            source = source[0]  # pyright: ignore[reportIndexIssue]  derived from the operator table
+        if source.shape != tensor.shape:
+            errors.append(
+                f"size mismatch for {key}: copying a param with shape {source.shape} from checkpoint, the shape in "
+                f"current model is {tensor.shape}."
+            )
+            continue
+        assign = local["assign_to_params_buffers"]
+        local["writes"].append(_assignment(module, name, tensor, source) if assign else _copy(tensor, source))
+    return missing
+
+
+def _copy(tensor: Any, source: Any) -> Callable[[], None]:
+    def put() -> None:
+        tensor.copy_(source.detach())
+
+    return put
+
+
+def _assignment(module: Module, name: str, tensor: Tensor, source: Tensor) -> Callable[[], None]:
+    def put() -> None:
+        made = source
+        if isinstance(tensor, Parameter):
+            made = source if isinstance(source, Parameter) else Parameter(source)
+            made.requires_grad_(tensor.requires_grad)
+        setattr(module, name, made)
+
+    return put
+
+
+def unexpected(module: Module, given: Any, prefix: str, extra_key: str) -> Iterator[str]:
+    """Keys under `prefix` that belong to no tensor and no child of the module."""
+    known = {name for name, _ in local_state(module)}
+    for key in given:
+        if key.startswith(prefix) and key != extra_key:
+            first, dot, _ = key[len(prefix) :].partition(".")
+            if first not in (module._modules if dot else known):
+                yield key
