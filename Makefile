@@ -20,6 +20,9 @@ demo: $(VENV)/.installed  ## train a character-level GPT on the standard library
 test: $(VENV)/.installed  ## every test that needs no PyTorch
 	$(BIN)/python -m pytest -n 2
 
+soak: $(VENV)/.installed  ## the long tests too, and many more random programs
+	$(BIN)/python -m pytest -n 2 -m "" --hypothesis-profile=soak
+
 lint: $(VENV)/.installed  ## format, lint and type check
 	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/ruff check src tests bench examples

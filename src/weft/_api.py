@@ -10,10 +10,14 @@ _MODULES = frozenset({"autograd", "nn", "optim", "utils", "errors", "random", "s
 _NAMES = {
     "weft._base.dtype": (
         "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
-        "float64", "complex64", "complex128", "promote_types",
+        "float64", "complex64", "complex128", "promote_types", "can_cast",
     ),
+    "weft._base.limits": ("finfo", "iinfo"),
+    "weft._base.state": ("set_default_dtype", "set_default_device"),
     "weft._base.device": ("device",),
-    "weft._tensor.tensor": ("Tensor", "Size"),
+    "weft._base.size": ("Size",),
+    "weft._tensor.tensor": ("Tensor",),
+    "weft._tensor.display": ("set_printoptions", "get_printoptions", "printoptions"),
     "weft._tensor.generator": ("Generator", "default_generator"),
     "weft._tensor.convert": ("tensor", "as_tensor", "from_dlpack", "frombuffer", "scalar_tensor"),
     "weft.autograd": (
@@ -23,6 +27,7 @@ _NAMES = {
 }  # fmt: skip
 _RENAMED = {
     "dtype": ("weft._base.dtype", "DType"), "bool": ("weft._base.dtype", "bool_"),
+    "get_default_dtype": ("weft._base.state", "default_dtype"),
     "from_numpy": ("weft._tensor.convert", "from_numpy_array"),
     "explain": ("weft._lazy.explain", "explain"), "compile": ("weft._tensor.compile", "compile"),
 }  # fmt: skip

@@ -36,6 +36,17 @@ class IndexRangeError(WeftError, IndexError):
     """An index lies outside of the dim that it selects from."""
 
 
+class DeferredIndexError(IndexRangeError, RuntimeError):
+    """An index in a tensor was out of range, found when the program that used it had run.
+
+    PyTorch raises `IndexError` for some of these operators and `RuntimeError` for others.
+    """
+
+
+class UnsupportedDTypeError(DTypeError, NotImplementedError):
+    """The operator is not defined for this element type."""
+
+
 class DimNameError(WeftError, RuntimeError):
     """Dims that must carry the same name do not, or a name is unknown."""
 

@@ -6,8 +6,9 @@ It takes only those inputs, outputs and cotangents that it really reads, which i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -26,14 +27,16 @@ class Derivative:
 
     signature  computes those gradients that take computing, from the operands in `inputs`, `outputs`, `cotangents`
     inputs, outputs, cotangents   positions of the operands that it reads, among all of the kind
-    sources    for each wanted input: ("made", which output of `signature`), ("passed", which cotangent), or None
+    sources    for each wanted input: (True, which output of `signature`), (False, which cotangent), or None
+    pick       takes the operands out of (*inputs, *outputs, *cotangents)
     """
 
     signature: Signature | None
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     cotangents: tuple[int, ...]
-    sources: tuple[tuple[str, int] | None, ...]
+    sources: tuple[tuple[bool, int] | None, ...]
+    pick: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
 
 
 def derivative_of(signature: Signature, need: tuple[int, ...], given: tuple[int, ...]) -> Derivative:
@@ -42,6 +45,8 @@ def derivative_of(signature: Signature, need: tuple[int, ...], given: tuple[int,
     found = signature.derived.get(key)
     if found is None:
         found = signature.derived[key] = _derive(signature, need, given)
+        if len(signature.outputs) == 1:
+            signature.derived[need] = found  # where the engine looks first
     return found
 
 
@@ -60,9 +65,9 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
     closed = jax.make_jaxpr(whole)(*structs)
     passed, made = _sort_results(closed.jaxpr, n + m)
     read = _read_by(closed.jaxpr, made)
-    sources: list[tuple[str, int] | None] = [None] * len(need)
+    sources: list[tuple[bool, int] | None] = [None] * len(need)
     for at, which in enumerate(present):
-        sources[which] = ("passed", passed[at]) if at in passed else ("made", made.index(at))
+        sources[which] = (False, passed[at]) if at in passed else (True, made.index(at))
     if not made:
         return Derivative(None, (), (), (), tuple(sources))
 
@@ -82,7 +87,17 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
         tuple(i - n for i in sorted(read) if n <= i < n + m),
         tuple(i - n - m for i in sorted(read) if i >= n + m),
         tuple(sources),
+        _picker(sorted(read)),
     )
+
+
+def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    if not positions:
+        return lambda _: ()
+    if len(positions) == 1:
+        only = positions[0]
+        return lambda operands: (operands[only],)
+    return itemgetter(*positions)
 
 
 def _gradients(
@@ -95,7 +110,7 @@ def _gradients(
 ) -> Sequence[jax.Array | None]:
     """One gradient or None per input in `need`, in PyTorch's convention: complex ones are conjugates of jax's."""
     real = not any(jnp.issubdtype(a.dtype, jnp.complexfloating) for a in (*inputs, *outputs))
-    if signature.grads is not None and real:
+    if signature.grads is not None and real and all(i < signature.main for i in given):
         by_output = dict(zip(given, cotangents, strict=True))
         full = [by_output.get(i, None) for i in range(signature.main)]
         filled = tuple(jnp.zeros_like(outputs[i]) if g is None else g for i, g in enumerate(full))

@@ -1,22 +1,28 @@
-"""The backward pass: applications in an order in which cotangents are complete, gradients handed on as values."""
+"""The backward pass: applications from the last recorded to the first, gradients handed on as values.
+
+Whatever uses a value was recorded after it, so in this order a value's cotangent is complete when its turn comes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import jax.numpy as jnp
 
+from weft._autograd.derive import Derivative, derivative_of
 from weft._base.state import Ambient, ambient, using
 from weft._lazy.infer import ONE, Call, call_of, signature_of
 from weft._lazy.realize import array_of
 from weft._lazy.record import record, recorded
 from weft._lazy.value import FREED, INTERIOR, Tape, Value
-from weft._autograd.derive import derivative_of
 from weft.errors import GradientError
 from weft.ops._table import TABLE
 
 Deliver = Callable[[Tape, Value], None]
+_FIRST = (0,)
+_by_time = attrgetter("time")
 
 
 def backward(
@@ -33,158 +39,209 @@ def backward(
     leads to them is computed, and their gradients are returned.
     """
     with using(grad=create_graph):
-        return _Pass(roots, deliver, targets, retain_graph).run()
+        return _Pass(deliver, targets, retain_graph).run(roots)
 
 
 class _Pass:
     """One backward pass.
 
-    waiting  uses of a value, or of a group of sibling outputs, whose cotangents have not arrived
-    grads    cotangents so far
-    groups   outputs of one application by the identity of their inputs
+    grads   cotangents so far
+    left    uses of each leaf whose gradients have not arrived
     """
 
-    def __init__(
-        self,
-        roots: Sequence[tuple[Value, Value]],
-        deliver: Deliver,
-        targets: Sequence[Value] | None,
-        retain_graph: bool,
-    ) -> None:
+    def __init__(self, deliver: Deliver, targets: Sequence[Value] | None, retain_graph: bool) -> None:
         self.deliver = deliver
         self.targets = None if targets is None else set(targets)
         self.found: dict[Value, Value] = {}
         self.retain_graph = retain_graph
         self.ambient = ambient()
-        self.groups: dict[int, list[Value]] = {}
         self.grads: dict[Value, Value] = {}
-        self.waiting: dict[Value, int] = {}
-        order = self._discover([value for value, _ in roots])
-        self.useful = None if self.targets is None else self._leading_to(self.targets, order)
+        self.left: dict[Value, int] = {}
+
+    def run(self, roots: Sequence[tuple[Value, Value]]) -> dict[Value, Value]:
+        ordered = self._reach(roots)
+        useful = None if self.targets is None else self._leading_to(self.targets, ordered)
         for value, cotangent in roots:
             self._add(value, cotangent)
-
-    def _head(self, value: Value) -> Value:
-        """The value that stands for all outputs of an application."""
-        origin = value.origin
-        if origin is None or len(origin.signature.outputs) == 1 or (value.tape and value.tape.leaf):
-            return value
-        group = self.groups.setdefault(id(value.inputs), [value])
-        if value not in group:
-            group.append(value)
-        return group[0]
-
-    def _discover(self, roots: list[Value]) -> list[Value]:
-        """Count the uses of every value that the roots depend on; return heads, inputs first."""
-        waiting = self.waiting
-        order: list[Value] = []
-        stack: list[Value | None] = []
-        for root in roots:
-            stack.append(root)
-            while stack:
-                value = stack.pop()
-                if value is None:
-                    done = stack.pop()
-                    assert done is not None, "markers are pushed above their value"
-                    order.append(done)
+            self._arrived(value)
+        grads, retain_graph = self.grads, self.retain_graph
+        done: set[int] = set()
+        for value in reversed(ordered):
+            if useful is None and value.tape is INTERIOR:
+                origin = value.origin
+                assert origin is not None, "only applications are inside of the tape"
+                if len(origin.signature.outputs) == 1:  # the common case
+                    grad = grads.pop(value, None)
+                    if grad is not None:
+                        self._differentiate_one(value, grad)
+                    else:
+                        self._skip(value.inputs)
+                    if not retain_graph:
+                        _free(value)
                     continue
-                head = self._head(value)
-                if head in waiting:
-                    continue
-                waiting[head] = 0
-                tape = head.tape
-                stack.append(head)
-                stack.append(None)
-                if tape is None or tape.leaf:
-                    continue
-                if tape.freed:
-                    raise GradientError(
-                        "Trying to backward through the graph a second time (or directly access saved tensors after "
-                        "they have already been freed). Specify retain_graph=True if you need to backward through "
-                        "the graph a second time"
-                    )
-                stack.extend([x for x in head.inputs if x.tape is not None])
-        for head in order:
-            tape = head.tape
-            if tape is not None and not tape.leaf:
-                for x in head.inputs:
-                    if x.tape is not None:
-                        waiting[self._head(x)] += 1
-        return order
-
-    def _leading_to(self, targets: set[Value], order: list[Value]) -> set[Value]:
-        """Heads of the values through which a target is reached."""
-        heads = {self._head(t) for t in targets}
-        useful: set[Value] = set()
-        for head in order:
-            tape = head.tape
-            inner = () if tape is None or tape.leaf else head.inputs
-            if head in heads or any(x.tape is not None and self._head(x) in useful for x in inner):
-                useful.add(head)
-        return useful
-
-    def run(self) -> dict[Value, Value]:
-        waiting, useful = self.waiting, self.useful
-        ready = [head for head, uses in waiting.items() if not uses]
-        while ready:
-            head = ready.pop()
-            if useful is not None and head not in useful:
-                inputs: Sequence[Value] = ()
-            else:
-                inputs = self._complete(head)
-            for x in inputs:
-                if x.tape is not None:
-                    at = self._head(x)
-                    waiting[at] -= 1
-                    if not waiting[at]:
-                        ready.append(at)
+            self._differentiate(value, ordered, useful, done)
         return self.found
 
-    def _complete(self, head: Value) -> Sequence[Value]:
-        """All cotangents of an application have arrived: hand gradients on to its inputs, which are returned."""
-        members = self.groups.get(id(head.inputs), [head]) if head.origin is not None else [head]
-        if head.tape is not None and head.tape.leaf:
-            members = [head]
+    def _reach(self, roots: Sequence[tuple[Value, Value]]) -> list[Value]:
+        """Everything inside of the tape that the roots depend on, in order of recording; counts uses of leaves."""
+        reached: set[Value] = set()
+        left = self.left
+        stack: list[Value] = []
+        shared: set[int] = set()  # inputs of applications with several outputs, which share them
+        for root, _ in roots:
+            if root.tape is None:
+                continue
+            if root.tape.leaf:
+                left[root] = left.get(root, 0) + 1
+            elif root not in reached:
+                reached.add(root)
+                stack.append(root)
+        while stack:
+            value = stack.pop()
+            tape = value.tape
+            if tape is not INTERIOR and tape.freed:  # pyright: ignore[reportOptionalMemberAccess]  all here have one
+                raise GradientError(
+                    "Trying to backward through the graph a second time (or directly access saved tensors after they "
+                    "have already been freed). Specify retain_graph=True if you need to backward through the graph a "
+                    "second time"
+                )
+            inputs = value.inputs
+            if len(value.origin.signature.outputs) > 1:  # pyright: ignore[reportOptionalMemberAccess]  an application
+                if id(inputs) in shared:
+                    continue
+                shared.add(id(inputs))
+            for x in inputs:
+                tape = x.tape
+                if tape is not None:
+                    if tape.leaf:
+                        left[x] = left.get(x, 0) + 1
+                    elif x not in reached:
+                        reached.add(x)
+                        stack.append(x)
+        return sorted(reached, key=_by_time)
+
+    def _leading_to(self, targets: set[Value], ordered: list[Value]) -> set[Value]:
+        """The values through which a target is reached, and the targets."""
+        useful = set(targets)
+        for value in ordered:
+            if value not in useful and any(x.tape is not None and x in useful for x in value.inputs):
+                useful.add(value)
+        return useful
+
+    def _differentiate_one(self, value: Value, grad: Value) -> None:
+        """Hand the gradient of an application with one output on to its inputs."""
+        inputs = value.inputs
+        signature = value.origin.signature  # pyright: ignore[reportOptionalMemberAccess]  checked by the caller
+        if len(inputs) == 1:
+            need = _FIRST
+        else:
+            need = tuple([i for i, x in enumerate(inputs) if x.tape is not None])
+        derivative = signature.derived.get(need) or derivative_of(signature, need, _FIRST)
+        made: Sequence[Value] = ()
+        if derivative.signature is not None:
+            made = record(derivative.signature, derivative.pick((*inputs, value, grad)), self.ambient)
+            if self.ambient.anomaly:
+                _check_finite(value, made)
+        self._hand_on(inputs, need, derivative, made, (grad,))
+
+    def _hand_on(
+        self,
+        inputs: Sequence[Value],
+        need: Sequence[int],
+        derivative: Derivative,
+        made: Sequence[Value],
+        given: Sequence[Value],
+    ) -> None:
+        for i, source in zip(need, derivative.sources, strict=True):
+            if source is not None:
+                found = made[source[1]] if source[0] else given[source[1]]
+                self._add(inputs[i], found)
+            self._arrived(inputs[i])
+
+    def _add(self, value: Value, grad: Value) -> None:
+        before = self.grads.get(value)
+        self.grads[value] = grad if before is None else add_values(before, grad, self.ambient)
+
+    def _arrived(self, value: Value) -> None:
+        """One use of a value has handed on its gradient."""
+        left = self.left.get(value)
+        if left is None:
+            return
+        self.left[value] = left - 1
+        if left == 1:
+            self._complete_leaf(value)
+
+    def _skip(self, inputs: Sequence[Value]) -> None:
+        """An application without a gradient: its uses of leaves hand on nothing."""
+        for x in inputs:
+            if x.tape is not None:
+                self._arrived(x)
+
+    def _complete_leaf(self, value: Value) -> None:
+        grad = self.grads.pop(value, None)
+        tape = value.tape
+        if grad is None or tape is None:
+            return
+        grad = _hooked(tape, grad)
+        if self.targets is None:
+            self.deliver(tape, grad)
+        elif value in self.targets:
+            self.found[value] = grad
+
+    def _differentiate(
+        self, value: Value, ordered: list[Value], useful: set[Value] | None, done: set[int]
+    ) -> None:
+        """The general case: several outputs, hooks, targets, derivatives written by users."""
+        origin, tape = value.origin, value.tape
+        assert origin is not None and tape is not None, "only applications are inside of the tape"
+        inputs, signature = value.inputs, origin.signature
+        if len(signature.outputs) == 1:
+            members = [value]
+        elif id(inputs) in done:
+            return
+        else:
+            done.add(id(inputs))
+            members = [v for v in ordered if v.inputs is inputs]
+        given = self._given(members)
+        need = tuple(
+            [i for i, x in enumerate(inputs) if x.tape is not None and (useful is None or x in useful)]
+        )
+        if not given or not need:
+            self._skip(inputs)
+        elif tape.custom is not None:
+            grads = tape.custom(dict(given))
+            for i in need:
+                if grads[i] is not None:
+                    self._add(inputs[i], grads[i])
+                self._arrived(inputs[i])
+        else:
+            self._differentiate_several(members, need, given)
+        if not self.retain_graph:
+            for member in members:
+                _free(member)
+
+    def _given(self, members: list[Value]) -> list[tuple[int, Value]]:
+        """Cotangents of an application's outputs by index, after hooks."""
         given: list[tuple[int, Value]] = []
         for value in members:
             grad = self.grads.pop(value, None)
             if grad is None:
                 continue
-            tape = value.tape
-            if tape is not None and tape.hooks:
-                for hook in list(tape.hooks.values()):
-                    grad = hook(grad) or grad
-            if self.targets is not None:
-                if value in self.targets:
-                    self.found[value] = grad
-            elif tape is not None and tape.leaf:
-                self.deliver(tape, grad)
-            given.append((value.origin.index if value.origin is not None else 0, grad))
-        if head.tape is None or head.tape.leaf:
-            return ()
-        inputs = head.inputs
-        if given:
-            self._differentiate(head, members, sorted(given, key=lambda pair: pair[0]))
-        if not self.retain_graph:
-            for value in members:
-                _free(value)
-        return inputs
+            assert value.origin is not None and value.tape is not None, "only applications are inside of the tape"
+            grad = _hooked(value.tape, grad)
+            if self.targets is not None and value in self.targets:
+                self.found[value] = grad
+            given.append((value.origin.index, grad))
+        return sorted(given, key=lambda pair: pair[0])
 
-    def _differentiate(self, head: Value, members: list[Value], given: list[tuple[int, Value]]) -> None:
+    def _differentiate_several(
+        self, members: list[Value], need: tuple[int, ...], given: list[tuple[int, Value]]
+    ) -> None:
+        head = members[0]
         inputs = head.inputs
-        need = tuple([i for i, x in enumerate(inputs) if x.tape is not None and self._is_useful(x)])
-        if not need:
-            return
-        assert head.origin is not None and head.tape is not None, "only applications are differentiated"
-        signature = head.origin.signature
-        if head.tape.custom is not None:
-            grads = head.tape.custom(dict(given))
-            for i in need:
-                if grads[i] is not None:
-                    self._add(inputs[i], grads[i])
-            return
-        derivative = derivative_of(signature, need, tuple([index for index, _ in given]))
-        made: tuple[Value, ...] = ()
+        assert head.origin is not None, "only applications are inside of the tape"
+        derivative = derivative_of(head.origin.signature, need, tuple([index for index, _ in given]))
+        made: Sequence[Value] = ()
         if derivative.signature is not None:
             operands = [inputs[i] for i in derivative.inputs]
             operands += [_output(members, i) for i in derivative.outputs]
@@ -192,17 +249,14 @@ class _Pass:
             made = record(derivative.signature, tuple(operands), self.ambient)
             if self.ambient.anomaly:
                 _check_finite(head, made)
-        for i, source in zip(need, derivative.sources, strict=True):
-            if source is not None:
-                kind, at = source
-                self._add(inputs[i], made[at] if kind == "made" else given[at][1])
+        self._hand_on(inputs, need, derivative, made, [grad for _, grad in given])
 
-    def _is_useful(self, value: Value) -> bool:
-        return self.useful is None or self._head(value) in self.useful
 
-    def _add(self, value: Value, grad: Value) -> None:
-        before = self.grads.get(value)
-        self.grads[value] = grad if before is None else add_values(before, grad, self.ambient)
+def _hooked(tape: Tape, grad: Value) -> Value:
+    if tape.hooks:
+        for hook in list(tape.hooks.values()):
+            grad = hook(grad) or grad
+    return grad
 
 
 _ADD: list[Call] = []
@@ -239,7 +293,8 @@ def _free(value: Value) -> None:
     elif value.tape is not None:
         value.tape.freed = True
         value.tape.custom = None
-    if value.array is not None:
+    if value.array is not None and value.origin is not None:
+        value.site = value.origin.signature.name  # what `grad_fn` still says
         value.origin = None
         value.inputs = ()
         value.extras = None
@@ -258,27 +313,30 @@ def _check_finite(head: Value, grads: Sequence[Value]) -> None:
 
 
 _BACKWARD_NAMES = {
-    "alpha_dropout_train": "Mul", "broadcast_to": "Expand", "carry": "Copy", "conv1d": "Convolution",
-    "conv2d": "Convolution", "conv3d": "Convolution", "copy": "Copy", "cross_entropy_loss": "NllLoss",
-    "dropout_train": "Mul", "flatten": "View", "index_tensors": "Index", "layer_norm": "NativeLayerNorm",
-    "linear": "Addmm", "pow_number": "Pow", "reshape": "View", "slice_dim": "Slice", "static_slice": "Slice",
-    "std_dims": "Std", "swapaxes": "Transpose", "swapdims": "Transpose", "to_dtype": "ToCopy", "true_divide": "Div",
-    "var_dims": "Var",
+    "T": "Permute", "alpha_dropout_train": "Mul", "broadcast_to": "Expand", "conv1d": "Convolution",
+    "conv2d": "Convolution", "conv3d": "Convolution", "cross_entropy_loss": "NllLoss", "det": "LinalgDet",
+    "dropout_train": "Mul", "flatten": "View", "index_tensors": "Index", "inverse": "LinalgInvEx",
+    "layer_norm": "NativeLayerNorm", "linear": "Addmm", "log1p": "Log1P", "mT": "Transpose", "matmul": "Bmm",
+    "median_all": "Median", "moveaxis": "Permute", "movedim": "Permute", "outer": "Mul", "pow_number": "Pow",
+    "reshape": "View", "slice_dim": "Slice", "square": "Pow", "static_slice": "Slice", "std_dims": "Std",
+    "swapaxes": "Transpose", "swapdims": "Transpose", "to_dtype": "ToCopy", "true_divide": "Div", "unflatten": "View",
+    "var_dims": "Var", "vector_norm": "LinalgVectorNorm",
 }  # fmt: skip
 _MATMUL_NAMES = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm"}
+_NAMED_BY_DIM = frozenset({"sum", "mean", "prod"})
 
 
 def backward_name(value: Value) -> str:
-    """What `grad_fn` is called: `AddBackward0` for `add`. Where rows differ from PyTorch's operators, as it says."""
-    if value.origin is None:
-        return "FreedBackward"
-    signature = value.origin.signature
-    name = signature.name
-    if name == "matmul":
-        title = _MATMUL_NAMES.get(tuple([len(aval.shape) for aval in signature.avals]), "Bmm")
-    else:
-        title = _BACKWARD_NAMES.get(name) or "".join(
-            w[:1].upper() + w[1:] for w in name.removesuffix("_dim").replace(" ", "_").split("_")
-        )
-    whole = name not in ("sum", "mean") or not value.aval.shape
-    return f"{title}Backward{0 if whole else 1}"
+    """What `grad_fn` is called: `AddBackward0` for `add`; what PyTorch says where its operators are others."""
+    origin = value.origin
+    name = value.site if origin is None else origin.signature.name
+    if name in ("copy", "carry"):
+        return "CopyBackwards"
+    title = _BACKWARD_NAMES.get(name)
+    if name == "matmul" and origin is not None:
+        title = _MATMUL_NAMES.get(tuple([len(aval.shape) for aval in origin.signature.avals]), title)
+    if title is None:
+        words = name.removesuffix("_dim").replace(" ", "_").split("_")
+        title = "".join(w[:1].upper() + w[1:] for w in words)
+    second = name == "clamp" or (name in _NAMED_BY_DIM and bool(value.aval.shape))
+    return f"{title}Backward{int(second)}"

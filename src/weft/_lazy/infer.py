@@ -306,8 +306,11 @@ def _common_device(op: OpDef, avals: tuple[Aval, ...]) -> device:
 
 
 def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
-    """The static part with dims made non-negative and checked against the first tensor."""
-    ndim = next((len(a.shape) for a, k in zip(avals, _kinds(call), strict=True) if k in TENSOR_KINDS), 0)
+    """The static part with dims made non-negative, and checked against the first tensor or the widest of a list."""
+    ranks = [(len(a.shape), k) for a, k in zip(avals, _kinds(call), strict=True) if k in TENSOR_KINDS]
+    ndim = ranks[0][0] if ranks else 0
+    if ranks and ranks[0][1] is Kind.ARRAYS:
+        ndim = max(rank for rank, kind in ranks if kind is Kind.ARRAYS)
     entries = []
     for param, entry in zip(call.op.params, call.static, strict=True):
         if param.kind is Kind.DIM and isinstance(entry, int):

@@ -19,7 +19,7 @@ from weft._base.state import LEAST_LIMIT, Pending, ambient
 from weft._lazy.infer import Output
 from weft._lazy.program import Graph, Program, execute, pack, pack_of, program_of
 from weft._lazy.value import Value
-from weft.errors import IndexRangeError
+from weft.errors import DeferredIndexError
 
 _LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own
 _CHUNK = 256  # operators in a program cut from a repeating stretch
@@ -123,7 +123,7 @@ def check_flags(flags: list[Any], most: int = 0) -> None:
         for failed, (signature, site) in zip(jax.device_get(bad).tolist(), sites, strict=True):
             if failed:
                 shapes = ", ".join(map(repr, signature.avals))
-                raise IndexRangeError(
+                raise DeferredIndexError(
                     f"{signature.name}(): {signature.check_text} (inputs {shapes}), called at {site}"
                 )
 
@@ -392,6 +392,8 @@ def _run(batch: _Batch, pending: Pending) -> None:
             value.array = array
             tape = value.tape
             if tape is None or tape.leaf or tape.freed:
+                if tape is not None and value.origin is not None:
+                    value.site = value.origin.signature.name  # what `grad_fn` still says
                 value.origin = None
                 value.inputs = ()
                 value.extras = None

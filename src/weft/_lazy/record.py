@@ -6,7 +6,7 @@ from weft._base.site import user_site
 from weft._base.state import Ambient
 from weft._lazy import realize
 from weft._lazy.infer import Output, Signature
-from weft._lazy.value import Value
+from weft._lazy.value import Value, tick
 
 _new = object.__new__
 
@@ -20,6 +20,7 @@ def recorded(origin: Output, inputs: tuple[Value, ...]) -> Value:
     value.array = None
     value.extras = None
     value.num = -1
+    value.time = tick()
     value.tape = None
     return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,10 @@ INTERIOR = Tape()
 FREED = Tape(freed=True)
 
 
+tick = count(1).__next__
+"""The number of the next recording."""
+
+
 class Value:
     """One output of one recorded application, or a leaf that holds an array.
 
@@ -76,10 +81,11 @@ class Value:
     tape     None when no gradient flows through it
     extras   outputs of the same application that only the derivative reads; or, for an imported buffer, its owner
     num      scratch of the flush that is being planned
-    site     the user's line, set only where the application checks indices
+    time     number of the recording; whatever uses a value was recorded after it
+    site     the user's line, set only where the application checks indices; once freed, what it was
     """
 
-    __slots__ = ("array", "aval", "extras", "inputs", "num", "origin", "site", "tape")
+    __slots__ = ("array", "aval", "extras", "inputs", "num", "origin", "site", "tape", "time")
     origin: Output | None
     inputs: tuple[Value, ...]
     aval: Aval
@@ -88,6 +94,7 @@ class Value:
     extras: Any
     num: int
     site: str
+    time: int
 
     def __init__(self, aval: Aval, array: Any, *, owner: Any = None) -> None:
         """Make a leaf."""
@@ -98,6 +105,7 @@ class Value:
         self.tape = None
         self.extras = owner
         self.num = -1
+        self.time = 0
 
     def __repr__(self) -> str:
         state = "leaf" if self.origin is None else self.origin.signature.name

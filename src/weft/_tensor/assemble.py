@@ -7,7 +7,7 @@ from typing import Any
 
 import weft._tensor.composite as _composites  # the import registers them
 import weft.ops as _ops  # the import registers the rows
-from weft._tensor import copying, display, gradients, subscript
+from weft._tensor import copying, display, exchange, gradients, subscript
 from weft._tensor.spelling import COMPOSITES, dunders_of, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft.ops._table import TABLE
@@ -59,10 +59,25 @@ def _attach_composites() -> None:
                 _publish(entry.module, f"{entry.name}_", form)
 
 
+def _on_device(kind: str) -> property:
+    return property(lambda tensor: tensor.device.type == kind, doc=f"Whether the elements are on a {kind} device.")
+
+
+def _attach_properties() -> None:
+    for name in ("T", "mT", "H", "mH", "real", "imag"):
+        _attach(name, property(getattr(op, name), doc=TABLE[name].doc))
+    for kind in ("cpu", "cuda", "meta"):
+        _attach(f"is_{kind}", _on_device(kind))
+
+
 def _attach_rest() -> None:
     Tensor.__getitem__ = subscript.getitem
     Tensor.__setitem__ = subscript.setitem
     Tensor.__repr__ = display.show
+    Tensor.__format__ = display.formatted
+    Tensor.__contains__ = exchange.contains
+    Tensor.__array_wrap__ = exchange.wrapped
+    Tensor.__copy__ = exchange.copied
     Tensor.backward = gradients.backward
     Tensor.__deepcopy__ = copying.deepcopy
     Tensor.__reduce_ex__ = copying.reduce
@@ -70,4 +85,5 @@ def _attach_rest() -> None:
 
 _attach_rows()
 _attach_composites()
+_attach_properties()
 _attach_rest()

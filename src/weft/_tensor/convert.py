@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import jax
@@ -12,7 +13,21 @@ import numpy as np
 
 from weft._base.device import CPU
 from weft._base.device import device as device_class
-from weft._base.dtype import COMPLEX, DType, as_dtype, bool_, from_numpy
+from weft._base.dtype import (
+    BOOL,
+    COMPLEX,
+    FLOAT,
+    INTEGER,
+    DType,
+    as_dtype,
+    bool_,
+    complex128,
+    float64,
+    from_numpy,
+    int64,
+    promote_types,
+    uint64,
+)
 from weft._base.state import default_device, default_dtype
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
@@ -57,30 +72,27 @@ def tensor(
 
 
 def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
-    wanted = None if dtype is None else as_dtype(dtype, default_dtype())
-    if isinstance(data, (np.ndarray, np.generic)):
-        array = np.asarray(data)
-        from_numpy(array.dtype)
-    elif isinstance(data, (list, tuple)):
-        array = _nested(data)
-    elif isinstance(data, (bool, int, float, complex)):
-        array = _numbers(data)
-    elif hasattr(data, "__array__"):
-        array = np.asarray(data)
-    else:
-        raise ArgumentError(f"new(): invalid data type '{type(data).__name__}'; numbers, sequences and arrays are taken")
-    if wanted is not None and array.dtype != wanted.numpy:
-        if array.dtype.kind == "c" and wanted.category < COMPLEX:
-            raise DTypeError(f"value cannot be converted to type {wanted.name} without overflow: it is complex")
-        array = array.astype(wanted.numpy)
-    return array
+    wanted = None if dtype is None else as_dtype(dtype, float64)
+    if isinstance(data, _SEQUENCES):
+        return _nested(data, wanted)
+    if isinstance(data, (bool, int, float, complex)) and not isinstance(data, np.generic):
+        return _numbers(data, wanted)
+    if isinstance(data, str):
+        raise ArgumentError("new(): invalid data type 'str'")
+    if not isinstance(data, (np.ndarray, np.generic)) and not hasattr(data, "__array__"):
+        raise DTypeError(f"Could not infer dtype of {type(data).__name__}; numbers, sequences and arrays are taken")
+    array = np.asarray(data)
+    return _cast(array, wanted or from_numpy(array.dtype))
 
 
-def _nested(data: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """An array from nested sequences, whose innermost entries are numbers, tensors or arrays."""
+_SEQUENCES = (list, tuple, range)
+
+
+def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray[Any, Any]:
+    """An array from nested sequences, whose innermost entries are numbers, tensors of one element, or arrays."""
     shape: list[int] = []
     level: Any = data
-    while isinstance(level, (list, tuple)):
+    while isinstance(level, _SEQUENCES):
         shape.append(len(level))
         if not level:
             break
@@ -88,54 +100,77 @@ def _nested(data: Sequence[Any]) -> np.ndarray[Any, Any]:
     flat: list[Any] = []
     _flatten(data, shape, 0, flat)
     if not flat:
-        return np.zeros(shape, default_dtype().numpy)
-    if any(isinstance(x, (Tensor, np.ndarray)) for x in flat):
-        parts = [x.detach()._host() if isinstance(x, Tensor) else np.asarray(x) for x in flat]
-        return np.stack(parts).reshape((*shape, *parts[0].shape))
-    return _numbers(flat).reshape(shape)
+        return np.zeros(shape, (wanted or default_dtype()).numpy)
+    if any(isinstance(x, np.ndarray) for x in flat):
+        array = np.stack(flat).reshape((*shape, *flat[0].shape))
+        return _cast(array, wanted or from_numpy(array.dtype))
+    if any(isinstance(x, Tensor) for x in flat):
+        flat = [_element(x) if isinstance(x, Tensor) else x for x in flat]
+    return _numbers(flat, wanted).reshape(shape)
+
+
+def _element(x: Tensor) -> np.generic:
+    """The element of a tensor of one, with its type."""
+    if x.numel() != 1:
+        raise ValueRangeError("only one element tensors can be converted to Python scalars; stack() takes larger ones")
+    return x.detach()._host().reshape(-1)[0]
 
 
 def _flatten(data: Any, shape: list[int], depth: int, out: list[Any]) -> None:
     if depth == len(shape):
-        if isinstance(data, (list, tuple)):
-            raise ValueRangeError(f"expected a number at dim {depth}, got a sequence of length {len(data)}")
+        if isinstance(data, _SEQUENCES):
+            raise ArgumentError(f"expected a number at dim {depth}, got a sequence of length {len(data)}")
         out.append(data)
         return
-    if not isinstance(data, (list, tuple)):
+    if not isinstance(data, _SEQUENCES):
         raise ArgumentError(f"not a sequence: expected length {shape[depth]} at dim {depth}, got {data!r}")
     if len(data) != shape[depth]:
         raise ValueRangeError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
-    if depth == len(shape) - 1 and shape[depth] and not any(isinstance(x, (list, tuple)) for x in data):
+    if depth == len(shape) - 1 and shape[depth] and not any(isinstance(x, _SEQUENCES) for x in data):
         out.extend(data)
         return
     for item in data:
         _flatten(item, shape, depth + 1, out)
 
 
-def _numbers(data: Any) -> np.ndarray[Any, Any]:
-    """Python numbers with the types PyTorch gives them."""
+_WIDEST = {BOOL: bool_, INTEGER: int64, FLOAT: float64, COMPLEX: complex128}
+
+
+def _numbers(data: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
+    """A number, or a list of them, with the type that PyTorch gives them or the one that is wanted."""
+    kinds = set(map(type, data)) if isinstance(data, list) else {type(data)}
+    inferred = reduce(promote_types, map(_inferred, kinds))
+    unsigned = uint64 in (wanted, inferred) and inferred.category == INTEGER
     try:
-        array = np.asarray(data)
-    except (OverflowError, ValueError) as error:
-        raise ValueRangeError(f"cannot make a tensor of {data!r}: {error}") from error
-    kind = array.dtype.kind
-    if kind == "f" and not _typed(data):
-        return array.astype(default_dtype().numpy)
-    if kind == "c" and not _typed(data):
-        return array.astype(default_dtype().to_complex().numpy)
-    if kind in "iu" and not _typed(data):
-        return array.astype(np.int64)
-    if kind in "OUSmM":
-        first = data[0] if isinstance(data, list) else data
-        if isinstance(first, int):
-            raise ValueRangeError("Overflow when unpacking long: an integer does not fit int64")
-        raise ArgumentError(f"new(): invalid data type '{type(first).__name__}'")
-    return array
+        array = np.asarray(data, (uint64 if unsigned else _WIDEST[inferred.category]).numpy)
+    except OverflowError as error:
+        raise ValueRangeError("Overflow when unpacking long long: an integer does not fit the type") from error
+    target = wanted or inferred
+    if target.category == INTEGER and array.dtype != target.numpy:
+        limits = np.iinfo(target.numpy)
+        least = limits.min or -limits.max  # a negative number wraps around in an unsigned type
+        if not ((array >= least) & (array <= limits.max)).all():
+            raise DTypeError(f"value cannot be converted to type {target.name} without overflow")
+    return _cast(array, target)
 
 
-def _typed(data: Any) -> bool:
-    first = data[0] if isinstance(data, list) else data
-    return isinstance(first, np.generic)
+def _inferred(kind: type) -> DType:
+    """The type of a tensor of Python or NumPy numbers of one kind."""
+    if issubclass(kind, np.generic):
+        return from_numpy(kind)
+    for number, dtype in ((bool, bool_), (int, int64), (float, default_dtype()), (complex, default_dtype().to_complex())):
+        if issubclass(kind, number):
+            return dtype
+    if kind is str:
+        raise ValueRangeError("too many dimensions 'str'")
+    raise DTypeError(f"Could not infer dtype of {kind.__name__}")
+
+
+def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    if array.dtype.kind == "c" and dtype.category < COMPLEX:
+        raise DTypeError(f"value cannot be converted to type {dtype.name} without overflow: it is complex")
+    with np.errstate(over="ignore", invalid="ignore"):  # too large a float becomes infinite
+        return array.astype(dtype.numpy, copy=False)
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:

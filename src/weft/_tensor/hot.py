@@ -12,7 +12,7 @@ from typing import Any
 from weft._base.state import peek
 from weft._lazy.infer import Call
 from weft._lazy.realize import relieve
-from weft._lazy.value import Value
+from weft._lazy.value import Value, tick
 from weft._tensor.tensor import Tensor
 
 _new = object.__new__
@@ -39,6 +39,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
         value.array = None
         value.extras = None
         value.num = -1
+        value.time = tick()
         value.tape = origin.taped if x.tape is not None else None
         pending = state.pending
         pending.append(value)
@@ -73,6 +74,7 @@ def binary(call: Call, general: Callable[..., Any]) -> Callable[[Any, Any], Any]
         value.array = None
         value.extras = None
         value.num = -1
+        value.time = tick()
         value.tape = origin.taped if a.tape is not None or b.tape is not None else None
         pending = state.pending
         pending.append(value)

@@ -276,7 +276,7 @@ def function_of(op: OpDef) -> Callable[..., Any]:
     if not _is_plain(op) or any(p.default is not REQUIRED or p.optional for p in op.params):
         return general
     static = _default_static(op, len(op.params))
-    if static is None or len(op.params) not in (1, 2):
+    if static is None or [p.name for p in op.params] not in (["input"], ["input", "other"]):
         return general
     make = hot.unary if len(op.params) == 1 else hot.binary
     return _named(make(call_of(op, static), general), op.name, op.doc)

@@ -14,6 +14,7 @@ import numpy as np
 from weft._autograd.engine import backward_name
 from weft._base.device import device
 from weft._base.dtype import DType, bool_, complex128, float64, int64
+from weft._base.size import Size
 from weft._base.state import ambient
 from weft._dispatch import apply
 from weft._lazy import realize
@@ -24,23 +25,6 @@ from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeErro
 from weft.ops._table import TABLE
 
 _new = object.__new__
-
-
-class Size(tuple[int, ...]):
-    """The sizes of a tensor's dims."""
-
-    __slots__ = ()
-
-    def numel(self) -> int:
-        """How many elements a tensor of this size has."""
-        return prod(self)
-
-    def __repr__(self) -> str:
-        return f"torch.Size({list(self)})"
-
-    def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        return Size(found) if isinstance(index, slice) else found
 
 
 class Tensor:

@@ -103,7 +103,7 @@ def write(target: Tensor, value: Value) -> Tensor:
             chain.append(apply(call, (chain[-1], *others))[0])
         new = value
         for (call, others), old in zip(reversed(alias.steps), reversed(chain), strict=True):
-            if prod(old.aval.shape) < prod(new.aval.shape):
+            if call.op.write is None and prod(old.aval.shape) < prod(new.aval.shape):
                 raise InPlaceError(
                     "unsupported operation: more than one element of the written-to tensor refers to a single memory "
                     "location. Please clone() the tensor before performing the operation."

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 EXTRA = "_extra_state"
 
 
-class IncompatibleKeys(NamedTuple):
-    """Keys that a module has and the state dict has not, and the other way round."""
-
+class _Keys(NamedTuple):
     missing_keys: list[str]
     unexpected_keys: list[str]
+
+
+class IncompatibleKeys(_Keys):
+    """Keys that a module has and the state dict has not, and the other way round."""
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return super().__repr__() if self.missing_keys or self.unexpected_keys else "<All keys matched successfully>"
@@ -115,11 +119,11 @@ def _run_post_hooks(module: Module, keys: IncompatibleKeys) -> None:
 
 
 def _refuse(module: Module, keys: IncompatibleKeys, errors: list[str]) -> None:
-    texts = [
-        f"{what} key(s) in state_dict: {', '.join(f'"{key}"' for key in listed)}. "
-        for what, listed in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys))
-        if listed
-    ]
+    texts = []
+    for what, listed in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys)):
+        if listed:
+            quoted = ", ".join([f'"{key}"' for key in listed])
+            texts.append(f"{what} key(s) in state_dict: {quoted}. ")
     if texts or errors:
         listed = "\n\t".join([*texts, *errors])
         raise StateDictError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t{listed}")

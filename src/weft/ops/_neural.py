@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import from_numpy
-from weft.errors import DimError, DTypeError, ShapeError, ValueRangeError
+from weft.errors import DimError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._table import Array, Key
 from weft.ops._words import scalar_word
@@ -18,7 +18,7 @@ from weft.ops._words import scalar_word
 def require_float(x: Array, kernel: str) -> None:
     """Refuse anything but real floating types, in the words of PyTorch's dispatch."""
     if not from_numpy(x.dtype).is_floating_point:
-        raise DTypeError(f"\"{kernel}\" not implemented for '{scalar_word(x)}'")
+        raise UnsupportedDTypeError(f"\"{kernel}\" not implemented for '{scalar_word(x)}'")
 
 
 def wide(x: Array) -> Array:

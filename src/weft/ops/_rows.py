@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX, FLOAT, DType, from_numpy
-from weft.errors import DTypeError
+from weft.errors import DTypeError, UnsupportedDTypeError
 from weft.ops._table import TABLE, OpDef
 
 _WORDS = {
@@ -41,7 +41,7 @@ def scalar_word(dtype: DType) -> str:
 def require(array: jax.Array, kernel: str, *categories: int) -> None:
     """`DTypeError` in PyTorch's words unless the element type is of one of the categories."""
     if category(array) not in categories:
-        raise DTypeError(f"\"{kernel}\" not implemented for '{scalar_word(from_numpy(array.dtype))}'")
+        raise UnsupportedDTypeError(f"\"{kernel}\" not implemented for '{scalar_word(from_numpy(array.dtype))}'")
 
 
 def refuse_complex(array: jax.Array, text: str) -> None:

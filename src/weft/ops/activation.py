@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._neural import like, require_float, size_of, wide
 from weft.ops._table import Array, Cast, Dim, DTypeArg, Key, Promote, Scalar, defop
@@ -199,7 +199,7 @@ def hardshrink(input: Array, lambd: Scalar = 0.5) -> Array:
 def threshold(input: Array, threshold: Scalar, value: Scalar) -> Array:
     """`value` where an element is at most `threshold`."""
     if input.dtype == jnp.bool_:
-        raise DTypeError("\"threshold_cpu\" not implemented for 'Bool'")
+        raise UnsupportedDTypeError("\"threshold_cpu\" not implemented for 'Bool'")
     return jnp.where(input <= like(threshold, input), like(value, input), input)
 
 

@@ -111,7 +111,7 @@ def _three(a: Sizes, b: Sizes, dim: int | None) -> int:
     if dim is None:
         if 3 not in a:
             raise ShapeError("no dimension of size 3 in input")
-        return a.index(3)
+        dim = a.index(3)
     if a[dim] != 3 or b[dim] != 3:
         raise ShapeError(
             f"linalg.cross: inputs dimension {dim} must have length 3. Got {a[dim]} and {b[dim]}"

@@ -310,9 +310,8 @@ def _check_chain(shapes: Sequence[Sizes]) -> None:
             raise ShapeError(f"multi_dot(): {what} but got {len(shape)}D")
     for i, (a, b) in enumerate(pairwise(shapes)):
         if a[-1] != b[0]:
-            raise ShapeError(
-                f"multi_dot(): tensors {i} and {i + 1} with shapes {list(a)} and {list(b)} cannot be multiplied"
-            )
+            pair = f"tensors {i} and {i + 1} with shapes {list(a)} and {list(b)}"
+            raise ShapeError(f"multi_dot(): {pair} cannot be multiplied")
 
 
 def _chain_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

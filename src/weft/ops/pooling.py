@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.dtype import from_numpy
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import require_float, spread, wide
 from weft.ops._table import Array, Cast, OpDef, Shape, defop
@@ -148,7 +148,7 @@ def _max_windows(
     _check_batch(input, n, op)
     _check_padding(n, kernel, margin, apart, op)
     if input.dtype == jnp.bool_ or jnp.iscomplexobj(input):
-        raise DTypeError(f"\"{op}\" not implemented for '{scalar_word(input)}'")
+        raise UnsupportedDTypeError(f"\"{op}\" not implemented for '{scalar_word(input)}'")
     sizes = input.shape[input.ndim - n :]
     counts = tuple(
         _output_size(*given, ceil_mode) for given in zip(sizes, kernel, step, margin, apart, strict=True)

@@ -102,7 +102,10 @@ def _repad(x: Array, dim: int, before: int, after: int, mode: str) -> Array:
         at = np.clip(at, 0, size - 1)
     elif mode == "reflect":
         at = size - 1 - np.abs(size - 1 - np.abs(at))
-    return jnp.take(x, at % size, axis=dim)
+    else:  # what is left after the cut goes round
+        left = np.arange(max(-before, 0), size - max(-after, 0))
+        at = np.pad(left, (max(before, 0), max(after, 0)), mode="wrap")
+    return jnp.take(x, at, axis=dim)
 
 
 def _image_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DimError, DTypeError, ShapeError
+from weft.errors import DimError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, along
 from weft.ops._reduce import (
     is_inexact,
@@ -76,7 +76,7 @@ def cummin(input: Array, dim: Dim) -> tuple[Array, Array]:
 def logcumsumexp(input: Array, dim: Dim) -> Array:
     """Logarithm of the cumulative sum of exponentials along `dim`, without overflow."""
     if not is_inexact(input.dtype):
-        raise DTypeError(f'"logcumsumexp_out_cpu" not implemented for {scalar_word(input)!r}')
+        raise UnsupportedDTypeError(f'"logcumsumexp_out_cpu" not implemented for {scalar_word(input)!r}')
     return jax.lax.cumlogsumexp(wide(input), axis=dim).astype(input.dtype)
 
 

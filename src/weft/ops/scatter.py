@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, cells, extent, outside, require_dtype
 from weft.ops._table import Array, Cast, Dim, Operand, defop
@@ -164,10 +163,12 @@ def _reduced(input: Array, dim: int, index: Array, used: Array, reduce: str, inc
     return _update(input, dim, index, used, _UPDATERS[reduce])
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _product(dim: int, input: Array, index: Array, used: Array) -> Array:
-    """`input` multiplied by the cells. JAX has no derivative of this; ours serves derivatives of every order."""
+def _multiplied(dim: int, input: Array, index: Array, used: Array) -> Array:
     return _update(input, dim, index, used, "multiply")
+
+
+# JAX has no derivative of this product; ours serves derivatives of every order.
+_product = jax.custom_vjp(_multiplied, nondiff_argnums=(0,))
 
 
 def _product_forward(dim: int, input: Array, index: Array, used: Array) -> tuple[Array, tuple[Array, ...]]:
@@ -242,7 +243,7 @@ def scatter_reduce(
         raise ShapeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     _require_cells(input, dim, index, src)
     if reduce in ("amax", "amin") and jnp.iscomplexobj(input):
-        raise DTypeError(f"scatter_reduce(): {reduce} is not implemented for {scalar_word(input)}")
+        raise UnsupportedDTypeError(f"scatter_reduce(): {reduce} is not implemented for {scalar_word(input)}")
     if not index.size:
         return input
     out = _reduced(input, dim, index, _used(src, index), reduce, include_self)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, reduces
 from weft.ops._reduce import (
     axes,
@@ -56,7 +56,7 @@ def kthvalue(input: Array, k: int, dim: Dim = -1, keepdim: bool = False) -> tupl
 
 def _require_ordered(input: jax.Array) -> None:
     if is_complex(input.dtype) or input.dtype == jnp.bool_:
-        raise DTypeError(f'"median_cpu" not implemented for {scalar_word(input)!r}')
+        raise UnsupportedDTypeError(f'"median_cpu" not implemented for {scalar_word(input)!r}')
 
 
 def _middle(x: jax.Array, dim: int, skip_nan: bool) -> jax.Array:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, reduces
 from weft.ops._reduce import axes, is_complex, is_inexact, reduces_twice, spread, wide
 from weft.ops._table import Array, Dims, Promote, defop
@@ -211,7 +211,7 @@ def _bin_range(input: jax.Array, low: float, high: float) -> tuple[Any, Any]:
 def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
     """How many elements fall into each of `bins` equal bins between `min` and `max`, in the input's type."""
     if not jnp.issubdtype(input.dtype, jnp.floating):
-        raise DTypeError(f'"histogram_cpu" not implemented for {scalar_word(input)!r}')
+        raise UnsupportedDTypeError(f'"histogram_cpu" not implemented for {scalar_word(input)!r}')
     if bins <= 0:
         raise ShapeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     if not (isfinite(min) and isfinite(max)):

@@ -10,7 +10,6 @@ from weft._base import dtype as dtypes
 from weft._base.device import CPU
 from weft._base.device import device as device_class
 from weft._base.dtype import DTYPES, DType, as_dtype
-from weft._base.state import default_dtype
 from weft._tensor.composite.create import sizes_of
 from weft._tensor.convert import moved, resolve_device, tensor
 from weft._tensor.spelling import composite, op
@@ -33,7 +32,7 @@ def _to(
 ) -> Tensor:
     del non_blocking, memory_format  # XLA chooses layouts, and every transfer is asynchronous
     found = input
-    wanted = input.dtype if dtype is None else as_dtype(dtype, default_dtype())
+    wanted = input.dtype if dtype is None else as_dtype(dtype, dtypes.float64)
     if wanted is not input.dtype:
         if input.is_complex() and not wanted.is_complex and wanted is not dtypes.bool_:
             warnings.warn("Casting complex values to real discards the imaginary part", stacklevel=3)

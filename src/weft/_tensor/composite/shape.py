@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft._base.dtype import int64
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, DTypeError, IndexRangeError, ShapeError
@@ -310,7 +311,7 @@ def repeat_interleave(
     Counts alone give the positions instead. Counts decide the result's shape, so a tensor of them is read.
     """
     if repeats is None:
-        input, repeats = op.arange(0, input.shape[0]), input
+        input, repeats = op.arange(input.shape, 0, 1, dtype=int64), input
     counts = repeats if isinstance(repeats, int) else tuple(repeats.reshape(-1).tolist())
     out = op.repeat_interleave(input, counts, dim)
     if output_size is not None and output_size != out.shape[dim or 0]:

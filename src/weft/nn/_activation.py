@@ -1,0 +1,108 @@
+"""Nonlinearities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._tensor.convert import tensor
+from weft._tensor.tensor import Tensor
+from weft.errors import ShapeError
+from weft.nn import functional as F
+from weft.nn._layer import REQUIRED, layer
+from weft.nn._module import Module
+from weft.nn._parameter import Parameter
+
+def _make(name: str, function: Any, doc: str, shown: str | None = "", **fields: Any) -> Any:
+    return layer(name, __name__, function, doc, shown, **fields)
+
+
+ReLU = _make("ReLU", F.relu, "max(0, x).", inplace=False)
+ReLU6 = _make("ReLU6", F.relu6, "min(max(0, x), 6).", inplace=False)
+RReLU = _make(
+    "RReLU", F.rrelu, "x where positive, else x times a slope drawn from [lower, upper] in training.",
+    "lower={lower}, upper={upper}", lower=1 / 8, upper=1 / 3, inplace=False,
+)  # fmt: skip
+LeakyReLU = _make(
+    "LeakyReLU", F.leaky_relu, "x where positive, else `negative_slope` x.", "negative_slope={negative_slope}",
+    negative_slope=0.01, inplace=False,
+)  # fmt: skip
+ELU = _make("ELU", F.elu, "x where positive, else alpha (exp(x) - 1).", "alpha={alpha}", alpha=1.0, inplace=False)
+CELU = _make(
+    "CELU", F.celu, "x where positive, else alpha (exp(x / alpha) - 1).", "alpha={alpha}", alpha=1.0, inplace=False
+)
+SELU = _make("SELU", F.selu, "The ELU that keeps mean 0 and variance 1.", inplace=False)
+GELU = _make(
+    "GELU", F.gelu, "x times the normal distribution function of x.", "approximate={approximate!r}",
+    approximate="none",
+)  # fmt: skip
+SiLU = _make("SiLU", F.silu, "x times its sigmoid.", inplace=False)
+Mish = _make("Mish", F.mish, "x times the tanh of its softplus.", inplace=False)
+Hardtanh = _make(
+    "Hardtanh", F.hardtanh, "x cut off at `min_val` and `max_val`.", "min_val={min_val}, max_val={max_val}",
+    min_val=-1.0, max_val=1.0, inplace=False,
+)  # fmt: skip
+Hardsigmoid = _make("Hardsigmoid", F.hardsigmoid, "x / 6 + 1 / 2, cut off at 0 and 1.", None, inplace=False)
+Hardswish = _make("Hardswish", F.hardswish, "x times its hard sigmoid.", None, inplace=False)
+Hardshrink = _make("Hardshrink", F.hardshrink, "0 where |x| <= lambd, else x.", "{lambd}", lambd=0.5)
+Softshrink = _make("Softshrink", F.softshrink, "x moved towards 0 by `lambd`.", "{lambd}", lambd=0.5)
+Tanhshrink = _make("Tanhshrink", F.tanhshrink, "x - tanh(x).")
+Threshold = _make(
+    "Threshold", F.threshold, "x where above `threshold`, else `value`.", "threshold={threshold}, value={value}",
+    threshold=REQUIRED, value=REQUIRED, inplace=False,
+)  # fmt: skip
+Sigmoid = _make("Sigmoid", F.sigmoid, "1 / (1 + exp(-x)).")
+LogSigmoid = _make("LogSigmoid", F.logsigmoid, "The logarithm of the sigmoid.")
+Tanh = _make("Tanh", F.tanh, "The hyperbolic tangent.")
+Softsign = _make("Softsign", F.softsign, "x / (1 + |x|).")
+Softplus = _make(
+    "Softplus", F.softplus, "log(1 + exp(beta x)) / beta.", "beta={beta}, threshold={threshold}", beta=1.0,
+    threshold=20.0,
+)  # fmt: skip
+GLU = _make("GLU", F.glu, "One half along `dim`, times the sigmoid of the other.", "dim={dim}", dim=-1)
+
+
+def _along(name: str, function: Any, doc: str) -> Any:
+    def over_dim(input: Tensor, dim: int | None) -> Tensor:
+        return function(input, _usual_dim(input) if dim is None else dim)
+
+    return _make(name, over_dim, doc, "dim={dim}", dim=None)
+
+
+def _usual_dim(input: Tensor) -> int:
+    return 0 if input.ndim in (0, 1, 3) else 1
+
+
+Softmax = _along("Softmax", F.softmax, "Exponentials along `dim`, scaled to add up to one.")
+Softmin = _along("Softmin", F.softmin, "The softmax of -x.")
+LogSoftmax = _along("LogSoftmax", F.log_softmax, "The logarithm of the softmax.")
+
+
+def _over_channels(input: Tensor) -> Tensor:
+    if input.ndim not in (3, 4):
+        raise ShapeError(f"Softmax2d: expected input to be 3D or 4D, got {input.ndim}D instead")
+    return F.softmax(input, -3)
+
+
+Softmax2d = _make("Softmax2d", _over_channels, "The softmax over the channels of (batch, channels, height, width).")
+
+
+class PReLU(Module):
+    """x where positive, else x times a slope that is learnt, for all channels or for each."""
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.num_parameters = num_parameters
+        self.init = init
+        self.weight = Parameter(tensor([float(init)] * num_parameters, device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """Back to the initial slope."""
+        self.weight.data = tensor([float(self.init)] * self.num_parameters, dtype=self.weight.dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Channels are dim 1."""
+        return F.prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        """The number of slopes."""
+        return f"num_parameters={self.num_parameters}"

@@ -1,0 +1,260 @@
+"""Modules that hold modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from operator import index as as_int
+from typing import Any, TypeVar
+
+from weft.errors import ArgumentError, DimError, ValueRangeError
+from weft.nn._lookup import indented
+from weft.nn._module import Module
+
+_S = TypeVar("_S", bound="Sequential")
+_L = TypeVar("_L", bound="ModuleList")
+
+
+def position(index: Any, size: int) -> int:
+    """An index counted from the front; `IndexError` when it is out of range."""
+    found = as_int(index)
+    if not -size <= found < size:
+        raise DimError(f"index {found} is out of range")
+    return found % size
+
+
+class _Numbered(Module):
+    """Modules in order, called "0", "1", and so on."""
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def _renumber(self, modules: Iterable[Module | None]) -> None:
+        self._modules = {str(at): module for at, module in enumerate(modules)}
+
+    def _listed(self) -> list[Any]:
+        return list(self._modules.values())
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)(*self._for_init(self._listed()[index]))
+        return self._listed()[position(index, len(self))]
+
+    def _for_init(self, modules: list[Any]) -> Iterable[Any]:
+        return (modules,)
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, list(self._modules)[position(index, len(self))], module)
+
+    def __delitem__(self, index: Any) -> None:
+        modules = self._listed()
+        del modules[index if isinstance(index, slice) else position(index, len(self))]
+        self._renumber(modules)
+
+    def _insert(self, index: int, module: Module) -> None:
+        modules = self._listed()
+        modules.insert(index, module)
+        self._renumber(modules)
+
+    def append(self, module: Module) -> Any:
+        """Add a module at the end; returns the container."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Any) -> Any:
+        """Add modules at the end; returns the container."""
+        if not isinstance(modules, Iterable):
+            name = type(self).__name__
+            raise ArgumentError(f"{name}.extend should be called with an iterable, but got {type(modules).__name__}")
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.isdigit()]
+
+
+class Sequential(_Numbered):
+    """Modules called one after another. Give them in order, or a dict of them by name."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], dict):
+            for name, module in args[0].items():
+                self.add_module(name, module)
+        else:
+            for at, module in enumerate(args):
+                self.add_module(str(at), module)
+
+    def forward(self, input: Any) -> Any:
+        """The result of the last module."""
+        for module in self:
+            input = module(input)
+        return input
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)(dict(list(self._modules.items())[index]))
+        return super().__getitem__(index)
+
+    def __delitem__(self, index: Any) -> None:
+        if not isinstance(index, slice):
+            index = position(index, len(self))
+        super().__delitem__(index)
+
+    def insert(self: _S, index: int, module: Module) -> _S:
+        """Put a module in front of the one at `index`."""
+        if not isinstance(module, Module):
+            raise AssertionError(f"module should be of type: {Module}")
+        if not -len(self) <= index <= len(self):
+            raise DimError(f"Index out of range: {index}")
+        self._insert(index, module)
+        return self
+
+    def pop(self, key: Any) -> Any:
+        """Take one module out, and return it."""
+        found = self[key]
+        del self[key]
+        return found
+
+    def __add__(self, other: Any) -> Sequential:
+        return Sequential(*self, *_sequential(other))
+
+    def __iadd__(self: _S, other: Any) -> _S:
+        return self.extend(list(_sequential(other)))
+
+    def __mul__(self, times: int) -> Sequential:
+        return Sequential(*(self._listed() * self._factor(times)))
+
+    __rmul__ = __mul__
+
+    def __imul__(self: _S, times: int) -> _S:
+        return self.extend(self._listed() * (self._factor(times) - 1))
+
+    def _factor(self, times: Any) -> int:
+        if not isinstance(times, int):
+            raise ArgumentError(f"unsupported operand type(s) for *: {type(self)} and {type(times)}")
+        if times <= 0:
+            raise ValueRangeError(f"Non-positive multiplication factor {times} for {type(self)}")
+        return times
+
+
+def _sequential(other: Any) -> Sequential:
+    if not isinstance(other, Sequential):
+        raise ValueRangeError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
+    return other
+
+
+class ModuleList(_Numbered):
+    """Modules in a list. Calling them is up to you."""
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.extend(modules)
+
+    def insert(self, index: int, module: Module) -> None:
+        """Put a module in front of the one at `index`."""
+        self._insert(index, module)
+
+    def pop(self, key: Any) -> Any:
+        """Take one module (or a slice of them) out, and return it."""
+        found = self[key]
+        del self[key]
+        return found
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList(chain(self, other))
+
+    def __iadd__(self: _L, modules: Iterable[Module]) -> _L:
+        return self.extend(modules)
+
+    def __repr__(self) -> str:
+        """As `Module`, with runs of equal modules on one line."""
+        runs: list[list[Any]] = []  # [first, last, text]
+        for at, text in enumerate(map(repr, self)):
+            if runs and runs[-1][2] == text:
+                runs[-1][1] = at
+            else:
+                runs.append([at, at, text])
+        if not runs:
+            return f"{self._get_name()}()"
+        lines = [
+            f"({first}): {indented(text)}" if first == last else f"({first}-{last}): {last - first + 1} x {indented(text)}"
+            for first, last, text in runs
+        ]
+        return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
+
+
+class ModuleDict(Module):
+    """Modules by name. Calling them is up to you."""
+
+    def __init__(self, modules: Any = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._modules[key]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.add_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._modules
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._modules.keys()
+
+    def values(self) -> Iterable[Any]:
+        """The modules."""
+        return self._modules.values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Names and modules."""
+        return self._modules.items()
+
+    def clear(self) -> None:
+        """Take all modules out."""
+        self._modules.clear()
+
+    def pop(self, key: str) -> Any:
+        """Take one module out, and return it."""
+        found = self[key]
+        del self[key]
+        return found
+
+    def update(self, modules: Any) -> None:
+        """Add modules from a mapping or from pairs of name and module."""
+        for name, module in pairs("ModuleDict", modules):
+            self[name] = module
+
+
+def pairs(owner: str, items: Any) -> list[tuple[str, Any]]:
+    """Pairs of name and object from a mapping or a sequence of pairs."""
+    if isinstance(items, (Mapping, ModuleDict)) or hasattr(items, "items"):
+        return list(items.items())
+    if not isinstance(items, Iterable):
+        raise ArgumentError(
+            f"{owner}.update should be called with an iterable of key/value pairs, but got {type(items).__name__}"
+        )
+    listed = list(items)
+    for at, item in enumerate(listed):
+        if not isinstance(item, Iterable):
+            raise ArgumentError(f"{owner} update sequence element #{at} should be Iterable; is{type(item).__name__}")
+        if len(list(item)) != 2:
+            raise ValueRangeError(f"{owner} update sequence element #{at} has length {len(list(item))}; 2 is required")
+    return [(name, item) for name, item in listed]

@@ -1,0 +1,82 @@
+"""Embeddings."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from weft._tensor.tensor import Tensor
+from weft._base.state import using
+from weft.errors import ValueRangeError
+from weft.nn import functional as F
+from weft.nn import init
+from weft.nn._linear import fresh
+from weft.nn._module import Module
+from weft.nn._parameter import Parameter
+
+_E = TypeVar("_E", bound="Embedding")
+
+
+class Embedding(Module):
+    """A table of vectors, read by number. They are drawn from the normal distribution.
+
+    The vector of `padding_idx` starts at zero and gets no gradient. Vectors longer than `max_norm` are shortened when
+    they are read.
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+        _weight: Tensor | None = None, _freeze: bool = False, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ValueRangeError("Padding_idx must be within num_embeddings")
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.sparse = sparse
+        if _weight is None:
+            self.weight = fresh((num_embeddings, embedding_dim), device, dtype).requires_grad_(not _freeze)
+            self.reset_parameters()
+        elif tuple(_weight.shape) != (num_embeddings, embedding_dim):
+            raise ValueRangeError("Shape of weight does not match num_embeddings and embedding_dim")
+        else:
+            self.weight = Parameter(_weight, requires_grad=not _freeze)
+
+    def reset_parameters(self) -> None:
+        """Draw new vectors."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with using(grad=False):
+                self.weight[self.padding_idx] = 0  # pyright: ignore[reportIndexIssue]  derived from the operator table
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Numbers (...) to vectors (..., embedding_dim)."""
+        return F.embedding(
+            input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
+        )
+
+    def extra_repr(self) -> str:
+        """The sizes, and what differs from the defaults."""
+        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        usual = {"padding_idx": None, "max_norm": None, "norm_type": 2, "scale_grad_by_freq": False, "sparse": False}
+        for name, value in usual.items():
+            if getattr(self, name) != value:
+                text += f", {name}={getattr(self, name)}"
+        return text
+
+    @classmethod
+    def from_pretrained(
+        cls: type[_E], embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None,
+        max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+    ) -> _E:  # fmt: skip
+        """A table of given vectors (numbers, embedding_dim), which are not trained if `freeze`."""
+        if embeddings.ndim != 2:
+            raise ValueRangeError("Embeddings parameter is expected to be 2-dimensional")
+        return cls(
+            *embeddings.shape, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight=embeddings,
+            _freeze=freeze,
+        )  # fmt: skip

@@ -1,0 +1,258 @@
+"""Normalisation layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._base.dtype import int64
+from weft._base.state import default_dtype
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
+from weft.errors import ValueRangeError
+from weft.nn import functional as F
+from weft.nn import init
+from weft.nn._layer import REQUIRED, layer
+from weft.nn._linear import fresh
+from weft.nn._module import Module
+
+
+class _Affine(Module):
+    """Layers with a weight of ones and a bias of zeros, each of which may be absent."""
+
+    def _register(
+        self, size: tuple[int, ...], weight: bool, bias: bool, device: Any, dtype: Any, names: tuple[str, ...]
+    ) -> None:
+        for name, present in zip(names, (weight, bias), strict=False):
+            self.register_parameter(name, fresh(size, device, dtype) if present else None)
+
+    def reset_parameters(self) -> None:
+        """Back to the initial parameters."""
+        for name, parameter in self.named_parameters(recurse=False):
+            (init.ones_ if name == "weight" else init.zeros_)(parameter)
+
+
+_BOTH = ("weight", "bias")
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+class LayerNorm(_Affine):
+    """The last dims normalised to mean 0 and variance 1, then scaled and shifted."""
+
+    def __init__(
+        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.normalized_shape = _sizes(normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        self._register(self.normalized_shape, elementwise_affine, elementwise_affine and bias, device, dtype, _BOTH)
+        self.reset_parameters()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The same shape."""
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments."""
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class RMSNorm(_Affine):
+    """The last dims divided by their root mean square, then scaled."""
+
+    def __init__(
+        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, device: Any = None,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.normalized_shape = _sizes(normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        self._register(self.normalized_shape, elementwise_affine, False, device, dtype, ("weight",))
+        self.reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same shape."""
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments."""
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class GroupNorm(_Affine):
+    """Groups of channels normalised within each sample, then scaled and shifted by channel."""
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
+        dtype: Any = None, bias: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if num_channels % num_groups:
+            raise ValueRangeError(
+                f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
+            )
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
+        self.affine = affine
+        self._register((num_channels,), affine, affine and bias, device, dtype, _BOTH)
+        self.reset_parameters()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(batch, channels, ...)."""
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments."""
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class _Running(_Affine):
+    """Layers that normalise by channel, and may keep running statistics for evaluation."""
+
+    _ndims: tuple[int, ...]
+    _version = 2  # since then `num_batches_tracked` is saved
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        self._register((num_features,), affine, affine and bias, device, dtype, _BOTH)
+        track, kind = track_running_stats, dtype or default_dtype()
+        size = (num_features,)
+        self.register_buffer("running_mean", op.zeros(size, dtype=kind, device=device) if track else None)
+        self.register_buffer("running_var", op.ones(size, dtype=kind, device=device) if track else None)
+        self.register_buffer("num_batches_tracked", op.zeros((), dtype=int64, device=device) if track else None)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Back to mean 0 and variance 1, after no batches."""
+        if self.track_running_stats:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Back to the initial parameters and statistics."""
+        self.reset_running_stats()
+        super().reset_parameters()
+
+    def _require(self, input: Tensor) -> None:
+        if input.ndim not in self._ndims:
+            wanted = " or ".join(f"{n}D" for n in self._ndims)
+            raise ValueRangeError(f"expected {wanted} input (got {input.ndim}D input)")
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], *rest: Any
+    ) -> None:
+        key = f"{prefix}num_batches_tracked"
+        if self.track_running_stats and local_metadata.get("version", 2) < 2 and key not in state_dict:
+            state_dict[key] = op.zeros((), dtype=int64)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_Running):
+    """Each channel normalised over the batch in training, by the running statistics in evaluation."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(batch, channels, ...)."""
+        self._require(input)
+        momentum = self.momentum
+        if self.training and self.track_running_stats:
+            self.num_batches_tracked.add_(1)
+            if momentum is None:  # a plain average of all batches
+                momentum = 1 / float(self.num_batches_tracked)
+        use_batch = self.training or self.running_mean is None
+        tracked = not self.training or self.track_running_stats
+        return F.batch_norm(
+            input, self.running_mean if tracked else None, self.running_var if tracked else None, self.weight,
+            self.bias, use_batch, 0.0 if momentum is None else momentum, self.eps,
+        )  # fmt: skip
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation of (batch, channels) or (batch, channels, length)."""
+
+    _ndims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation of (batch, channels, height, width)."""
+
+    _ndims = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalisation of (batch, channels, depth, height, width)."""
+
+    _ndims = (5,)
+
+
+class _InstanceNorm(_Running):
+    """Each channel of each sample normalised over its spatial dims."""
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
+        track_running_stats: bool = False, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(batch, channels, ...), or one sample of it."""
+        self._require(input)
+        single = input.ndim == self._ndims[0]
+        use_input = self.training or not self.track_running_stats
+        momentum = 0.0 if self.momentum is None else self.momentum
+        found = F.instance_norm(
+            op.unsqueeze(input, 0) if single else input, self.running_mean, self.running_var, self.weight, self.bias,
+            use_input, momentum, self.eps,
+        )  # fmt: skip
+        return op.select(found, 0, 0) if single else found
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance normalisation of (batch, channels, length)."""
+
+    _ndims = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance normalisation of (batch, channels, height, width)."""
+
+    _ndims = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance normalisation of (batch, channels, depth, height, width)."""
+
+    _ndims = (4, 5)
+
+
+LocalResponseNorm = layer(
+    "LocalResponseNorm", __name__, F.local_response_norm, "Channels divided by a power of their neighbours' squares.",
+    "{size}, alpha={alpha}, beta={beta}, k={k}", size=REQUIRED, alpha=1e-4, beta=0.75, k=1.0,
+)  # fmt: skip

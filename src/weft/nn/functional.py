@@ -1,0 +1,30 @@
+"""The functions of layers, without their state. What they are is in the operator table; this only names them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._tensor.assemble import PUBLIC
+
+_OF_THE_PACKAGE = (
+    "adaptive_avg_pool1d", "avg_pool1d", "bilinear", "binary_cross_entropy_with_logits", "celu_", "channel_shuffle",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
+    "cosine_similarity", "group_norm", "hardshrink", "hinge_embedding_loss", "layer_norm", "log_softmax",
+    "margin_ranking_loss", "pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "prelu",
+    "relu_", "rms_norm", "selu_", "sigmoid", "softmax", "tanh", "threshold_", "triplet_margin_loss",
+)  # fmt: skip
+"""Functions that are the package's own, too."""
+
+_FUNCTIONS = {name: PUBLIC[""][name] for name in _OF_THE_PACKAGE} | PUBLIC["nn.functional"]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        found = globals()[name] = _FUNCTIONS[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(_FUNCTIONS)

@@ -1,0 +1,193 @@
+"""Initial values of parameters, written in place and outside of the tape."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from weft._base.state import using
+from weft._tensor.generator import Generator
+from weft._tensor.spelling import op
+from weft.errors import ValueRangeError
+
+_GAINS = {
+    "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0, "conv_transpose2d": 1.0,
+    "conv_transpose3d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4,
+}  # fmt: skip
+
+Init = Callable[..., Any]
+
+
+def _untaped(fill: Init) -> Init:
+    """The same function outside of the tape."""
+
+    @wraps(fill)
+    def filled(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        with using(grad=False):
+            fill(tensor, *args, **kwargs)
+        return tensor
+
+    return filled
+
+
+def calculate_gain(nonlinearity: str, param: Any = None) -> float:
+    """By how much to scale weights in front of a nonlinearity."""
+    if nonlinearity == "leaky_relu":
+        if param is None:
+            param = 0.01
+        if isinstance(param, bool) or not isinstance(param, (int, float)):
+            raise ValueRangeError(f"negative_slope {param} not a valid number")
+        return math.sqrt(2 / (1 + param**2))
+    if nonlinearity not in _GAINS:
+        raise ValueRangeError(f"Unsupported nonlinearity {nonlinearity}")
+    return _GAINS[nonlinearity]
+
+
+@_untaped
+def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Any:
+    """Uniform numbers from [a, b)."""
+    tensor.uniform_(a, b, generator=generator)
+
+
+@_untaped
+def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Any:
+    """Normal numbers."""
+    tensor.normal_(mean, std, generator=generator)
+
+
+@_untaped
+def trunc_normal_(
+    tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
+    generator: Generator | None = None,
+) -> Any:  # fmt: skip
+    """Normal numbers, drawn again where they fall outside of [a, b]."""
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn(
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
+            stacklevel=3,
+        )
+    low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
+    tensor.uniform_(low, high, generator=generator)  # twice the distribution function, less one
+    tensor.erfinv_().mul_(std * math.sqrt(2)).add_(mean).clamp_(a, b)
+
+
+@_untaped
+def constant_(tensor: Any, val: float) -> Any:
+    """One number everywhere."""
+    tensor.fill_(val)
+
+
+def ones_(tensor: Any) -> Any:
+    """Ones everywhere."""
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor: Any) -> Any:
+    """Zeros everywhere."""
+    return constant_(tensor, 0.0)
+
+
+@_untaped
+def eye_(tensor: Any) -> Any:
+    """The identity matrix."""
+    if tensor.ndim != 2:
+        raise ValueRangeError("Only tensors with 2 dimensions are supported")
+    tensor.copy_(op.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+
+
+@_untaped
+def dirac_(tensor: Any, groups: int = 1) -> Any:
+    """Weights of a convolution that passes its input channels through, as many as there are, in each group."""
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueRangeError("Only tensors with 3, 4, or 5 dimensions are supported")
+    if tensor.shape[0] % groups:
+        raise ValueRangeError("dim 0 must be divisible by groups")
+    tensor.zero_()
+    per_group = tensor.shape[0] // groups
+    centre = tuple(size // 2 for size in tensor.shape[2:])
+    for group in range(groups):
+        for channel in range(min(per_group, tensor.shape[1])):
+            tensor[(group * per_group + channel, channel, *centre)] = 1
+
+
+def _fans(tensor: Any) -> tuple[int, int]:
+    """Inputs that an output depends on, and outputs that an input reaches."""
+    if tensor.ndim < 2:
+        raise ValueRangeError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Generator | None = None) -> Any:
+    """Uniform numbers that keep the variance of activations and of gradients (Glorot and Bengio, 2010)."""
+    bound = gain * math.sqrt(6 / sum(_fans(tensor)))
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Generator | None = None) -> Any:
+    """Normal numbers that keep the variance of activations and of gradients (Glorot and Bengio, 2010)."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans(tensor))), generator)
+
+
+def _kaiming_std(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
+    modes = ["fan_in", "fan_out"]
+    if mode.lower() not in modes:
+        raise ValueRangeError(f"Mode {mode} not supported, please use one of {modes}")
+    return calculate_gain(nonlinearity, a) / math.sqrt(_fans(tensor)[modes.index(mode.lower())])
+
+
+def _is_empty(tensor: Any) -> bool:
+    if 0 in tensor.shape:
+        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+        return True
+    return False
+
+
+def kaiming_uniform_(
+    tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Any:  # fmt: skip
+    """Uniform numbers that keep the variance behind a rectifier with negative slope `a` (He et al., 2015)."""
+    if _is_empty(tensor):
+        return tensor
+    bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def kaiming_normal_(
+    tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Any:  # fmt: skip
+    """Normal numbers that keep the variance behind a rectifier with negative slope `a` (He et al., 2015)."""
+    if _is_empty(tensor):
+        return tensor
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
+
+
+@_untaped
+def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None) -> Any:
+    """A matrix with orthonormal rows or columns, whichever are fewer, times `gain`; dims from 1 on count as one."""
+    if tensor.ndim < 2:
+        raise ValueRangeError("Only tensors with 2 or more dimensions are supported")
+    if not tensor.numel():
+        return
+    rows = tensor.shape[0]
+    columns = tensor.numel() // rows
+    tall = (max(rows, columns), min(rows, columns))
+    q, r = op.qr(op.randn(tall, dtype=tensor.dtype, device=tensor.device, generator=generator))
+    q = q * op.sign(op.diagonal(r))  # makes the distribution uniform (Mezzadri, 2007)
+    tensor.copy_(((q.t() if rows < columns else q) * gain).reshape(tensor.shape))
+
+
+@_untaped
+def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Any:
+    """Normal numbers, with a share of zeros in each column (Martens, 2010)."""
+    if tensor.ndim != 2:
+        raise ValueRangeError("Only tensors with 2 dimensions are supported")
+    rows, columns = tensor.shape
+    tensor.normal_(0, std, generator=generator)
+    order = op.rand((rows, columns), dtype=tensor.dtype, device=tensor.device, generator=generator).argsort(0).argsort(0)
+    tensor.mul_(order >= math.ceil(sparsity * rows))

@@ -1,0 +1,59 @@
+"""What `weft.explain()` says about each compilation."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+
+X = weft.tensor([[1.0, 2.0], [3.0, 4.0]])
+OTHER = weft.tensor([1.0, 2.0, 3.0])
+CAUSES = [
+    ("operator", [X.exp, X.sin], "sin where {site} had exp"),
+    ("input", [X.exp, OTHER.exp], "exp: input 0 is float32[3], was float32[2, 2]"),
+    ("argument", [lambda: X.cumsum(0), lambda: X.cumsum(1)], "cumsum: dim is 1, was 0"),
+    ("length", [X.exp, lambda: X.exp().exp()], "2 operators where {site} had 1"),
+]
+
+
+@pytest.mark.parametrize(("graphs", "cause"), [row[1:] for row in CAUSES], ids=[row[0] for row in CAUSES])
+def test_the_cause_is_the_difference_to_the_nearest_graph(compilations, graphs, cause):
+    X.tolist(), OTHER.tolist()
+    compilations()
+    sites = []
+    for graph in graphs:
+        graph().tolist()
+        sites.append(weft.explain()[-1].site)
+    first, second = weft.explain()
+    assert first.cause == "the first graph"
+    assert second.cause == cause.format(site=sites[0])
+
+
+def test_other_kept_results_are_a_cause(compilations):
+    def graph():
+        y = X.exp()
+        return y, y.sin()
+
+    graph()[1].tolist()
+    both = graph()
+    both[1].tolist()
+    first, second = compilations()
+    assert second.cause == f"other results are kept, or other buffers given away, than at {first.site}"
+
+
+def test_each_compilation_names_the_line_that_needed_the_values(compilations):
+    line = test_each_compilation_names_the_line_that_needed_the_values.__code__.co_firstlineno
+    X.exp().tolist()
+    (entry,) = compilations()
+    assert entry.site.endswith(f"test_explain.py:{line + 2}")
+    assert entry.seconds > 0
+
+
+def test_it_prints_one_line_each(compilations):
+    for _ in range(2):
+        X.exp().tolist()
+    found = compilations()
+    head, line = str(found).split("\n")
+    assert head.startswith("1 compilations, ")
+    assert line.endswith(" s  1 operators  the first graph")
+    assert repr(found) == str(found)

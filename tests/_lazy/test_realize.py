@@ -1,0 +1,261 @@
+"""When values are computed, what is freed, and what survives a failure."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import weft
+from weft._base import config
+from weft._base.state import ambient
+from weft._lazy import realize
+from weft._lazy.value import Value
+
+
+def pending():
+    return ambient().pending
+
+
+def held_array(*shape):
+    """A tensor whose elements are there, and large enough that its buffer is worth giving away."""
+    x = weft.ones(shape or (2048,))
+    x.tolist()
+    return x
+
+
+def living_values():
+    return sum(type(x) is Value for x in gc.get_objects())
+
+
+# --- when ---
+
+
+def test_nothing_is_computed_before_a_value_is_needed(compilations):
+    y = (weft.ones(3) * 2 + 1).sum()
+    assert y.shape == ()
+    assert y._value.array is None
+    assert not compilations()
+    assert y.item() == 9
+    assert [c.operators for c in compilations()] == [4]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [weft.Tensor.tolist, weft.Tensor.numpy, repr, np.asarray, lambda y: bool(y.sum()), lambda y: y.sum().item(), list],
+    ids=["tolist", "numpy", "repr", "asarray", "bool", "item", "list"],
+)
+def test_reading_works_without_being_prepared(read):
+    assert "2" in str(read(weft.ones(2) + 1)) or read is not repr
+
+
+def test_a_flush_computes_all_living_values_and_no_dead_one(compilations):
+    x = weft.ones(3)
+    kept, other = x + 1, x * 2
+    x - 3
+    kept.tolist()
+    assert other._value.array is not None
+    assert [c.operators for c in compilations()] == [3]
+    assert not pending()
+
+
+def test_dead_values_are_swept_without_computing(compilations):
+    x = weft.ones(3)
+    for _ in range(3000):
+        x * 2
+    assert len(pending()) <= pending().limit
+    assert not compilations()
+
+
+def test_living_values_are_bounded(compilations, monkeypatch):
+    monkeypatch.setattr(config, "NODE_CAP", 2048)
+    x = weft.ones(2)
+    kept = [x + i for i in range(5000)]
+    assert len(pending()) <= 2048
+    assert kept[0]._value.array is not None
+    assert kept[4999].tolist() == [5000, 5000]
+    assert len(compilations()) <= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [200_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
+def test_a_loop_that_reads_nothing_stays_small(compilations, steps):
+    x = weft.ones(2)
+    before = living_values()
+    most = 0
+    for step in range(steps):
+        x = x * 0.5 + 1.0
+        if not step % 20_000:
+            most = max(most, living_values())
+    assert x.tolist() == [2, 2]
+    assert most - before < 4 * config.NODE_CAP
+    assert len(compilations()) <= 6
+    assert living_values() - before < 10
+
+
+# --- buffers ---
+
+
+@pytest.fixture
+def donated(monkeypatch):
+    """Positions of the buffers given away by each program."""
+    seen = []
+    run = realize.execute
+
+    def spy(program, graph, *rest):
+        seen.append(tuple(graph.donated))
+        return run(program, graph, *rest)
+
+    monkeypatch.setattr(realize, "execute", spy)
+    return seen
+
+
+def test_a_leaf_that_nobody_holds_gives_its_buffer(donated):
+    x = held_array()
+    donated.clear()
+    x = x + 1
+    assert x.sum().item() == 4096
+    assert donated == [(0,)]
+    assert x[0].item() == 2
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [lambda x: x, lambda x: x._value, lambda x: x._value.array, lambda x: x.detach(), lambda x: x[:]],
+    ids=["tensor", "value", "array", "detached", "view"],
+)
+def test_a_leaf_that_somebody_holds_keeps_its_buffer(donated, hold):
+    x = held_array()
+    holder = hold(x)
+    donated.clear()
+    x = x + 1
+    assert x.sum().item() == 4096
+    assert donated == [()]
+    assert np.asarray(holder.array if isinstance(holder, Value) else holder)[0] == 1
+
+
+def test_an_array_of_numpy_outlives_the_tensor():
+    x = held_array()
+    host = x.numpy()
+    for _ in range(3):
+        x = x + 1
+        assert x[0].item() == host[0] + 1 + _
+    assert host.tolist() == [1] * 2048
+
+
+def test_imported_memory_is_never_given_away(donated):
+    source = np.ones(4096, np.float32)
+    source = source[(-source.ctypes.data % 64) // 4 :][:2048]
+    x = weft.from_numpy(source)
+    x = x + 1
+    assert x.sum().item() == 4096
+    assert donated == [()]
+    assert source.sum() == 2048
+
+
+def test_what_a_backward_pass_reads_is_never_given_away():
+    x = held_array().requires_grad_()
+    y = x * x
+    y.sum().item()
+    z = (y * y).sum()
+    del y
+    z.item()
+    z.backward()
+    assert x.grad[:2].tolist() == [4, 4]
+
+
+# --- garbage ---
+
+
+def test_steps_make_no_cyclic_garbage():
+    weight = weft.ones(3, 3, requires_grad=True)
+    x = weft.ones(2, 3)
+
+    def step():
+        loss = ((x @ weight).relu() ** 2).mean()
+        loss.backward()
+        with weft.no_grad():
+            weight.sub_(0.01 * weight.grad)
+            weight[0].mul_(0.5)
+        weight.grad = None
+        return loss.item()
+
+    step(), step()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            step()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        ours = [x for x in gc.garbage if type(x).__module__.startswith("weft")]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not ours
+
+
+# --- failure ---
+
+
+def test_a_failed_program_leaves_its_values_pending(monkeypatch):
+    run = realize.execute
+    failures = [MemoryError("no memory left")]
+
+    def fails_once(*args):
+        if failures:
+            raise failures.pop()
+        return run(*args)
+
+    monkeypatch.setattr(realize, "execute", fails_once)
+    y = weft.ones(2) + 1
+    with pytest.raises(MemoryError, match="no memory left"):
+        y.tolist()
+    assert y._value.array is None
+    assert y.tolist() == [2, 2]
+
+
+# --- index checks ---
+
+OUT_OF_RANGE = r"^index_tensors\(\): index is out of bounds for dimension \(inputs .*\), called at .*test_realize\.py:"
+
+
+def test_a_bad_index_names_the_operator_and_the_line_when_a_value_is_read():
+    line = test_a_bad_index_names_the_operator_and_the_line_when_a_value_is_read.__code__.co_firstlineno
+    y = weft.ones(3)[weft.tensor([0, 3])]
+    with pytest.raises(IndexError, match=f"{OUT_OF_RANGE}{line + 2}$"):
+        y.tolist()
+    assert weft.ones(2).tolist() == [1, 1]
+
+
+def test_a_bad_index_is_reported_after_a_flush_in_between():
+    weft.ones(3)[weft.tensor([-4])].relu_()
+    y = weft.ones(3)[weft.tensor([-4])]
+    realize.flush(pending())
+    assert y._value.array is not None
+    with pytest.raises(IndexError, match=OUT_OF_RANGE):
+        (weft.ones(2) + 1).tolist()
+
+
+def test_a_bad_index_in_a_compiled_function_names_the_call():
+    @weft.compile
+    def pick(x, index):
+        return x[index] * 2
+
+    x = weft.ones(3)
+    assert pick(x, weft.tensor([0, 2])).tolist() == [2, 2]
+    line = test_a_bad_index_in_a_compiled_function_names_the_call.__code__.co_firstlineno
+    y = pick(x, weft.tensor([0, 5]))
+    with pytest.raises(IndexError, match=rf"^compiled pick\(\): .*test_realize\.py:{line + 8}$"):
+        y.tolist()
+
+
+def test_unread_checks_are_bounded():
+    x, index = weft.ones(3), weft.tensor([1])
+    for _ in range(100):
+        y = x[index]
+        realize.flush(pending())
+    assert len(pending().flags) <= 64
+    assert y.tolist() == [1]

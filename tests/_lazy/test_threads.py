@@ -1,0 +1,106 @@
+"""Recording and computing from several threads."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import weft
+from weft._base.state import ambient
+from weft._lazy import realize
+
+
+def in_threads(count, work):
+    """Results of `work(0)`, `work(1)`, … started together."""
+    start = threading.Barrier(count)
+
+    def run(at):
+        start.wait()
+        return work(at)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+def test_threads_compute_their_own_graphs():
+    def work(at):
+        weight = weft.full((2, 2), float(at), requires_grad=True)
+        for _ in range(20):
+            loss = (weight * weight).sum()
+            loss.backward()
+        return loss.item(), weight.grad.tolist()
+
+    assert in_threads(4, work) == [(4.0 * at * at, [[40.0 * at] * 2] * 2) for at in range(4)]
+
+
+def test_a_thread_may_use_what_another_one_recorded():
+    shared = weft.ones(3) * 2
+    found = in_threads(2, lambda at: (shared + at).tolist())
+    assert found == [[2] * 3, [3] * 3]
+    assert shared.tolist() == [2] * 3
+
+
+def test_many_threads_need_the_same_pending_value():
+    for step in range(20):
+        shared = weft.ones(3) * step
+        assert in_threads(4, lambda _: shared.tolist()) == [[step] * 3] * 4  # noqa: B023  called in this step
+
+
+def test_a_thread_waits_for_the_flush_that_computes_its_input(monkeypatch):
+    running, go_on = threading.Event(), threading.Event()
+    run = realize.execute
+
+    def held(*args):
+        if not running.is_set():
+            running.set()
+            assert go_on.wait(60)
+        return run(*args)
+
+    monkeypatch.setattr(realize, "execute", held)
+    shared = weft.ones(3) + 1
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(shared.tolist)
+        assert running.wait(60)
+        second = pool.submit(lambda: (shared * 2).tolist())
+        go_on.set()
+        assert first.result() == [2] * 3
+        assert second.result() == [4] * 3
+
+
+def test_a_waiting_thread_tries_again_where_another_one_failed(monkeypatch):
+    running, go_on = threading.Event(), threading.Event()
+    run = realize.execute
+
+    def fails_first(*args):
+        if not running.is_set():
+            running.set()
+            assert go_on.wait(60)
+            raise MemoryError("the first flush fails")
+        return run(*args)
+
+    monkeypatch.setattr(realize, "execute", fails_first)
+    shared = weft.ones(3) + 1
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(shared.tolist)
+        assert running.wait(60)
+        second = pool.submit(lambda: (shared * 2).tolist())
+        go_on.set()
+        with pytest.raises(MemoryError, match="the first flush fails"):
+            first.result()
+        assert second.result() == [4] * 3
+
+
+def test_a_new_thread_starts_from_the_defaults():
+    weft.ones(2) + 1
+    with weft.no_grad():
+        seen = in_threads(1, lambda _: (ambient().grad, len(ambient().pending)))
+    assert seen == [(True, 0)]
+
+
+def test_threads_run_backward_over_a_shared_input():
+    weights = [weft.ones(2, requires_grad=True) for _ in range(2)]
+    x = weft.ones(2) * 3
+    in_threads(2, lambda at: (weights[at] * x).sum().backward())
+    assert [w.grad.tolist() for w in weights] == [[3, 3], [3, 3]]

@@ -1,0 +1,54 @@
+"""What every test starts from, and what it must leave behind."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+import weft
+from weft._base.state import Pending, default_dtype, using
+from weft._lazy import explain, program
+
+settings.register_profile("ci", derandomize=True, max_examples=25, deadline=None, database=None)
+settings.register_profile("soak", max_examples=2000, deadline=None)
+settings.load_profile("ci")
+
+
+@pytest.fixture(autouse=True)
+def fresh_state():
+    """Fixed seeds, no mode and no pending value of another test; the default type is put back."""
+    random.seed(0)
+    np.random.seed(0)
+    weft.manual_seed(0)
+    with using(pending=Pending(), grad=True, inference=False, anomaly=False, capture=None):
+        yield
+    if default_dtype() is not weft.float32:
+        weft.set_default_dtype(weft.float32)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left():
+    """A test ends the threads that it starts."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=10)
+        assert not thread.is_alive(), f"the test has left {thread.name} running"
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """Call it for the compilations since the last call. The test starts from an empty cache of programs."""
+    monkeypatch.setattr(program, "_programs", {})
+    monkeypatch.setattr(explain, "_log", [])
+
+    def since():
+        found = weft.explain()
+        explain._log.clear()
+        return found
+
+    return since
