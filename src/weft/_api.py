@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_MODULES = frozenset({"autograd", "nn", "optim", "utils", "errors", "random", "serialization"})
+MODULES = frozenset({"autograd", "nn", "optim", "utils", "errors", "random", "serialization"})
 
 _NAMES = {
     "weft._base.dtype": (
@@ -34,19 +34,19 @@ _RENAMED = {
 _ALIASED_DTYPES = {"short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",
                    "double": "float64", "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip
 
-_WHERE = {name: (module, name) for module, listed in _NAMES.items() for name in listed} | _RENAMED
-_WHERE |= {alias: ("weft._base.dtype", name) for alias, name in _ALIASED_DTYPES.items()}
+WHERE = {name: (module, name) for module, listed in _NAMES.items() for name in listed} | _RENAMED
+WHERE |= {alias: ("weft._base.dtype", name) for alias, name in _ALIASED_DTYPES.items()}
 
 
 def load(name: str) -> Any:
     """The public object of this name; `AttributeError` when there is none."""
-    if name in _MODULES:
+    if name in MODULES:
         return import_module(f"weft.{name}")
     if name.startswith("__"):
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
     public = _functions()
-    if name in _WHERE:
-        module, attribute = _WHERE[name]
+    if name in WHERE:
+        module, attribute = WHERE[name]
         return getattr(import_module(module), attribute)
     if name in public:
         return public[name]
@@ -60,4 +60,4 @@ def _functions() -> dict[str, Any]:
 
 def names() -> list[str]:
     """Every public name."""
-    return sorted({*_MODULES, *_WHERE, *_functions()})
+    return sorted({*MODULES, *WHERE, *_functions()})

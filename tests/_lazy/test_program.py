@@ -16,12 +16,16 @@ def test_the_same_graph_compiles_once(compilations):
     def step(x):
         return ((x * 2).relu() + x).sum().item()
 
-    x = weft.ones(3)
-    assert step(x) == 9
+    assert step(weft.tensor([1.0, 1.0, 1.0])) == 9
     assert len(compilations()) == 1
-    assert [step(x) for _ in range(3)] == [9, 9, 9]
     assert step(weft.tensor([1.0, -1.0, 2.0])) == 8
-    assert len(compilations()) <= 1  # the new leaf takes the place of a computed one
+    assert not compilations()
+
+
+def _assigned(x, n):
+    y = x.clone()
+    y[0] = n
+    return y
 
 
 NUMBERS = [
@@ -31,7 +35,7 @@ NUMBERS = [
     ("alpha", lambda x, n: x.add(x, alpha=n), (2, 3)),
     ("fill", lambda x, n: x.clone().fill_(n), (2.0, 3.0)),
     ("bounds", lambda x, n: x.clamp(0.0, n), (2.0, 3.0)),
-    ("assigned", lambda x, n: x.clone().__setitem__(0, n) or x, (2.0, 3.0)),
+    ("assigned", _assigned, (2.0, 3.0)),
 ]
 STATICS = [
     ("exponent", lambda x, n: x**n, (2, 3)),
@@ -46,9 +50,8 @@ def test_another_number_compiles_nothing(compilations, function, values):
     x = weft.tensor([[1.0, 2.0], [3.0, 4.0]])
     first = function(x, values[0]).tolist()
     assert len(compilations()) == 1
-    second = function(x, values[1]).tolist()
+    assert function(x, values[1]).tolist() != first
     assert not compilations()
-    assert first != second or function(x, 0) is x
 
 
 @pytest.mark.parametrize(("function", "values"), [row[1:] for row in STATICS], ids=[row[0] for row in STATICS])

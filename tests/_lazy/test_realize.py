@@ -41,13 +41,23 @@ def test_nothing_is_computed_before_a_value_is_needed(compilations):
     assert [c.operators for c in compilations()] == [4]
 
 
-@pytest.mark.parametrize(
-    "read",
-    [weft.Tensor.tolist, weft.Tensor.numpy, repr, np.asarray, lambda y: bool(y.sum()), lambda y: y.sum().item(), list],
-    ids=["tolist", "numpy", "repr", "asarray", "bool", "item", "list"],
-)
-def test_reading_works_without_being_prepared(read):
-    assert "2" in str(read(weft.ones(2) + 1)) or read is not repr
+READS = [
+    ("tolist", weft.Tensor.tolist, [2.0]),
+    ("numpy", weft.Tensor.numpy, np.float32([2])),
+    ("asarray", np.asarray, np.float32([2])),
+    ("item", weft.Tensor.item, 2.0),
+    ("float", float, 2.0),
+    ("bool", bool, True),
+    ("repr", repr, "tensor([2.])"),
+    ("jax", weft.Tensor.__dlpack_device__, (1, 0)),
+]
+
+
+@pytest.mark.parametrize(("read", "seen"), [row[1:] for row in READS], ids=[row[0] for row in READS])
+def test_every_way_of_reading_computes(read, seen):
+    y = weft.ones(1) + 1
+    assert read(y) == seen
+    assert y._value.array is not None
 
 
 def test_a_flush_computes_all_living_values_and_no_dead_one(compilations):
@@ -69,13 +79,13 @@ def test_dead_values_are_swept_without_computing(compilations):
 
 
 def test_living_values_are_bounded(compilations, monkeypatch):
-    monkeypatch.setattr(config, "NODE_CAP", 2048)
+    monkeypatch.setattr(config, "NODE_CAP", 512)
     x = weft.ones(2)
-    kept = [x + i for i in range(5000)]
-    assert len(pending()) <= 2048
+    kept = [x + i for i in range(1100)]
+    assert len(pending()) < 512
     assert kept[0]._value.array is not None
-    assert kept[4999].tolist() == [5000, 5000]
-    assert len(compilations()) <= 4
+    assert kept[1099].tolist() == [1100, 1100]
+    assert len(compilations()) <= 3
 
 
 @pytest.mark.slow
@@ -138,9 +148,9 @@ def test_a_leaf_that_somebody_holds_keeps_its_buffer(donated, hold):
 def test_an_array_of_numpy_outlives_the_tensor():
     x = held_array()
     host = x.numpy()
-    for _ in range(3):
+    for step in range(3):
         x = x + 1
-        assert x[0].item() == host[0] + 1 + _
+        assert x[0].item() == step + 2
     assert host.tolist() == [1] * 2048
 
 

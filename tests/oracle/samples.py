@@ -51,6 +51,8 @@ def cases_of(entry: OpInfo, limit: int | None = None) -> Iterator[Case]:
         samples = _samples(entry, dtype)[:limit]
         for at, (form, target) in enumerate(forms.items()):
             for sample in samples[: _FORMS_AT_MOST.get(form) if at else None]:
+                if form == "in-place" and sample.broadcasts_input:
+                    continue
                 case = _answered(Case(entry.formatted_name, form, target, dtype), entry, sample)
                 if case is not None:
                     yield case

@@ -139,7 +139,12 @@ class _Pass:
         derivative = signature.derived.get(need) or derivative_of(signature, need, _FIRST)
         made: Sequence[Value] = ()
         if derivative.signature is not None:
-            made = record(derivative.signature, derivative.pick((*inputs, value, grad)), self.ambient)
+            operands = derivative.pick((*inputs, value, grad))
+            if self.ambient.plain or self.ambient.grad:
+                made = record(derivative.signature, operands, self.ambient)
+            else:
+                made = [recorded(output, operands) for output in derivative.signature.outputs]
+                self.ambient.pending.extend(made)
             if self.ambient.anomaly:
                 _check_finite(value, made)
         self._hand_on(inputs, need, derivative, made, (grad,))
@@ -152,11 +157,15 @@ class _Pass:
         made: Sequence[Value],
         given: Sequence[Value],
     ) -> None:
+        grads, left = self.grads, self.left
         for i, source in zip(need, derivative.sources, strict=True):
+            x = inputs[i]
             if source is not None:
-                found = made[source[1]] if source[0] else given[source[1]]
-                self._add(inputs[i], found)
-            self._arrived(inputs[i])
+                grad = made[source[1]] if source[0] else given[source[1]]
+                before = grads.get(x)
+                grads[x] = grad if before is None else add_values(before, grad, self.ambient)
+            if x in left:
+                self._arrived(x)
 
     def _add(self, value: Value, grad: Value) -> None:
         before = self.grads.get(value)
@@ -165,11 +174,10 @@ class _Pass:
     def _arrived(self, value: Value) -> None:
         """One use of a value has handed on its gradient."""
         left = self.left.get(value)
-        if left is None:
-            return
-        self.left[value] = left - 1
-        if left == 1:
-            self._complete_leaf(value)
+        if left is not None:
+            self.left[value] = left - 1
+            if left == 1:
+                self._complete_leaf(value)
 
     def _skip(self, inputs: Sequence[Value]) -> None:
         """An application without a gradient: its uses of leaves hand on nothing."""
@@ -254,7 +262,7 @@ class _Pass:
 
 def _hooked(tape: Tape, grad: Value) -> Value:
     if tape.hooks:
-        for hook in list(tape.hooks.values()):
+        for _, hook in sorted(tape.hooks.items()):
             grad = hook(grad) or grad
     return grad
 
@@ -332,6 +340,8 @@ def backward_name(value: Value) -> str:
     name = value.site if origin is None else origin.signature.name
     if name in ("copy", "carry"):
         return "CopyBackwards"
+    if value.tape is not None and value.tape.custom is not None:
+        return f"{name}Backward"
     title = _BACKWARD_NAMES.get(name)
     if name == "matmul" and origin is not None:
         title = _MATMUL_NAMES.get(tuple([len(aval.shape) for aval in origin.signature.avals]), title)

@@ -32,7 +32,7 @@ class _Info:
         return f"{type(self).__name__}({', '.join(facts)}, dtype={self.dtype})"
 
 
-class finfo(_Info):  # noqa: N801  PyTorch's name
+class finfo(_Info):
     """Range and precision of a floating type (of the parts of a complex one), by default of the default type."""
 
     _shown = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
@@ -52,7 +52,7 @@ class finfo(_Info):  # noqa: N801  PyTorch's name
         self.resolution = 10.0**-facts.precision
 
 
-class iinfo(_Info):  # noqa: N801  PyTorch's name
+class iinfo(_Info):
     """Range of an integer type."""
 
     _shown = ("min", "max")

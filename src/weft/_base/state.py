@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from weft._base import config
+from weft._base.device import device as device_class
 from weft._base.dtype import DType, float32
 from weft.errors import ArgumentError
 
@@ -138,4 +139,4 @@ def default_device() -> Any:
 
 def set_default_device(device: Any) -> None:
     """Set the device of new tensors; None means the first CPU."""
-    _Defaults.device = device
+    _Defaults.device = None if device is None else device_class(device)

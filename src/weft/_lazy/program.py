@@ -21,7 +21,8 @@ from weft._lazy.infer import Output
 from weft._lazy.value import Aval
 
 Step = tuple[Output, tuple[int, ...]]
-"""An output and the numbers of the application's inputs."""
+"""An output and the numbers of the application's inputs; or, for a further output of the application of an earlier
+step, that step's position as one negative number `~position`: an optimizer's step has as many outputs as inputs."""
 
 _PACKS = 3  # Python floats, ints and complex numbers travel as one array each
 
@@ -52,6 +53,10 @@ class Graph:
         self.wanted = wanted
         self.donated = donated
 
+    def applications(self) -> list[Step]:
+        """The steps with the inputs of each spelled out."""
+        return [(out, self.steps[~ins[0]][1] if ins and ins[0] < 0 else ins) for out, ins in self.steps]
+
     @property
     def key(self) -> Any:
         """Equal for graphs that compile to the same program."""
@@ -76,7 +81,7 @@ class Program:
 
 def _body(graph: Graph) -> Callable[..., tuple[list[jax.Array], jax.Array | None]]:
     """The function that jax traces."""
-    steps, numbers, wanted = tuple(graph.steps), tuple(graph.numbers), tuple(graph.wanted)
+    steps, numbers, wanted = graph.applications(), tuple(graph.numbers), tuple(graph.wanted)
     places = _leaf_places(graph)
 
     def run(*args: Any) -> tuple[list[jax.Array], jax.Array | None]:
@@ -132,7 +137,7 @@ def _checked_steps(graph: Graph) -> list[int]:
     """Positions among the steps of the applications that check indices, in the order of their flags."""
     seen = set()
     checked = []
-    for position, (output, inputs) in enumerate(graph.steps):
+    for position, (output, inputs) in enumerate(graph.applications()):
         if output.signature.check is not None and (output.signature, inputs) not in seen:
             seen.add((output.signature, inputs))
             checked.append(position)

@@ -18,7 +18,7 @@ from weft._base import config
 from weft._base.state import LEAST_LIMIT, Pending, ambient
 from weft._lazy.infer import Output
 from weft._lazy.program import Graph, Program, execute, pack, pack_of, program_of
-from weft._lazy.value import Value
+from weft._lazy.value import FREED, Value
 from weft.errors import DeferredIndexError
 
 _LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own
@@ -51,11 +51,9 @@ class _Busy(Exception):
 class _Shared:
     """State of all flushes.
 
-    numbers  given out so far; a value's number is of the flush being planned if it is not below the start
-    reads    set by the autograd layer: which inputs and outputs the derivative of a value's application reads
+    reads  set by the autograd layer: which inputs and outputs the derivative of a value's application reads
     """
 
-    numbers = 0
     reads: Reads
 
 
@@ -177,32 +175,40 @@ def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> 
 
 def _plan(values: list[Value], wanted: tuple[Value, ...]) -> _Batch | None:
     """Number the graph, choose what comes out of it, and claim that."""
-    base = _Shared.numbers
-    graph = _Numbering(base)
-    for value in values:
-        if value.num < base:
-            graph.add(value)
-    for value in wanted:
-        if value.num < base and value.array is None:
-            graph.add_with_ancestors(value)
-    graph.count_extras()
-    _Shared.numbers = base + len(graph.entries)
+    graph = _Numbering()
+    try:
+        graph.add(values)
+        for value in wanted:
+            if value.num < 0 and value.array is None:
+                graph.add(_pending_ancestors(value))
+        value = None  # references are counted from here on
+        values.clear()
+        return _batch(graph)
+    finally:
+        for entry in graph.entries:
+            entry.num = -1
+
+
+def _batch(graph: _Numbering) -> _Batch | None:
     made, leaves, uses = graph.made, graph.leaves, graph.uses
-    value = None  # references are counted from here on
-    values.clear()
-    taped = any(v.tape is not None and not (v.tape.leaf or v.tape.freed) for v in made)
-    outside = [getrefcount(v) - uses[v.num - base] > 4 for v in made]
-    kept = _for_derivatives(made, outside, base) if taped else ()
+    for value in graph.with_extras:  # what values keep for their derivatives, the graph holds itself
+        for extra in value.extras:
+            if extra.num >= 0:
+                uses[extra.num] += 1
+    graph.with_extras = []
+    value = None
+    taped = graph.taped and any(v.tape is not None and not (v.tape.leaf or v.tape.freed) for v in made)
+    outside = [getrefcount(v) - uses[v.num] > 4 for v in made]  # entries, made, the loop, the call
+    kept = _for_derivatives(made, outside) if taped else ()
     chosen = [v for v, held in zip(made, outside, strict=True) if held or v.num in kept]
     if not chosen:
         return None
     batch = _Batch()
     batch.arrays = [leaf.array for leaf in leaves if not leaf.aval.weak]
     batch.packs = _packs(leaves)
-    donated = () if taped else _donated(leaves, uses, base, chosen)
     batch.graph = Graph(
-        graph.steps, [v.num - base for v in made], [(x.num - base, x.aval) for x in leaves],
-        [v.num - base for v in chosen], donated,
+        graph.steps, [v.num for v in made], [(x.num, x.aval) for x in leaves], [v.num for v in chosen],
+        () if taped else _donated(leaves, uses, chosen),
     )  # fmt: skip
     batch.program = program_of(batch.graph)
     batch.sites = [(graph.steps[at][0].signature, made[at].site) for at in batch.program.checks]
@@ -216,71 +222,73 @@ def _plan(values: list[Value], wanted: tuple[Value, ...]) -> _Batch | None:
 class _Numbering:
     """A graph as it is being numbered, in order of first use.
 
-    entries  every value so far; its position is its number
-    made     those that the program computes
-    leaves   those that it is given
-    uses     of each entry, the references that the graph itself holds
+    entries      every value so far; its position is its number
+    made         those that the program computes
+    leaves       those that it is given
+    uses         of each entry, the references that the graph itself holds
+    taped        whether some may take part in a backward pass to come
     """
 
-    __slots__ = ("base", "entries", "leaves", "made", "shared", "steps", "uses")
+    __slots__ = ("entries", "leaves", "made", "shared", "steps", "taped", "uses", "with_extras")
 
-    def __init__(self, base: int) -> None:
-        self.base = base
+    def __init__(self) -> None:
         self.entries: list[Value] = []
         self.made: list[Value] = []
         self.leaves: list[Value] = []
         self.uses: list[int] = []
         self.steps: list[tuple[Output, tuple[int, ...]]] = []
-        self.shared: set[int] = set()
+        self.shared: dict[int, int] = {}
+        self.with_extras: list[Value] = []
+        self.taped = False
 
-    def add(self, value: Value) -> None:
-        """Number a pending value; its inputs first, where they have no number yet."""
-        base, entries, uses = self.base, self.entries, self.uses
-        origin = value.origin
-        assert origin is not None, "a pending value has an origin"
-        inputs = value.inputs
-        several = len(origin.signature.outputs) > 1  # then outputs of one application share the tuple
-        weight = 0 if several and id(inputs) in self.shared else 1
-        args = []
-        for x in inputs:
-            number = x.num - base
-            if number < 0:
-                if x.array is None:
-                    self.add_with_ancestors(x)
-                else:
-                    if type(x.array) is Ticket:
-                        raise _Busy(x.array)
-                    x.num = base + len(entries)
-                    entries.append(x)
-                    self.leaves.append(x)
-                    uses.append(0)
-                number = x.num - base
-            args.append(number)
-            uses[number] += weight
-        if several:
-            self.shared.add(id(inputs))
-        self.steps.append((origin, tuple(args)))
-        value.num = base + len(entries)
-        entries.append(value)
-        self.made.append(value)
-        uses.append(0)
-
-    def add_with_ancestors(self, value: Value) -> None:
-        """Number a pending value of another list, or of none, and what it needs."""
-        for ancestor in _pending_ancestors(value, self.base):
-            if ancestor.num < self.base:
-                self.add(ancestor)
-
-    def count_extras(self) -> None:
-        """References to outputs that values keep for their derivatives are the graph's own, too."""
-        for value in self.made:
+    def add(self, values: list[Value]) -> None:
+        """Number pending values; their inputs first, where they have no number yet."""
+        entries, uses, steps, made = self.entries, self.uses, self.steps, self.made
+        for value in values:
+            if value.num >= 0:
+                continue
+            origin, inputs = value.origin, value.inputs
+            several = len(origin.signature.outputs) > 1  # pyright: ignore[reportOptionalMemberAccess]  pending: has one
+            first = self.shared.get(id(inputs)) if several else None  # outputs of one application share the tuple
+            if first is not None and steps[first][0].signature is origin.signature:  # pyright: ignore[reportOptionalMemberAccess]
+                steps.append((origin, (~first,)))  # pyright: ignore[reportArgumentType]
+            else:
+                args = []
+                for x in inputs:
+                    number = x.num
+                    if number < 0:
+                        number = self._enter(x)
+                    args.append(number)
+                steps.append((origin, tuple(args)))  # pyright: ignore[reportArgumentType]
+                if several:
+                    self.shared[id(inputs)] = len(steps) - 1
+                if first is None:
+                    for number in args:
+                        uses[number] += 1
+            if value.tape is not None and value.tape is not FREED:
+                self.taped = True
             if value.extras is not None:
-                for extra in value.extras:
-                    if extra.num >= self.base:
-                        self.uses[extra.num - self.base] += 1
+                self.with_extras.append(value)
+            value.num = len(entries)
+            entries.append(value)
+            made.append(value)
+            uses.append(0)
+
+    def _enter(self, value: Value) -> int:
+        """Number an input that is no value of the list: a leaf, or pending elsewhere."""
+        if value.array is None:
+            self.add(_pending_ancestors(value))
+        else:
+            if type(value.array) is Ticket:
+                raise _Busy(value.array)
+            value.num = len(self.entries)
+            self.entries.append(value)
+            self.leaves.append(value)
+            self.uses.append(0)
+        return value.num
 
 
-def _pending_ancestors(value: Value, base: int) -> list[Value]:
+def _pending_ancestors(value: Value) -> list[Value]:
     """`value` and the pending values that it needs and that have no number yet, inputs first."""
     order: list[Value] = []
     seen: set[int] = set()
@@ -289,14 +297,14 @@ def _pending_ancestors(value: Value, base: int) -> list[Value]:
         here, ready = stack.pop()
         if ready:
             order.append(here)
-        elif here.num < base and here.array is None and id(here) not in seen:
+        elif here.num < 0 and here.array is None and id(here) not in seen:
             seen.add(id(here))
             stack.append((here, True))
             stack.extend((x, False) for x in reversed(here.inputs))
     return order
 
 
-def _for_derivatives(made: list[Value], outside: list[bool], base: int) -> set[int]:
+def _for_derivatives(made: list[Value], outside: list[bool]) -> set[int]:
     """Numbers of the values that a living tape will read."""
     reached: set[int] = set()
     kept: set[int] = set()
@@ -317,7 +325,7 @@ def _for_derivatives(made: list[Value], outside: list[bool], base: int) -> set[i
     return kept
 
 
-def _donated(leaves: list[Value], uses: list[int], base: int, chosen: list[Value]) -> list[int]:
+def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[int]:
     """Positions of array leaves that nobody else holds and whose buffer fits a result."""
     wanted: dict[Any, int] = {}
     for value in chosen:
@@ -332,7 +340,7 @@ def _donated(leaves: list[Value], uses: list[int], base: int, chosen: list[Value
         if (
             wanted.get(leaf.aval, 0)
             and leaf.extras is None
-            and getrefcount(leaf) - uses[leaf.num - base] == 4  # entries, leaves, this loop, the call itself
+            and getrefcount(leaf) - uses[leaf.num] == 4  # entries, leaves, this loop, the call itself
             and getrefcount(leaf.array) == 3  # the leaf, the batch's list, the call itself
         ):
             wanted[leaf.aval] -= 1

@@ -8,6 +8,7 @@ from typing import Any
 import weft._tensor.composite as _composites  # the import registers them
 import weft.ops as _ops  # the import registers the rows
 from weft._tensor import copying, display, exchange, gradients, subscript
+from weft._tensor.derived import Derived
 from weft._tensor.spelling import COMPOSITES, dunders_of, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft.ops._table import TABLE
@@ -23,9 +24,9 @@ def _publish(module: str, name: str, function: Callable[..., Any]) -> None:
 
 
 def _attach(name: str, function: Any) -> None:
-    if name in Tensor.__dict__:
-        raise TypeError(f"Tensor.{name} is defined by hand and by the table; keep one of them")
-    setattr(Tensor, name, function)
+    if name in Tensor.__dict__ or name in Derived.__dict__:
+        raise TypeError(f"Tensor.{name} is defined twice, by hand or by the table; keep one of them")
+    setattr(Derived, name, function)
 
 
 def _attach_rows() -> None:
@@ -43,7 +44,7 @@ def _attach_rows() -> None:
             if row.function:
                 _publish(row.module, f"{row.name}_", form)
         for name, special in dunders_of(row, function).items():
-            setattr(Tensor, name, special)
+            setattr(Derived, name, special)
 
 
 def _attach_composites() -> None:
@@ -70,17 +71,23 @@ def _attach_properties() -> None:
         _attach(f"is_{kind}", _on_device(kind))
 
 
+_SPECIAL: dict[str, Callable[..., Any]] = {
+    "__getitem__": subscript.getitem,
+    "__setitem__": subscript.setitem,
+    "__repr__": display.show,
+    "__format__": display.formatted,
+    "__contains__": exchange.contains,
+    "__array_wrap__": exchange.wrapped,
+    "__copy__": exchange.copied,
+    "__deepcopy__": copying.deepcopy,
+    "__reduce_ex__": copying.reduce,
+    "backward": gradients.backward,
+}
+
+
 def _attach_rest() -> None:
-    Tensor.__getitem__ = subscript.getitem
-    Tensor.__setitem__ = subscript.setitem
-    Tensor.__repr__ = display.show
-    Tensor.__format__ = display.formatted
-    Tensor.__contains__ = exchange.contains
-    Tensor.__array_wrap__ = exchange.wrapped
-    Tensor.__copy__ = exchange.copied
-    Tensor.backward = gradients.backward
-    Tensor.__deepcopy__ = copying.deepcopy
-    Tensor.__reduce_ex__ = copying.reduce
+    for name, method in _SPECIAL.items():
+        setattr(Derived, name, method)
 
 
 _attach_rows()

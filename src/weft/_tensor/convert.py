@@ -158,9 +158,9 @@ def _inferred(kind: type) -> DType:
     """The type of a tensor of Python or NumPy numbers of one kind."""
     if issubclass(kind, np.generic):
         return from_numpy(kind)
-    for number, dtype in ((bool, bool_), (int, int64), (float, default_dtype()), (complex, default_dtype().to_complex())):
-        if issubclass(kind, number):
-            return dtype
+    for python in (bool, int, float, complex):
+        if issubclass(kind, python):
+            return as_dtype(python, default_dtype())
     if kind is str:
         raise ValueRangeError("too many dimensions 'str'")
     raise DTypeError(f"Could not infer dtype of {kind.__name__}")
@@ -207,8 +207,8 @@ def from_dlpack(source: Any) -> Tensor:
 
 def from_jax_array(array: jax.Array, owner: Any = None) -> Tensor:
     """A tensor that holds a jax array."""
-    where = device_of(array)
-    return wrap(Value(aval_of(tuple(array.shape), from_numpy(array.dtype), device=where), array, owner=owner or array))
+    where, kept = device_of(array), array if owner is None else owner
+    return wrap(Value(aval_of(tuple(array.shape), from_numpy(array.dtype), device=where), array, owner=kept))
 
 
 def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:

@@ -159,15 +159,16 @@ def _body(tensor: Tensor, indent: int) -> str:
 
 def _nested(elements: list[Any], cut: tuple[bool, ...], indent: int, spell: _Real | _Complex) -> str:
     edge = _options.edgeitems
-    if len(cut) > 1:
+    inner = len(cut) == 1
+    if not inner:
         parts = [_nested(row, cut[1:], indent + 1, spell) for row in elements]
         between = "," + "\n" * (len(cut) - 1) + " " * (indent + 1)
     else:
         parts = [spell(element) for element in elements]
         between = ", "
     if cut[0]:
-        parts.insert(edge, "..." if len(cut) > 1 or not edge else " ...")
-    if len(cut) > 1:
+        parts.insert(edge, " ..." if inner and edge else "...")
+    if not inner:
         return f"[{between.join(parts)}]"
     per_line = max(1, (_options.linewidth - indent) // (spell.width + 2))
     lines = [between.join(parts[at : at + per_line]) for at in range(0, len(parts), per_line)]
@@ -179,7 +180,7 @@ def _nested(elements: list[Any], cut: tuple[bool, ...], indent: int, spell: _Rea
 
 def _suffixes(tensor: Tensor) -> Iterator[str]:
     """What stands after the elements."""
-    if tensor.device.type != "cpu":
+    if tensor.device.type != "cpu" or tensor.device.index:
         yield f"device='{tensor.device}'"
     empty, hidden = not tensor.numel(), tensor.device.type == "meta"
     if hidden or (tensor.ndim != 1 if empty else not _options.edgeitems):
@@ -200,10 +201,7 @@ def show(tensor: Tensor) -> str:
     name = type(tensor).__name__
     prefix = "tensor(" if name in ("Tensor", "Parameter", "Buffer") else f"{name}("
     indent = len(prefix)
-    if tensor.device.type == "meta":
-        body = "..."
-    else:
-        body = _body(tensor, indent) if tensor.numel() else "[]"
+    body = "..." if tensor.device.type == "meta" else _body(tensor, indent) if tensor.numel() else "[]"
     text = prefix + body
     column = len(text) - text.rfind("\n") + 1
     for suffix in _suffixes(tensor):

@@ -12,6 +12,7 @@ from weft._tensor.copying import extras_of
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError
 
+
 def copied(self: Tensor) -> Tensor:
     """`copy.copy`: a leaf that shares the elements, and what the program has hung on the tensor."""
     made = self.detach()

@@ -21,13 +21,14 @@ from weft._lazy import realize
 from weft._lazy.infer import ONE, call_of, wrap_dim
 from weft._lazy.value import Tape, Value, aval_of
 from weft._tensor import view
+from weft._tensor.derived import Derived
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
 from weft.ops._table import TABLE
 
 _new = object.__new__
 
 
-class Tensor:
+class Tensor(Derived):
     """An array of numbers of one type, with PyTorch's operators, and a place in a backward pass.
 
     Operators are recorded when called and computed when a value is needed. The handle is mutable: an in-place
@@ -209,7 +210,7 @@ class Tensor:
         def keep(grad: Value) -> None:
             kept.grad = wrap(grad)
 
-        hooks_of(self)[id(keep)] = keep
+        hooks_of(self)[_LAST] = keep
 
     @property
     def retains_grad(self) -> bool:
@@ -385,6 +386,7 @@ class GradFn:
         return f"<{self.name()}>"
 
 
+_LAST = 1 << 62  # key of the hook that keeps a gradient: hooks run in the order of their keys
 _keys = count()  # ids of handles would come again: most callers drop the handle at once
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from functools import wraps
+from collections.abc import Callable, Generator
+from functools import partial, wraps
 from typing import Any, Self
 
 from weft._base.state import ambient, enter, leave, set_field
@@ -27,19 +27,7 @@ class _Mode:
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         fields = self._fields
         if inspect.isgeneratorfunction(function):
-
-            @wraps(function)
-            def steps(*args: Any, **kwargs: Any) -> Iterator[Any]:
-                source = function(*args, **kwargs)
-                while True:
-                    with _Mode(**fields):
-                        try:
-                            item = next(source)
-                        except StopIteration as stop:
-                            return stop.value
-                    yield item
-
-            return steps
+            return _stepwise(function, fields)
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -47,6 +35,29 @@ class _Mode:
                 return function(*args, **kwargs)
 
         return call
+
+
+def _stepwise(function: Callable[..., Any], fields: dict[str, Any]) -> Callable[..., Any]:
+    """A generator function whose generators are in the mode only while they run."""
+
+    @wraps(function)
+    def steps(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        source = function(*args, **kwargs)
+        resume = partial(next, source)
+        while True:
+            try:
+                with _Mode(**fields):
+                    item = resume()
+            except StopIteration as stop:
+                return stop.value
+            try:
+                sent = yield item
+            except BaseException as error:  # the source's business, also `GeneratorExit`
+                resume = partial(source.throw, error)
+            else:
+                resume = partial(source.send, sent)
+
+    return steps
 
 
 def _with_optional_parentheses(name: str, doc: str, **fields: Any) -> Any:

@@ -162,7 +162,7 @@ def _cdist_vjp(
     far = (out != 0)[..., None]
     ratio = jnp.abs(diff) / jnp.where(far, out[..., None], 1)
     if p in (0, inf):
-        slope = jnp.sign(diff) * ((ratio == 1) & far) * (p == inf)
+        slope = jnp.sign(diff) * ((jnp.abs(diff) == out[..., None]) & far) * (p == inf)
     else:
         live = far & ((diff != 0) | (p >= 1))
         slope = jnp.where(live, jnp.sign(diff) * jnp.where(diff != 0, ratio, p >= 1) ** (p - 1), 0)

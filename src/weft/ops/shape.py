@@ -352,7 +352,14 @@ def static_slice(input: Array, dim: Dim, start: int, length: int, step: int = 1)
     return lax.slice_in_dim(input, start, start + max(0, (length - 1) * step + 1), step, dim)
 
 
-@view_op(dims=_losing({"dim1": 0, "dim2": 1}, adds=("diagonal",)))
+def _diagonal_write(base: Array, value: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
+    at = np.arange(value.shape[-1])
+    matrices = jnp.moveaxis(base, (dim1, dim2), (-2, -1))
+    written = matrices.at[..., at + max(-offset, 0), at + max(offset, 0)].set(value)
+    return jnp.moveaxis(written, (-2, -1), (dim1, dim2))
+
+
+@view_op(dims=_losing({"dim1": 0, "dim2": 1}, adds=("diagonal",)), write=_diagonal_write)
 def diagonal(input: Array, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1) -> Array:
     """The diagonals of the matrices in `dim1` and `dim2`, as a last dim."""
     if dim1 == dim2:
@@ -368,7 +375,20 @@ def _unfold_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,), ((*letters[:at], "windows", *letters[at + 1 :], "window"),), frozenset({at}))
 
 
-@view_op("window", dims=_unfold_dims, function=False, method="unfold")
+def _places(have: int, size: int, step: int) -> Any:
+    """Where each window reads."""
+    return (step * np.arange((have - size) // step + 1))[:, None] + np.arange(size)
+
+
+def _window_write(base: Array, value: Array, dimension: int, size: int, step: int) -> Array:
+    if not base.ndim:
+        return value.reshape(()) if size else base
+    last = jnp.moveaxis(base, dimension, -1)
+    written = last.at[..., _places(last.shape[-1], size, step)].set(jnp.moveaxis(value, dimension, -2))
+    return jnp.moveaxis(written, -1, dimension)
+
+
+@view_op("window", dims=_unfold_dims, write=_window_write, function=False, method="unfold")
 def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
     """Windows of `size` every `step` along a dim; the windows' contents are the last dim."""
     whole = jnp.atleast_1d(input)
@@ -379,8 +399,7 @@ def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
         raise ShapeError(f"maximum size for tensor at dimension {dimension} is {have} but size is {size}")
     if step <= 0:
         raise ShapeError(f"step is {step} but must be > 0")
-    starts = step * np.arange((have - size) // step + 1)
-    windows = jnp.take(whole, starts[:, None] + np.arange(size), axis=dimension)
+    windows = jnp.take(whole, _places(have, size, step), axis=dimension)
     out = jnp.moveaxis(windows, dimension + 1, -1)
     return out if input.ndim else out[0]
 

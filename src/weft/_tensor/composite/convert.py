@@ -108,12 +108,29 @@ def cuda(input: Tensor, device: Any = None, non_blocking: bool = False, memory_f
 
 
 @composite(function=False)
-def new_tensor(
-    input: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, **options: Any
-) -> Tensor:
+def new_tensor(input: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, **options: Any) -> Tensor:
     """A copy of `data` with the type and device of this tensor unless others are named."""
     where = input.device if device is None else device
     return tensor(data, dtype=dtype or input.dtype, device=where, **options)
+
+
+def _same(name: str, why: str) -> None:
+    """Define the function `name`, which has nothing to do here."""
+
+    def same(input: Tensor) -> Tensor:
+        return input
+
+    same.__name__ = same.__qualname__ = name
+    same.__doc__ = f"The tensor itself: {why}."
+    composite()(same)
+
+
+for _name, _why in (
+    ("resolve_conj", "a conjugate is computed, not marked"),
+    ("resolve_neg", "a negative is computed, not marked"),
+    ("pin_memory", "XLA stages transfers by itself"),
+):
+    _same(_name, _why)
 
 
 # ---- writes
@@ -136,8 +153,14 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
         raise GradientError("cannot resize variables that require grad")
     if prod(wanted) != input.numel() or input._alias is not None:
         raise ShapeError(
-            f"resize_: a tensor of size {list(input.shape)} cannot become {list(wanted)}: only what is no view can, and "
-            "only to as many elements, since values have no storage behind them; make a new tensor"
+            f"resize_: a tensor of size {list(input.shape)} cannot become {list(wanted)}: values have no storage "
+            "behind them, so that the number of elements stays, and views keep their size; make a new tensor"
         )
     input.data = op.reshape(input, wanted)
     return input
+
+
+@composite("resize_as_", function=False)
+def resize_as_(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
+    """Give the tensor the sizes of another one of as many elements, in place."""
+    return resize_(input, the_template.shape, memory_format=memory_format)

@@ -7,10 +7,12 @@ from typing import Any
 from weft._base import dtype as dtypes
 from weft._base.device import device
 from weft._base.dtype import DType
+from weft._base.size import Size
 from weft._base.state import default_dtype
 from weft._tensor.convert import resolve_device
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor, operand, operand_or_number
+from weft.ops import _dims
 
 
 def _fact(name: str) -> None:
@@ -41,16 +43,22 @@ def is_nonzero(input: Tensor) -> bool:
     return bool(input)
 
 
-@composite(function=False)
+@composite()
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether both have the same sizes."""
     return input.shape == other.shape
 
 
-@composite(function=False)
+@composite()
 def get_device(input: Tensor) -> int:
     """The index of the device, or -1 on the CPU."""
     return -1 if input.device.type == "cpu" else input.device.index or 0
+
+
+@composite(function=False)
+def ndimension(input: Tensor) -> int:
+    """How many dims there are."""
+    return input.ndim
 
 
 @composite()
@@ -61,11 +69,15 @@ def equal(input: Tensor, other: Tensor) -> bool:
 
 
 @composite()
-def allclose(
-    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> bool:
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Whether every element is within `atol + rtol * |other|` of its partner. Waits for the elements."""
     return bool(op.all(op.isclose(input, other, rtol, atol, equal_nan)))
+
+
+@composite()
+def broadcast_shapes(*shapes: Any) -> Size:
+    """The size of the result of a pointwise operator on tensors of these sizes, each a sequence or a number."""
+    return Size(_dims.broadcast_shapes(*((shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes)))
 
 
 # ---- types

@@ -30,7 +30,7 @@ def _host(input: Tensor) -> HostArray:
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Coordinates of the elements that are not zero: rows of one tensor, or one tensor per dim (`as_tuple`)."""
     if as_tuple:
-        return nonzero_dims(input if input.ndim else input.detach().reshape(1))
+        return nonzero_dims(input if input.ndim else op.reshape(input, (1,)))
     return from_host(np.argwhere(_host(input)).astype(np.int64), input.device)
 
 
@@ -56,7 +56,7 @@ def _groups(input: Tensor, found: HostArray, inverse: Any, counts: Any, wanted: 
     """What `unique` and `unique_consecutive` return: the members, and where `wanted` inverse and counts."""
     arrays = [found] + [array.astype(np.int64) for array, want in zip((inverse, counts), wanted, strict=True) if want]
     tensors = tuple([from_host(array, input.device) for array in arrays])
-    return tensors if len(tensors) > 1 else tensors[0]
+    return tensors[0] if len(tensors) == 1 else tensors
 
 
 @composite()

@@ -1,0 +1,231 @@
+"""The transformer of "Attention Is All You Need" (Vaswani et al., 2017)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from weft._base.dtype import float32
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
+from weft.errors import ShapeError
+from weft.nn import functional as F
+from weft.nn import init
+from weft.nn._attention import MultiheadAttention
+from weft.nn._containers import ModuleList
+from weft.nn._dropout import Dropout
+from weft.nn._linear import Linear
+from weft.nn._module import Module
+from weft.nn._norm import LayerNorm
+
+_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+
+
+def _activation(activation: Any) -> Callable[[Any], Any]:
+    if callable(activation):
+        return activation
+    if activation not in _ACTIVATIONS:
+        raise ShapeError(f"activation should be relu/gelu, not {activation}")
+    return _ACTIVATIONS[activation]
+
+
+class _Layer(Module):
+    """What the layers of encoder and decoder share: sublayers with residuals around them.
+
+    With `norm_first` the input of a sublayer is normalised, otherwise the sum behind it.
+    """
+
+    self_attn: MultiheadAttention
+    norm_first: bool
+
+    def _register(
+        self, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: Any, layer_norm_eps: float,
+        batch_first: bool, norm_first: bool, bias: bool, device: Any, dtype: Any, sublayers: int,
+    ) -> None:  # fmt: skip
+        where = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias=bias, batch_first=batch_first, **where)
+        if sublayers == 3:
+            self.multihead_attn = MultiheadAttention(
+                d_model, nhead, dropout, bias=bias, batch_first=batch_first, **where
+            )
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **where)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **where)
+        self.norm_first = norm_first
+        for at in range(1, sublayers + 1):
+            setattr(self, f"norm{at}", LayerNorm(d_model, layer_norm_eps, bias=bias, **where))
+        for at in range(1, sublayers + 1):
+            setattr(self, f"dropout{at}", Dropout(dropout))
+        self.activation = _activation(activation)
+
+    def _residual(self, at: int, x: Tensor, sublayer: Callable[[Any], Any]) -> Any:
+        norm, dropout = getattr(self, f"norm{at}"), getattr(self, f"dropout{at}")
+        if self.norm_first:
+            return x + dropout(sublayer(norm(x)))  # pyright: ignore[reportOperatorIssue]  derived
+        return norm(x + dropout(sublayer(x)))  # pyright: ignore[reportOperatorIssue]  derived
+
+    def _feed_forward(self, x: Any) -> Any:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(_Layer):
+    """Self-attention, then a feed-forward network."""
+
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = "relu",
+        layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._register(
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias,
+            device, dtype, sublayers=2,
+        )  # fmt: skip
+
+    def forward(
+        self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
+    ) -> Any:
+        """The shape of `src`."""
+
+        def attend(x: Any) -> Any:
+            return self.self_attn(
+                x, x, x, attn_mask=src_mask, key_padding_mask=src_key_padding_mask, need_weights=False,
+                is_causal=is_causal,
+            )[0]  # fmt: skip
+
+        return self._residual(2, self._residual(1, src, attend), self._feed_forward)
+
+
+class TransformerDecoderLayer(_Layer):
+    """Self-attention, attention to the encoder's output, then a feed-forward network."""
+
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = "relu",
+        layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._register(
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias,
+            device, dtype, sublayers=3,
+        )  # fmt: skip
+
+    def forward(
+        self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None, tgt_is_causal: bool = False, memory_is_causal: bool = False,
+    ) -> Any:  # fmt: skip
+        """The shape of `tgt`."""
+
+        def attend(x: Any) -> Any:
+            return self.self_attn(
+                x, x, x, attn_mask=tgt_mask, key_padding_mask=tgt_key_padding_mask, need_weights=False,
+                is_causal=tgt_is_causal,
+            )[0]  # fmt: skip
+
+        def attend_memory(x: Any) -> Any:
+            return self.multihead_attn(
+                x, memory, memory, attn_mask=memory_mask, key_padding_mask=memory_key_padding_mask,
+                need_weights=False, is_causal=memory_is_causal,
+            )[0]  # fmt: skip
+
+        x = self._residual(2, self._residual(1, tgt, attend), attend_memory)
+        return self._residual(3, x, self._feed_forward)
+
+
+def _copies(layer: Module, count: int) -> ModuleList:
+    return ModuleList([copy.deepcopy(layer) for _ in range(count)])
+
+
+class TransformerEncoder(Module):
+    """Copies of one encoder layer, one after another."""
+
+    def __init__(
+        self, encoder_layer: Module, num_layers: int, norm: Module | None = None, enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        del enable_nested_tensor, mask_check  # these choose PyTorch's fast path; results are the same
+        self.layers = _copies(encoder_layer, num_layers)
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def forward(
+        self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
+    ) -> Any:
+        """The shape of `src`."""
+        for layer in self.layers:
+            src = layer(src, mask, src_key_padding_mask, bool(is_causal))
+        return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoder(Module):
+    """Copies of one decoder layer, one after another."""
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__()
+        self.layers = _copies(decoder_layer, num_layers)
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def forward(
+        self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
+    ) -> Any:  # fmt: skip
+        """The shape of `tgt`."""
+        for layer in self.layers:
+            tgt = layer(
+                tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,
+                bool(tgt_is_causal), memory_is_causal,
+            )  # fmt: skip
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder and a decoder."""
+
+    def __init__(
+        self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = "relu",
+        custom_encoder: Module | None = None, custom_decoder: Module | None = None, layer_norm_eps: float = 1e-5,
+        batch_first: bool = False, norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        given = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+        where = {"device": device, "dtype": dtype}
+
+        def norm() -> LayerNorm:
+            return LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
+
+        self.encoder = custom_encoder or TransformerEncoder(
+            TransformerEncoderLayer(*given, **where), num_encoder_layers, norm()
+        )
+        self.decoder = custom_decoder or TransformerDecoder(
+            TransformerDecoderLayer(*given, **where), num_decoder_layers, norm()
+        )
+        self.d_model = d_model
+        self.nhead = nhead
+        self.batch_first = batch_first
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                init.xavier_uniform_(parameter)
+
+    def forward(
+        self, src: Any, tgt: Any, src_mask: Any = None, tgt_mask: Any = None, memory_mask: Any = None,
+        src_key_padding_mask: Any = None, tgt_key_padding_mask: Any = None, memory_key_padding_mask: Any = None,
+        src_is_causal: bool | None = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
+    ) -> Any:  # fmt: skip
+        """The shape of `tgt`."""
+        for name, x in (("src", src), ("tgt", tgt)):
+            if x.shape[-1] != self.d_model:
+                raise ShapeError(f"the feature number of {name} must be equal to d_model")
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        return self.decoder(
+            tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal,
+            memory_is_causal,
+        )  # fmt: skip
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
+        """-inf above the diagonal, 0 elsewhere."""
+        return op.triu(op.full((sz, sz), float("-inf"), dtype=dtype or float32, device=device), 1)

@@ -1,0 +1,66 @@
+"""Clipping of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from weft._base.state import using
+from weft._tensor.convert import tensor
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
+from weft.errors import GradientError
+
+
+def _grads(parameters: Any) -> list[Any]:
+    listed: Iterable[Any] = [parameters] if isinstance(parameters, Tensor) else parameters
+    return [p.grad for p in listed if p.grad is not None]
+
+
+def get_total_norm(
+    tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+) -> Tensor:
+    """The norm of all tensors together, as a 0-d tensor. `RuntimeError` if it must be finite and is not."""
+    del foreach
+    listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not listed:
+        return tensor(0.0)
+    with using(grad=False):
+        total = op.vector_norm(op.stack([op.vector_norm(t, float(norm_type)) for t in listed]), float(norm_type))
+    if error_if_nonfinite and not bool(op.isfinite(total)):
+        raise GradientError(
+            f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, so it cannot "
+            "be clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
+            "`error_if_nonfinite=False`"
+        )
+    return total
+
+
+def clip_grads_with_norm_(
+    parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale gradients such that a norm of `total_norm` becomes `max_norm`; smaller ones stay."""
+    del foreach
+    with using(grad=False):
+        factor = op.clamp_max(max_norm / (total_norm + 1e-6), 1.0)  # pyright: ignore[reportOperatorIssue]  derived
+        for grad in _grads(parameters):
+            grad.mul_(factor)
+
+
+def clip_grad_norm_(
+    parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """Scale gradients such that the norm of all of them is at most `max_norm`; returns the norm before."""
+    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    total = get_total_norm(_grads(listed), norm_type, error_if_nonfinite, foreach)
+    clip_grads_with_norm_(listed, max_norm, total, foreach)
+    return total
+
+
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+    """Cut gradients off at ±`clip_value`."""
+    del foreach
+    with using(grad=False):
+        for grad in _grads(parameters):
+            grad.clamp_(-clip_value, clip_value)

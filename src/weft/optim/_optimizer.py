@@ -1,0 +1,279 @@
+"""The base of all optimizers."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from weft._base.state import ambient, using
+from weft._lazy.realize import flush
+from weft._lazy.value import Value
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Handle, Tensor
+from weft._tensor.view import write
+from weft.errors import ArgumentError, GradientError, StateDictError, ValueRangeError
+from weft.nn._module import forget_grad
+
+Group = dict[str, Any]
+
+
+class Optimizer:
+    """Parameters in groups, each with its own options, and state per parameter.
+
+    A subclass writes `_update(group, params)`, which replaces parameters and state with one application.
+    """
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise ArgumentError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
+                f"torch.{params.dtype.name}"
+            )
+        self.defaults = defaults
+        self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[Group] = []
+        self._hooks: dict[str, OrderedDict[int, Any]] = {name: OrderedDict() for name in _HOOKS}
+        groups = list(params)
+        if not groups:
+            raise ValueRangeError("optimizer got an empty parameter list")
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self.add_param_group(group)
+
+    # --- groups -----------------------------------------------------------------------------------------------
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add parameters, with options where they differ from the defaults."""
+        if not isinstance(param_group, dict):
+            raise ArgumentError(f"param_group must be a dict, but got {type(param_group)}")
+        group = dict(param_group)
+        group["params"], names = _listed(group["params"])
+        if names:
+            group["param_names"] = names
+        for param in group["params"]:
+            if not isinstance(param, Tensor):
+                kind = type(param).__name__
+                raise ArgumentError(f"optimizer can only optimize Tensors, but one of the params is {kind}")
+            if not (param.is_leaf or param.retains_grad):
+                raise ValueRangeError("can't optimize a non-leaf Tensor")
+        for name, default in self.defaults.items():
+            group.setdefault(name, default)
+        if len(set(group["params"])) != len(group["params"]):
+            raise ValueRangeError("optimizer contains a parameter group with duplicate parameters")
+        taken = {param for other in self.param_groups for param in other["params"]}
+        if not taken.isdisjoint(group["params"]):
+            raise ValueRangeError("some parameters appear in more than one parameter group")
+        if self.param_groups and ("param_names" in group) != ("param_names" in self.param_groups[0]):
+            kind = "with names" if names else "without names"
+            raise ValueRangeError(
+                f"all optimizer param groups should be with/without names. cannot add param group {kind} to the optimizer"
+            )
+        self.param_groups.append(group)
+
+    def __repr__(self) -> str:
+        groups = []
+        for at, group in enumerate(self.param_groups):
+            lines = [f"    {name}: {group[name]}\n" for name in sorted(group) if name != "params"]
+            groups.append(f"Parameter Group {at}\n{''.join(lines)}")
+        return f"{type(self).__name__} (\n" + "\n".join(groups) + ")"
+
+    # --- stepping ---------------------------------------------------------------------------------------------
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or set them to zero."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                forget_grad(param, set_to_none)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all parameters that have a gradient; returns what `closure`, which computes them anew, returned.
+
+        All that is pending is computed, together with the update, as one program.
+        """
+        args: tuple[Any, ...] = () if closure is None else (closure,)
+        for hook in list(self._hooks["step_pre"].values()):
+            found = hook(self, args, {})
+            if found is not None:
+                args, _ = _pre_hook_result(found)
+        loss = None
+        if args and args[0] is not None:
+            with using(grad=True):
+                loss = args[0]()
+        with using(grad=False):
+            for group in self.param_groups:
+                params = [param for param in group["params"] if param.grad is not None]
+                if params:
+                    self._update(group, params)
+        for hook in list(self._hooks["step_post"].values()):
+            hook(self, args, {})
+        state = ambient()
+        if state.capture is None:
+            flush(state.pending)
+        return loss
+
+    def _update(self, group: Group, params: list[Any]) -> None:
+        raise NotImplementedError
+
+    # --- state dicts ------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """State by number of the parameter, and the groups with numbers in place of parameters."""
+        for hook in list(self._hooks["state_dict_pre"].values()):
+            hook(self)
+        numbers: dict[Any, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for param in group["params"]:
+                numbers.setdefault(param, len(numbers))
+            packed = {name: value for name, value in group.items() if name != "params"}
+            groups.append({**packed, "params": [numbers[param] for param in group["params"]]})
+        packed_state = {numbers.get(key, key): value for key, value in self.state.items()}
+        found = {"state": packed_state, "param_groups": groups}
+        for hook in list(self._hooks["state_dict_post"].values()):
+            found = hook(self, found) or found
+        return found
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state dict of an optimizer of the same groups; floating state gets its parameter's type."""
+        state_dict = dict(state_dict)
+        for hook in list(self._hooks["load_pre"].values()):
+            state_dict = hook(self, state_dict) or state_dict
+        saved = copy.deepcopy(state_dict["param_groups"])
+        if len(saved) != len(self.param_groups):
+            raise _MisfitError("loaded state dict has a different number of parameter groups")
+        if any(len(a["params"]) != len(b["params"]) for a, b in zip(saved, self.param_groups, strict=True)):
+            raise _MisfitError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
+        param_of = {
+            number: param
+            for old, new in zip(saved, self.param_groups, strict=True)
+            for number, param in zip(old["params"], new["params"], strict=True)
+        }
+        state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+        for key, value in state_dict["state"].items():
+            param = param_of.get(key)
+            state[key if param is None else param] = copy.deepcopy(value) if param is None else _cast(param, value)
+        groups = [
+            {**old, "params": new["params"]} | {n: new[n] for n in ("param_names",) if n in new}
+            for old, new in zip(saved, self.param_groups, strict=True)
+        ]
+        self.__setstate__({"state": state, "param_groups": groups})
+        for hook in list(self._hooks["load_post"].values()):
+            hook(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__dict__.setdefault("_hooks", {name: OrderedDict() for name in _HOOKS})
+        for group in self.param_groups:
+            for name, default in self.defaults.items():
+                group.setdefault(name, default)
+
+    # --- hooks ------------------------------------------------------------------------------------------------
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(optimizer, args, kwargs)` before each step; a pair that it returns replaces the arguments."""
+        return Handle(self._hooks["step_pre"], hook)
+
+    def register_step_post_hook(self, hook: Callable[..., None]) -> Handle:
+        """Call `hook(optimizer, args, kwargs)` after each step."""
+        return Handle(self._hooks["step_post"], hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., None]) -> Handle:
+        """Call `hook(optimizer)` before the state is collected."""
+        return Handle(self._hooks["state_dict_pre"], hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(optimizer, state_dict)` when the state has been collected; it may return another one."""
+        return Handle(self._hooks["state_dict_post"], hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(optimizer, state_dict)` before loading; it may return another state dict."""
+        return Handle(self._hooks["load_pre"], hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., None]) -> Handle:
+        """Call `hook(optimizer)` after loading."""
+        return Handle(self._hooks["load_post"], hook)
+
+
+_HOOKS = ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_pre", "load_post")
+
+
+class _MisfitError(StateDictError, ValueError):
+    """A state dict has other groups than the optimizer. PyTorch raises `ValueError` here."""
+
+
+def _pre_hook_result(found: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if not (isinstance(found, tuple) and len(found) == 2):
+        raise GradientError(f"step must return None or a tuple of (new_args, new_kwargs), but got {found}.")
+    return found
+
+
+def _listed(params: Any) -> tuple[list[Any], list[str]]:
+    """Parameters, and their names if they came as pairs."""
+    if isinstance(params, Tensor):
+        return [params], []
+    if isinstance(params, set):
+        raise ArgumentError(
+            "optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets "
+            "will change between runs. Please use a list instead."
+        )
+    listed = list(params)
+    named = [isinstance(param, tuple) for param in listed]
+    if not any(named):
+        return listed, []
+    if not all(named):
+        raise ValueRangeError("all optimizer params should be with/without names. Some param names are missing")
+    return [param for _, param in listed], [name for name, _ in listed]
+
+
+def _cast(param: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a parameter's state, in the parameter's type and place; `step` keeps its own."""
+    found = {}
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            found[name] = copy.deepcopy(value)
+        elif name == "step" or not param.dtype.is_floating_point:
+            found[name] = value.detach().clone()  # pyright: ignore[reportAttributeAccessIssue]  derived
+        else:
+            found[name] = value.detach().clone().to(dtype=param.dtype, device=param.device)  # pyright: ignore[reportAttributeAccessIssue]
+    return found
+
+
+# --- one application per step -----------------------------------------------------------------------------------
+
+
+def replace(targets: Sequence[Any], new: Iterable[Value]) -> None:
+    """Give tensors new values, in order."""
+    for target, value in zip(targets, new, strict=False):
+        write(target, value)
+
+
+def values(tensors: Iterable[Any]) -> list[Value]:
+    """What the tensors hold."""
+    return [tensor._read() for tensor in tensors]
+
+
+def zeros_like(tensor: Any) -> Any:
+    """State that starts at zero."""
+    return op.zeros(tuple(tensor.shape), dtype=tensor.dtype, device=tensor.device)
+
+
+def require(name: str, value: Any, low: float = 0.0, high: float | None = None) -> None:
+    """Refuse an option outside of [low, high), and NaN; PyTorch's texts. Tensors are not read."""
+    if isinstance(value, Tensor):
+        return
+    if not (value >= low and (high is None or value < high)):
+        raise ValueRangeError(f"Invalid {name}: {value}")
+
+
+def by_device(params: Iterable[Any], *marks: Callable[[Any], Any]) -> Iterable[tuple[tuple[Any, ...], list[Any]]]:
+    """Parameters that one application can update together: of one device, and with equal marks."""
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for param in params:
+        found.setdefault((param.device, *(mark(param) for mark in marks)), []).append(param)
+    return [(key[1:], listed) for key, listed in found.items()]
+
+

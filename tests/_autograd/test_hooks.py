@@ -1,0 +1,128 @@
+"""Hooks on tensors and leaves, and gradients kept for interior tensors."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+from weft.autograd import grad
+
+
+@pytest.fixture
+def x():
+    return weft.tensor([1.0, 2.0], requires_grad=True)
+
+
+def test_hooks_run_in_order_and_replace(x):
+    seen = []
+    y = x * 2
+    y.register_hook(lambda g: seen.append(g.tolist()))
+    y.register_hook(lambda g: g * 10)
+    y.register_hook(lambda g: seen.append(g.tolist()))
+    y.sum().backward()
+    assert seen == [[1, 1], [10, 10]]
+    assert x.grad.tolist() == [20, 20]
+
+
+def test_hooks_of_a_leaf_see_the_whole_gradient(x):
+    seen = []
+    x.register_hook(lambda g: seen.append(g.tolist()))
+    (x * 2 + x * 3).sum().backward()
+    assert seen == [[5, 5]]
+
+
+def test_hooks_are_removed_by_their_handles(x):
+    seen = []
+    handle = x.register_hook(seen.append)
+    handle.remove()
+    handle.remove()
+    with x.register_hook(seen.append):
+        pass
+    (x * 2).sum().backward()
+    assert not seen
+
+
+def test_hooks_replace_gradients_with_the_tape(x):
+    y = x * 2
+    y.register_hook(lambda g: g * x)
+    (first,) = grad(y.sum(), x, create_graph=True)
+    assert first.tolist() == [2, 4]
+    assert grad(first.sum(), x)[0].tolist() == [2, 2]
+
+
+def test_post_accumulate_hooks_see_the_sum(x):
+    seen = []
+
+    def take(leaf):
+        seen.append((leaf is x, leaf.grad.tolist()))
+        leaf.grad = None
+
+    handle = x.register_post_accumulate_grad_hook(take)
+    (x * 2 + x).sum().backward()
+    (x * 4).sum().backward()
+    assert seen == [(True, [3, 3]), (True, [4, 4])]
+    assert x.grad is None
+    handle.remove()
+    (x * 5).sum().backward()
+    assert x.grad.tolist() == [5, 5]
+
+
+def test_hooks_survive_writes_to_the_leaf(x):
+    seen = []
+    x.register_hook(lambda g: seen.append(g.tolist()))
+    with weft.no_grad():
+        x.mul_(2)
+    (x * x).sum().backward()
+    assert seen == [[4, 8]]
+    assert x.grad.tolist() == [4, 8]
+
+
+def test_retain_grad_keeps_the_gradient_of_an_interior_tensor(x):
+    y = x * 2
+    assert not y.retains_grad
+    y.retain_grad()
+    y.retain_grad()
+    (y * y).sum().backward()
+    assert y.retains_grad
+    assert y.grad.tolist() == [4, 8]
+    assert x.grad.tolist() == [8, 16]
+
+
+def test_a_leaf_retains_its_gradient_anyway(x):
+    x.retain_grad()
+    assert not x.retains_grad
+
+
+def test_hooks_and_kept_gradients_meet(x):
+    y = x * 2
+    y.retain_grad()
+    y.register_hook(lambda g: g * 10)
+    y.sum().backward()
+    assert x.grad.tolist() == [20, 20]
+    assert y.grad.tolist() == [10, 10]
+
+
+def test_hooks_see_one_output_of_several(x):
+    seen = []
+    low, high = x.unbind(0)
+    high.register_hook(lambda g: seen.append(g.item()))
+    (low * 2 + high * 3).backward()
+    assert seen == [3]
+    assert x.grad.tolist() == [2, 3]
+
+
+REFUSED = [
+    ("hook", lambda: weft.ones(1).register_hook(print), "cannot register a hook on a tensor that doesn't require gradi"),
+    ("retain", lambda: weft.ones(1).retain_grad(), r"can't retain_grad on Tensor that has requires_grad=False"),
+    (
+        "post",
+        lambda: (weft.ones(1, requires_grad=True) * 2).register_post_accumulate_grad_hook(print),
+        "post accumulate grad hooks cannot be registered on non-leaf tensors",
+    ),
+]
+
+
+@pytest.mark.parametrize(("ask", "text"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_hooks_that_would_never_run_are_refused(ask, text):
+    with pytest.raises(RuntimeError, match=f"^{text}"):
+        ask()

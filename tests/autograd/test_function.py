@@ -1,0 +1,246 @@
+"""Operators with a derivative written by the user."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+from weft.autograd import Function, grad, gradcheck, gradgradcheck, once_differentiable
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 3 * x**2
+
+
+class Split(Function):
+    """Two results, told apart by what `backward` gets."""
+
+    seen: list = []  # noqa: RUF012  read by the tests
+
+    @staticmethod
+    def forward(ctx, x, materialize):
+        ctx.set_materialize_grads(materialize)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, a, b):
+        Split.seen[:] = [a, b]
+        total = sum(g * k for g, k in ((a, 2), (b, 3)) if g is not None)
+        return total, None
+
+
+@pytest.fixture
+def x():
+    return weft.tensor([1.0, 2.0], dtype=weft.float64, requires_grad=True)
+
+
+def test_the_derivative_is_the_users(x):
+    y = Cube.apply(x)
+    assert y.grad_fn.name() == "CubeBackward"
+    y.sum().backward()
+    assert x.grad.tolist() == [3, 12]
+
+
+def test_it_may_be_differentiated_twice(x):
+    assert gradcheck(Cube.apply, [x])
+    assert gradgradcheck(Cube.apply, [x])
+    (first,) = grad(Cube.apply(x).sum(), x, create_graph=True)
+    assert grad(first.sum(), x)[0].tolist() == [6, 12]
+
+
+def test_saved_tensors_are_as_they_were(x):
+    doubled = x * 2
+    y = Cube.apply(doubled)
+    doubled.zero_()
+    y.sum().backward()
+    assert x.grad.tolist() == [2 * 3 * 4, 2 * 3 * 16]
+
+
+def test_it_works_between_other_operators_and_after_reading(x):
+    y = Cube.apply(x * 2)
+    assert y.tolist() == [8, 64]
+    (y * y).sum().backward()
+    assert x.grad.tolist() == [6 * 2**6, 6 * 2**6 * 2**5]
+
+
+def test_a_second_backward_needs_retain_graph(x):
+    y = Cube.apply(x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    assert x.grad.tolist() == [6, 24]
+    with pytest.raises(RuntimeError, match="a second time"):
+        y.backward()
+
+
+def test_without_gradients_it_only_computes(x):
+    with weft.no_grad():
+        assert not Cube.apply(x).requires_grad
+    assert Cube.apply(x.detach()).tolist() == [1, 8]
+
+
+@pytest.mark.parametrize(("materialize", "absent"), [(True, [0, 0]), (False, None)])
+def test_a_result_without_a_gradient_gives_zeros_or_none(x, materialize, absent):
+    first, _ = Split.apply(x, materialize)
+    first.sum().backward()
+    assert x.grad.tolist() == [2, 2]
+    got = Split.seen[1]
+    assert (got if got is None else got.tolist()) == absent
+
+
+def test_both_results_contribute(x):
+    first, second = Split.apply(x, True)
+    (first + 10 * second).sum().backward()
+    assert x.grad.tolist() == [32, 32]
+
+
+def test_results_may_be_marked_as_not_differentiable(x):
+    class WithPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            value, place = x.max(0)
+            rest = x * 0
+            ctx.mark_non_differentiable(place, rest)
+            ctx.save_for_backward(place)
+            return value, place, rest
+
+        @staticmethod
+        def backward(ctx, g, *_):
+            (place,) = ctx.saved_tensors
+            return weft.zeros(2, dtype=g.dtype).index_add(0, place.reshape(1), g.reshape(1))
+
+    value, place, rest = WithPlace.apply(x)
+    assert [t.requires_grad for t in (value, place, rest)] == [True, False, False]
+    value.backward()
+    assert x.grad.tolist() == [0, 1]
+
+
+def test_arguments_that_are_no_tensors_need_no_gradient(x):
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor, other):
+            ctx.factor = factor
+            assert ctx.needs_input_grad == (True, False, False)
+            return x * factor + other
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.factor, None, None
+
+    Scale.apply(x, 4, weft.ones(2)).sum().backward()
+    assert x.grad.tolist() == [4, 4]
+
+
+def test_context_may_be_set_up_apart(x):
+    class Square(Function):
+        @staticmethod
+        def forward(x):
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs, output)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, _ = ctx.saved_tensors
+            return 2 * g * x
+
+    Square.apply(x).sum().backward()
+    assert x.grad.tolist() == [2, 4]
+
+
+def test_an_input_may_be_written_and_returned(x):
+    class Twice(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    y = x * 1
+    z = Twice.apply(y)
+    assert z is y
+    z.sum().backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_once_differentiable_leaves_the_tape(x):
+    class Once(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, g):
+            return 2 * g * ctx.saved_tensors[0]
+
+    (first,) = grad(Once.apply(x).sum(), x, create_graph=True)
+    assert not first.requires_grad
+
+
+def returns(*found):
+    """A function whose `backward` returns this."""
+
+    class Wrong(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            return found
+
+    return Wrong
+
+
+WRONG = [
+    ("too many", [weft.ones(2), weft.ones(2)], r"^function WrongBackward returned an incorrect number of gradients \(exp"),
+    ("too few", [], r"^function WrongBackward returned an incorrect number of gradients \(expected 1, got 0\)$"),
+    ("shape", [weft.ones(3)], r"^Function WrongBackward returned an invalid gradient - got \[3\] but expected shape comp"),
+    ("kind", [1.0], r"^Wrong.backward must return Tensors or None, got float$"),
+]
+
+
+@pytest.mark.parametrize(("found", "text"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
+def test_wrong_gradients_are_refused(x, found, text):
+    with pytest.raises((RuntimeError, TypeError), match=text):
+        returns(*found).apply(x).sum().backward()
+
+
+def test_none_is_no_gradient(x):
+    (returns(None).apply(x).sum() + x.sum()).backward()
+    assert x.grad.tolist() == [1, 1]
+
+
+def test_trailing_nones_are_dropped(x):
+    (returns(weft.ones(2, dtype=weft.float64), None).apply(x)).sum().backward()
+    assert x.grad.tolist() == [1, 1]
+
+
+def test_what_is_missing_is_named(x):
+    class Empty(Function):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"^a Function needs a static method forward"):
+        Empty.apply(x)
+
+    class Forward(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+    with pytest.raises(NotImplementedError, match=r"^a Function needs a static method backward"):
+        Forward.apply(x).sum().backward()

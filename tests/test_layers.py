@@ -1,0 +1,133 @@
+"""The shape of the sources: who may import whom, where imports stand, how large files are, and what is public."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+
+ROOT = Path(weft.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+NAMES = [str(path.relative_to(ROOT)) for path in FILES]
+
+LOWER = [{"errors", "_base"}, {"_comm", "ops"}, {"_lazy"}, {"_autograd"}, {"_dispatch"}, {"_tensor"}]
+UPPER = {"distributed"}
+LAZY = "_api.py"  # loads by name what is public, so that importing the package costs nothing
+MOST_LINES = 500
+
+
+def layer(part: str) -> int:
+    """The layer of a module or folder of the package; what users import shares one."""
+    below = [at for at, parts in enumerate(LOWER) if part in parts]
+    return below[0] if below else len(LOWER) + (part in UPPER)
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def own_part(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(tree: ast.AST) -> list[str]:
+    """The modules that the imports below a node name."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [entry.name for entry in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports are absolute"
+            found.append(node.module or "")
+            found += [f"weft.{entry.name}" for entry in node.names if node.module == "weft"]
+    return found
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def on_top(tree: ast.Module) -> ast.Module:
+    """The file without the blocks that only type checkers read."""
+    return ast.Module([node for node in tree.body if not is_type_checking(node)], [])
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_imports_run_downwards(path):
+    if path == ROOT / "__init__.py" or path.name == LAZY:
+        return
+    here = own_part(path)
+    for name in imports(on_top(parsed(path))):
+        if name.startswith("weft."):
+            there = name.split(".")[1]
+            assert there == here or layer(there) <= layer(here), f"{here} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_imports_stand_on_top(path):
+    tree = on_top(parsed(path))
+    hidden = [
+        (inner.lineno, function.name)
+        for function in ast.walk(tree)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for inner in ast.walk(function)
+        if isinstance(inner, (ast.Import, ast.ImportFrom))
+    ]
+    allowed = "__dir__" if path == ROOT / "__init__.py" else ""
+    assert [entry for entry in hidden if entry[1] != allowed] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_only_public_jax_is_used(path):
+    assert not [name for name in imports(parsed(path)) if name.startswith("jax._src")]
+    assert "jax._src" not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_files_are_short(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) < MOST_LINES
+
+
+def test_importing_the_package_loads_no_arrays():
+    script = "import sys, weft; print(sorted({'jax', 'numpy', 'ml_dtypes'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
+# --- what is public ---
+
+
+def is_public(path: Path) -> bool:
+    """An `__init__.py` that users import from; the package's own one loads by name."""
+    parts = path.relative_to(ROOT).parts
+    return path.name == "__init__.py" and len(parts) > 1 and not any(p.startswith("_") for p in parts[:-1])
+
+
+PUBLIC = [path for path in FILES if is_public(path) and own_part(path) != "ops"]
+
+
+@pytest.mark.parametrize("path", PUBLIC, ids=[str(path.relative_to(ROOT).parent) for path in PUBLIC])
+def test_a_public_package_only_exports(path):
+    doc, *body = parsed(path).body
+    assert isinstance(doc, ast.Expr)
+    for node in body:
+        assert isinstance(node, ast.ImportFrom), f"line {node.lineno} does more than export"
+        if node.module != "__future__":
+            assert all(entry.asname == entry.name for entry in node.names), f"line {node.lineno} exports nothing"
+
+
+def test_public_names_are_sorted_and_load():
+    names = dir(weft)
+    assert names == sorted(set(names))
+    for name in names:
+        assert getattr(weft, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"^module 'weft' has no attribute 'no_such_name'$"):
+        weft.no_such_name
