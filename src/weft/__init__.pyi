@@ -54,11 +54,13 @@ from weft._base.dtype import int64 as int64
 from weft._base.dtype import int8 as int8
 from weft.autograd import is_grad_enabled as is_grad_enabled
 from weft.autograd import is_inference_mode_enabled as is_inference_mode_enabled
+from weft.serialization import load as load
 from weft._base.dtype import int64 as long
 from weft.random import manual_seed as manual_seed
 from weft.autograd import no_grad as no_grad
 from weft._tensor.display import printoptions as printoptions
 from weft._base.dtype import promote_types as promote_types
+from weft.serialization import save as save
 from weft._tensor.convert import scalar_tensor as scalar_tensor
 from weft.random import seed as seed
 from weft._base.state import set_default_device as set_default_device

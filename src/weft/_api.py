@@ -23,6 +23,7 @@ _NAMES = {
     "weft.autograd": (
         "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "is_grad_enabled", "is_inference_mode_enabled",
     ),
+    "weft.serialization": ("save", "load"),
     "weft.random": ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"),
 }  # fmt: skip
 _RENAMED = {

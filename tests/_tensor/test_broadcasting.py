@@ -26,6 +26,7 @@ DOES_NOT_FIT = [
 def test_shapes_that_fit(x, y, result):
     assert (weft.ones(x) + weft.ones(y)).shape == result
     assert (weft.ones(y) * weft.ones(x)).shape == result
+    assert weft.broadcast_shapes(x, y) == result
     assert all(t.shape == result for t in weft.broadcast_tensors(weft.ones(x), weft.ones(y)))
 
 

@@ -52,6 +52,11 @@ class Case:
         return f"{self.target} [{self.form}, {self.dtype}] {json.dumps([self.args, self.kwargs])}"
 
     @property
+    def writes(self) -> bool:
+        """Whether the call writes to its first argument, which must be no leaf then."""
+        return self.target.endswith("_") and not self.target.endswith("__")
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(a.nbytes for a in self.arrays)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.oracle.cases import Case, Tree, decode
-from tests.oracle.known import SIGN_FREE, UNDEFINED, WIDER
+from tests.oracle.known import SIGN_FREE, WIDER, is_undefined
 from weft import Tensor
 
 # (relative, absolute); both frameworks add and round in orders of their own
@@ -42,9 +42,11 @@ def _tree(case: Case, tree: Tree, found: Any, where: str) -> str:
     if isinstance(tree, dict) and "tensor" in tree:
         if not isinstance(found, Tensor):
             return f"{where} is {type(found).__name__}, not Tensor"
-        wanted, array = case.arrays[tree["tensor"]], found.detach().numpy()
-        if case.op in UNDEFINED:
-            array = np.zeros_like(array)
+        wanted = case.arrays[tree["tensor"]]
+        if is_undefined(case):  # dtype and shape are known before anything is computed
+            array = np.broadcast_to(np.zeros((), found.dtype.numpy), found.shape)
+        else:
+            array = found.detach().numpy()
         if case.op in SIGN_FREE:
             wanted, array = np.abs(wanted), np.abs(array)
         fault = arrays_differ(wanted, array, WIDER.get(case.op, 1))

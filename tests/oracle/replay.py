@@ -71,7 +71,7 @@ def run(case: Case) -> Outcome:
     leaves: list[Tensor] = []
     make = partial(_decoded, arrays=case.arrays, leaves=leaves)
     args, kwargs = list(decode(case.args, make)), decode(case.kwargs, make)
-    if case.form == "in-place":
+    if case.writes:
         args[0] = args[0].clone()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -81,7 +81,8 @@ def run(case: Case) -> Outcome:
 
 def _callable(case: Case) -> Any:
     if case.form != "function":
-        return getattr(Tensor, case.target)
+        found = getattr(Tensor, case.target)
+        return found.fget if isinstance(found, property) else found
     module, _, name = case.target.rpartition(".")
     return PUBLIC[module][name]
 
@@ -114,3 +115,10 @@ def _decoded(tree: Tree, arrays: list[np.ndarray], leaves: list[Tensor]) -> Any:
     if tree["grad"]:
         leaves.append(made.requires_grad_())
     return made
+
+
+def report(results: Iterable[Result]) -> str:
+    """The faults that are not known, ten at most; empty when there are none."""
+    faults = [f"{result.case.label}: {result.fault}" for result in results if result.fault and not result.excuse]
+    more = [f"and {len(faults) - 10} more"] if len(faults) > 10 else []
+    return "\n".join([*faults[:10], *more])

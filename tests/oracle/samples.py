@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 from tests.oracle.cases import DTYPES, Case, Tree, Unsupported, cotangent, decode, encode
-from tests.oracle.known import REORDERED, SIGN_FREE, UNDEFINED
+from tests.oracle.known import RENAMED, REORDERED, SIGN_FREE, is_undefined
 from weft import Tensor
 from weft._tensor.assemble import PUBLIC
 
@@ -32,6 +32,8 @@ def entries() -> dict[str, OpInfo]:
 def targets_of(entry: OpInfo) -> dict[str, str]:
     """The forms of an entry that Weft publishes, each with the path of what is called."""
     module, _, name = entry.name.rpartition(".")
+    if entry.formatted_name in RENAMED:
+        return {"method": RENAMED[entry.formatted_name]}
     found = {}
     if name in PUBLIC.get(module, {}):
         found["function"] = entry.name
@@ -84,7 +86,7 @@ def _answered(case: Case, entry: OpInfo, sample: SampleInput) -> Case | None:
             case.kwargs = encode(kwargs, keep)
             args = list(decode(stored, partial(_decoded, arrays=case.arrays, leaves=leaves)))
             options = decode(case.kwargs, partial(_decoded, arrays=case.arrays, leaves=leaves))
-            if case.form == "in-place":
+            if case.writes:
                 args[0] = args[0].clone()
             outputs = call(*args, **options)
             _store(case, outputs, leaves)
@@ -97,11 +99,11 @@ def _answered(case: Case, entry: OpInfo, sample: SampleInput) -> Case | None:
 
 def _store(case: Case, outputs: Any, leaves: list[torch.Tensor]) -> None:
     """Keep an answer and its gradients."""
-    keep = partial(_encoded, arrays=case.arrays, blank=case.op in UNDEFINED)
+    keep = partial(_encoded, arrays=case.arrays, blank=is_undefined(case))
     case.outputs = encode(outputs, keep)
     flowing: list[torch.Tensor] = []
     decode(encode(outputs, lambda x: _note(x, flowing)), lambda tree: tree)
-    if not leaves or not flowing or case.op in UNDEFINED:
+    if not leaves or not flowing or is_undefined(case):
         return
     if case.op in SIGN_FREE:
         flowing = [x.abs() for x in flowing]
@@ -151,5 +153,3 @@ def _decoded(tree: Tree, arrays: list[np.ndarray], leaves: list[torch.Tensor]) -
         leaves.append(made.requires_grad_())
     return made
 
-
-Reorder = Callable[..., tuple[Any, ...]]

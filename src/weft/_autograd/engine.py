@@ -326,11 +326,11 @@ _BACKWARD_NAMES = {
     "dropout_train": "Mul", "flatten": "View", "index_tensors": "Index", "inverse": "LinalgInvEx",
     "layer_norm": "NativeLayerNorm", "linear": "Addmm", "log1p": "Log1P", "mT": "Transpose", "matmul": "Bmm",
     "median_all": "Median", "moveaxis": "Permute", "movedim": "Permute", "outer": "Mul", "pow_number": "Pow",
-    "reshape": "View", "slice_dim": "Slice", "square": "Pow", "static_slice": "Slice", "std_dims": "Std",
-    "swapaxes": "Transpose", "swapdims": "Transpose", "to_dtype": "ToCopy", "true_divide": "Div", "unflatten": "View",
-    "var_dims": "Var", "vector_norm": "LinalgVectorNorm",
+    "reshape": "View", "scatter_src": "Scatter", "slice_dim": "Slice", "square": "Pow", "static_slice": "Slice",
+    "std_dims": "Std", "swapaxes": "Transpose", "swapdims": "Transpose", "to_dtype": "ToCopy", "true_divide": "Div",
+    "unflatten": "View", "var_dims": "Var", "vector_norm": "LinalgVectorNorm", "window": "Unfold",
 }  # fmt: skip
-_MATMUL_NAMES = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm"}
+_MATMUL_NAMES: dict[tuple[int, ...], str] = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm"}
 _NAMED_BY_DIM = frozenset({"sum", "mean", "prod"})
 
 
@@ -340,6 +340,8 @@ def backward_name(value: Value) -> str:
     name = value.site if origin is None else origin.signature.name
     if name in ("copy", "carry"):
         return "CopyBackwards"
+    if name.endswith("_write"):
+        return "CopySlices"
     if value.tape is not None and value.tape.custom is not None:
         return f"{name}Backward"
     title = _BACKWARD_NAMES.get(name)

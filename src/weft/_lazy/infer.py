@@ -202,7 +202,8 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
             op.name, fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
             check=check if op.check else None, check_text=op.check_text, grads=_hand_written(call, place) if op.vjp else None,
         )  # fmt: skip
-    except WeftError:
+    except WeftError as error:
+        vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
     except (TypeError, ValueError, NotImplementedError) as error:
         kind = ArgumentError if isinstance(error, TypeError) else ShapeError

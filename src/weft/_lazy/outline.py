@@ -60,6 +60,12 @@ def outline(
     return found, leaves
 
 
+def has_user_derivatives(region: Sequence[Value]) -> bool:
+    """Whether hooks or derivatives written by users hang on a region, which outlining would lose."""
+    tapes = (value.tape for value in region)
+    return any(t is not None and not (t.leaf or t.freed) and (t.custom or t.hooks) for t in tapes)
+
+
 def _inputs_first(value: Value, inside: set[int], known: dict[Value, int]) -> list[Value]:
     """`value` and what it needs and that has no number, each after its inputs."""
     order: list[Value] = []

@@ -126,6 +126,19 @@ def check_flags(flags: list[Any], most: int = 0) -> None:
                 )
 
 
+def escaping(region: list[Value]) -> set[int]:
+    """Ids of the values of a region, still pending, that somebody holds besides the region itself."""
+    uses: dict[int, int] = {}
+    shared: set[int] = set()
+    for value in region:
+        held = value.inputs if id(value.inputs) not in shared else ()
+        shared.add(id(value.inputs))
+        for x in (*held, *(value.extras or ())):
+            uses[id(x)] = uses.get(id(x), 0) + 1
+    value = held = x = None  # references are counted from here on
+    return {id(v) for v in region if v.array is None and getrefcount(v) - uses.get(id(v), 0) > 3}
+
+
 # --- planning -------------------------------------------------------------------------------------------------
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from weft._base.site import user_site
 from weft._base.state import Pending, ambient, default_dtype, using
-from weft._lazy.outline import outline
-from weft._lazy.realize import flush
+from weft._lazy.outline import has_user_derivatives, outline
+from weft._lazy.realize import escaping, flush
 from weft._lazy.record import record
 from weft._lazy.value import FREED, Tape, Value
 from weft._tensor.generator import Generator
@@ -37,8 +37,9 @@ class Capture:
         self.sources: dict[Value, Source] = {}
         self.state: dict[int, tuple[Tensor, Any]] = {}
         self.written: dict[int, Tensor] = {}
-        self.grads: dict[int, tuple[Tape, Any]] = {}
+        self.grads: dict[int, tuple[Tape, Any, bool]] = {}
         self.modules: dict[int, tuple[Any, bool]] = {}
+        self.drawn: list[tuple[Generator, list[int]]] = []
         self.broken = ""
         self.arguments = {id(tensor): at for at, tensor in enumerate(arguments)}
         self._recorded: set[int] = set()
@@ -66,21 +67,17 @@ class Capture:
         if not self._is_recorded(old):
             self.written.setdefault(id(tensor), tensor)
 
-    def wrote_grad(self, tape: Tape) -> None:
-        """A leaf's `.grad` is about to change."""
-        self.grads.setdefault(id(tape), (tape, tape.grad))
+    def writes_grad(self, tape: Tape, *, reads: bool) -> None:
+        """A leaf's `.grad` is about to change; `reads` where the outcome depends on what it is now."""
+        self.grads.setdefault(id(tape), (tape, tape.grad, reads))
 
     def draws(self, generator: Generator) -> tuple[Value, Value]:
         """A random operator takes a draw; every replay takes another one."""
-        seed, offset = map(number, generator.draw())
-        drawn: list[tuple[int, int]] = []
-
-        def draw_seed(_: Sequence[Tensor]) -> Value:
-            drawn[:] = [generator.draw()]
-            return number(drawn[0][0])
-
-        self.sources[seed] = draw_seed
-        self.sources[offset] = lambda _: number(drawn[0][1])
+        drawn = list(generator.draw())
+        self.drawn.append((generator, drawn))
+        seed, offset = map(number, drawn)
+        self.sources[seed] = lambda _: number(drawn[0])
+        self.sources[offset] = lambda _: number(drawn[1])
         return seed, offset
 
     def lift(self, value: Value, getter: Callable[[], Any]) -> None:
@@ -90,6 +87,11 @@ class Capture:
     def called(self, module: Any) -> None:
         """A module runs; the replay holds while its training flag does."""
         self.modules[id(module)] = (module, module.training)
+
+    def handles(self, results: Sequence[Tensor]) -> list[Tensor]:
+        """Every tensor that a replay must give: results, tensors written in place, gradients left behind."""
+        left = [tape.grad for tape, before, _ in self.grads.values() if tape.grad is not before]
+        return [*results, *self.written.values(), *(grad for grad in left if grad is not None)]
 
     def needs_value(self) -> None:
         """The function looks at a value, so what follows may depend on it."""
@@ -103,16 +105,19 @@ class Replay:
     """One captured call: the operator, where its inputs come from, and where its outputs go."""
 
     def __init__(self, capture: Capture, results: Sequence[Tensor], rebuild: Callable[..., Any], name: str) -> None:
+        handles = capture.handles(results)
+        values = [handle._read() for handle in handles]
+        for handle, value in zip(handles, values, strict=True):
+            capture.read(handle, value)  # an argument or state may come out as it went in
         self._rebuild = rebuild
         self._state = list(capture.state.values())
         self._modules = list(capture.modules.values())
+        self._drawn = capture.drawn
         self._written = [(tensor, capture.arguments.get(id(tensor))) for tensor in capture.written.values()]
-        self._grads = list(capture.grads.values())
-        self._new_grads = [tape for tape, before in self._grads if tape.grad is not before]
-        left = [tape.grad for tape in self._new_grads]
-        self._left = [grad is not None for grad in left]
-        handles = [*results, *capture.written.values(), *(g for g in left if g is not None)]
-        values = [handle._read() for handle in handles]
+        touched = capture.grads.values()
+        self._grads = [(tape, before) for tape, before, reads in touched if reads]
+        self._new_grads = [tape for tape, before, _ in touched if tape.grad is not before]
+        self._left = [tape.grad is not None for tape in self._new_grads]
         self._tapes = [value.tape for value in values]
         self._results = len(results)
         self._signature, inputs = outline(values, capture.region, name)
@@ -129,6 +134,8 @@ class Replay:
     def run(self, arguments: Sequence[Tensor]) -> Any:
         """Record the operator on current values; hand out its outputs."""
         state = ambient()
+        for generator, drawn in self._drawn:  # in the function's order, also draws whose results are not used
+            drawn[:] = generator.draw()
         inputs = tuple([source(arguments) for source in self._sources])
         outputs = record(self._signature, inputs, state)
         for value, tape in zip(outputs, self._tapes, strict=True):
@@ -173,6 +180,7 @@ class Compiled:
         self._function = function
         self._fullgraph = fullgraph
         self._replays: dict[Any, list[Replay]] = {}
+        self._tried: set[Any] = set()
         self._warned = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -192,28 +200,43 @@ class Compiled:
         outer = ambient().pending
         with using(pending=capture.region, capture=capture):
             result = self._function(*args, **kwargs)
-        name = getattr(self._function, "__name__", "function")
         if not capture.broken:
-            results: list[Tensor] = []
-            rebuild = _rebuilder(_flatten(result, results))
-            if not any(t._alias is not None and id(t._alias.base) in capture.written for t in tensors):
-                kept = self._replays.setdefault(key, [])
-                del kept[: len(kept) - _MOST_REPLAYS + 1]
-                kept.append(Replay(capture, results, rebuild, f"compiled {name}"))
+            self._keep(key, capture, tensors, result)
         elif self._fullgraph:
             raise CompileError(
-                f"{name}: the function needs a tensor's value at {capture.broken}, so it cannot be captured whole; move "
-                "that out of it, or compile with fullgraph=False"
+                f"{self._name}: the function needs a tensor's value at {capture.broken}, so it cannot be captured whole; "
+                "move that out of it, or compile with fullgraph=False"
             )
         elif not self._warned:
             self._warned = True
             warnings.warn(
-                f"weft.compile: {name} needs a tensor's value at {capture.broken}; it runs uncaptured", stacklevel=3
+                f"weft.compile: {self._name} needs a tensor's value at {capture.broken}; it runs uncaptured", stacklevel=3
             )
         outer.extend(capture.region)
         if capture.written:
             flush(outer)
         return result
+
+    def _keep(self, key: Any, capture: Capture, tensors: list[Tensor], result: Any) -> None:
+        """Make a replay of a capture, unless it would not do what the function does."""
+        results: list[Tensor] = []
+        rebuild = _rebuilder(_flatten(result, results))
+        if any(t._alias is not None and id(t._alias.base) in capture.written for t in tensors):
+            return  # an argument is a view of something that was written: not the same thing next time
+        if has_user_derivatives(capture.region):
+            return
+        handles = capture.handles(results)
+        if key not in self._tried:  # tensors that the first call has left behind may be there for the next ones
+            self._tried.add(key)
+            if escaping(capture.region) - {id(handle._read()) for handle in handles}:
+                return
+        kept = self._replays.setdefault(key, [])
+        del kept[: len(kept) - _MOST_REPLAYS + 1]
+        kept.append(Replay(capture, results, rebuild, f"compiled {self._name}"))
+
+    @property
+    def _name(self) -> str:
+        return getattr(self._function, "__name__", type(self._function).__name__)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._function, name)

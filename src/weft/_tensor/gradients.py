@@ -98,7 +98,7 @@ def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
     """Add a gradient to what a leaf has collected; then its post-accumulate hooks run."""
     capture = ambient().capture
     if capture is not None:
-        capture.wrote_grad(tape)
+        capture.writes_grad(tape, reads=True)
     held = tape.grad
     if held is None:
         tape.grad = wrap(grad)

@@ -24,7 +24,7 @@ from weft._lazy.value import Value
 from weft._tensor import hot
 from weft._tensor.generator import Generator, default_generator
 from weft._tensor.tensor import Tensor, number, operand, operand_or_number, wrap
-from weft._tensor.view import make_view, write
+from weft._tensor.view import become, is_view_of, make_view, write
 from weft.errors import ArgumentError, GradientError
 from weft.ops._dims import factory
 from weft.ops._table import TABLE, Kind, OpDef, Param, REQUIRED
@@ -293,7 +293,8 @@ def inplace_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     @wraps(function)
     def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
-        return write(input, function(input, *args, **kwargs)._read())
+        result = function(input, *args, **kwargs)
+        return become(input, result) if is_view_of(result, input) else write(input, result._read())
 
     return _named(form, name, f"In-place version of `{function.__name__}`.")
 

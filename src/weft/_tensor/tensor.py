@@ -190,7 +190,7 @@ class Tensor(Derived):
             self._tape = Tape(leaf=True)
         capture = ambient().capture
         if capture is not None:
-            capture.wrote_grad(self._tape)
+            capture.writes_grad(self._tape, reads=False)
         self._tape.grad = grad
 
     @property

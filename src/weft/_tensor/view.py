@@ -82,6 +82,38 @@ def refresh(view: Tensor) -> Value:
     return value
 
 
+def is_view_of(result: Tensor, source: Tensor) -> bool:
+    """Whether `result` is another handle on the storage of `source`."""
+    if result._alias is None or result is source:
+        return False
+    return result._alias.base is (source if source._alias is None else source._alias.base)
+
+
+def become(target: Tensor, result: Tensor) -> Tensor:
+    """Make `target` its own view `result`, as `t_()` does. Where it owned its storage, a hidden tensor does now."""
+    state = ambient()
+    _check_writable(target, state.grad)
+    old, value, alias = target._read(), result._read(), result._alias
+    assert alias is not None, "only views are taken on"
+    if alias.base is target:
+        base = object.__new__(type(target))
+        base._value, base._version, base._views = old, target._version, target._views
+        for ref in base._views or ():
+            view = ref()
+            if view is not None and view._alias is not None:
+                view._alias.base = base
+        base._views = [*(base._views or ()), weakref.ref(target)]
+        target._views = None
+    if old.tape is not None and old.tape.leaf:
+        value.tape = old.tape
+    target._alias = Alias(alias.base, alias.steps, alias.tracked)
+    target._value = value
+    target._version += 1
+    if state.capture is not None:
+        state.capture.wrote(target, old)
+    return target
+
+
 def write(target: Tensor, value: Value) -> Tensor:
     """Make a freshly recorded value the contents of `target` and of all that alias it.
 

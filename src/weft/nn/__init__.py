@@ -7,6 +7,7 @@ from weft.nn._activation import CELU as CELU
 from weft.nn._activation import ELU as ELU
 from weft.nn._activation import GELU as GELU
 from weft.nn._activation import GLU as GLU
+from weft.nn._activation import SELU as SELU
 from weft.nn._activation import Hardshrink as Hardshrink
 from weft.nn._activation import Hardsigmoid as Hardsigmoid
 from weft.nn._activation import Hardswish as Hardswish
@@ -16,12 +17,11 @@ from weft.nn._activation import LogSigmoid as LogSigmoid
 from weft.nn._activation import LogSoftmax as LogSoftmax
 from weft.nn._activation import Mish as Mish
 from weft.nn._activation import PReLU as PReLU
-from weft.nn._activation import RReLU as RReLU
 from weft.nn._activation import ReLU as ReLU
 from weft.nn._activation import ReLU6 as ReLU6
-from weft.nn._activation import SELU as SELU
-from weft.nn._activation import SiLU as SiLU
+from weft.nn._activation import RReLU as RReLU
 from weft.nn._activation import Sigmoid as Sigmoid
+from weft.nn._activation import SiLU as SiLU
 from weft.nn._activation import Softmax as Softmax
 from weft.nn._activation import Softmax2d as Softmax2d
 from weft.nn._activation import Softmin as Softmin
@@ -60,8 +60,8 @@ from weft.nn._loss import HingeEmbeddingLoss as HingeEmbeddingLoss
 from weft.nn._loss import HuberLoss as HuberLoss
 from weft.nn._loss import KLDivLoss as KLDivLoss
 from weft.nn._loss import L1Loss as L1Loss
-from weft.nn._loss import MSELoss as MSELoss
 from weft.nn._loss import MarginRankingLoss as MarginRankingLoss
+from weft.nn._loss import MSELoss as MSELoss
 from weft.nn._loss import MultiLabelMarginLoss as MultiLabelMarginLoss
 from weft.nn._loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
 from weft.nn._loss import MultiMarginLoss as MultiMarginLoss

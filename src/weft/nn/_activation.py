@@ -12,6 +12,7 @@ from weft.nn._layer import REQUIRED, layer
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 
+
 def _make(name: str, function: Any, doc: str, shown: str | None = "", **fields: Any) -> Any:
     return layer(name, __name__, function, doc, shown, **fields)
 

@@ -108,7 +108,7 @@ class Sequential(_Numbered):
     def insert(self: _S, index: int, module: Module) -> _S:
         """Put a module in front of the one at `index`."""
         if not isinstance(module, Module):
-            raise AssertionError(f"module should be of type: {Module}")
+            raise ArgumentError(f"module should be of type: {Module}")
         if not -len(self) <= index <= len(self):
             raise DimError(f"Index out of range: {index}")
         self._insert(index, module)

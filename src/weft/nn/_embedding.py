@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from weft._tensor.tensor import Tensor
 from weft._base.state import using
+from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.nn import functional as F
 from weft.nn import init
@@ -77,6 +77,6 @@ class Embedding(Module):
         if embeddings.ndim != 2:
             raise ValueRangeError("Embeddings parameter is expected to be 2-dimensional")
         return cls(
-            *embeddings.shape, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight=embeddings,
+            embeddings.shape[0], embeddings.shape[1], padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight=embeddings,
             _freeze=freeze,
         )  # fmt: skip

@@ -82,7 +82,7 @@ def _after(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, 
 def _silenced(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     try:
         _after(module, hook, args, kwargs, None)
-    except Exception as error:  # noqa: BLE001  the error of `forward` is the one to report
+    except Exception as error:
         warnings.warn(
             "module forward hook with ``always_call=True`` raised an exception that was silenced as another error was "
             f"raised in forward: {error}",

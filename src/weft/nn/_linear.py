@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from weft._base.state import default_dtype
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
@@ -12,7 +13,6 @@ from weft.nn import functional as F
 from weft.nn import init
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
-from weft._base.state import default_dtype
 
 
 def fresh(size: tuple[int, ...], device: Any = None, dtype: Any = None) -> Parameter:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from weft._base.dtype import DType, bfloat16, float16, float32, float64
+from weft._base.state import ambient
 from weft._tensor.tensor import Handle, Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import _hooks, _state_dict
@@ -41,6 +42,9 @@ class Module(Lookup):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__
+        capture = ambient().capture
+        if capture is not None:
+            capture.called(self)
         if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
             return _hooks.call(self, args, kwargs)
         return self.forward(*args, **kwargs)

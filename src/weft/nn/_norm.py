@@ -160,12 +160,15 @@ class _Running(_Affine):
             raise ValueRangeError(f"expected {wanted} input (got {input.ndim}D input)")
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], *rest: Any
-    ) -> None:
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], strict: bool, missing_keys: list[str],
+        unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
         key = f"{prefix}num_batches_tracked"
         if self.track_running_stats and local_metadata.get("version", 2) < 2 and key not in state_dict:
             state_dict[key] = op.zeros((), dtype=int64)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
     def extra_repr(self) -> str:
         """The constructor's arguments."""

@@ -30,7 +30,7 @@ def _max_pool(n: int) -> Any:
 
 
 def _avg_pool(n: int) -> Any:
-    extra = {} if n == 1 else {"divisor_override": None}
+    extra: dict[str, Any] = {} if n == 1 else {"divisor_override": None}
     return layer(
         f"AvgPool{n}d", __name__, getattr(F, f"avg_pool{n}d"), f"The mean of each window over {n} dims.",
         "kernel_size={kernel_size}, stride={stride}, padding={padding}",

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._base.dtype import DType
-from weft._tensor.generator import Generator
 from weft._tensor.tensor import Tensor
 
 Number = int | float | bool | complex

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT
@@ -196,11 +197,26 @@ def eigh(A: Array, UPLO: str = "L") -> Outs:
     _check_matrices("linalg.eigh", A)
     if UPLO.upper() not in ("L", "U"):
         raise ShapeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    return tuple(jnp.linalg.eigh(A, UPLO=UPLO.upper(), symmetrize_input=False))
+    return tuple(jnp.linalg.eigh(_mirrored(A, UPLO.upper() == "L"), symmetrize_input=False))
+
+
+def _mirrored(A: Array, lower: bool) -> Array:
+    """A Hermitian matrix from one triangle. The gradient is Hermitian and of the whole of `A`, as in PyTorch."""
+    part = jnp.tril(A) if lower else jnp.triu(A)
+    whole = part + (jnp.tril(A, -1) if lower else jnp.triu(A, 1)).mT.conj()
+    mean = (A + A.mT.conj()) / 2
+    return jax.lax.stop_gradient(whole) + (mean - jax.lax.stop_gradient(mean))
 
 
 @factorises(dims=_batches(_MATRIX, _VECTOR, _MATRIX), outputs=("U", "S", "Vh"), module="linalg")
 def svd(A: Array, full_matrices: bool = True) -> Outs:
     """Orthonormal U, singular values in descending order, and orthonormal Vh with `A = U diag(S) Vh`."""
     _check_floating("linalg.svd", A)
-    return tuple(jnp.linalg.svd(A, full_matrices=full_matrices))
+    u, s, vh = jnp.linalg.svd(A, full_matrices=False)
+    if not full_matrices or A.shape[-2] == A.shape[-1]:
+        return u, s, vh
+    # The vectors that complete a basis are arbitrary, and no gradient flows through them.
+    full_u, _, full_vh = jnp.linalg.svd(jax.lax.stop_gradient(A), full_matrices=True)
+    rank = s.shape[-1]
+    u = jnp.concatenate([u, full_u[..., rank:]], -1)
+    return u, s, jnp.concatenate([vh, full_vh[..., rank:, :]], -2)

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
+from weft.errors import DTypeError, IndexRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, einsum
-from weft.ops._neural import wide
-from weft.ops._table import Array, Cast, defop
+from weft.ops._neural import lengths, wide
+from weft.ops._table import Array, Cast, Scalar, defop
 from weft.ops._words import c_word, scalar_word
 
 _FUNCTIONAL = "nn.functional"
@@ -72,10 +72,9 @@ def _embedding_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
 
 def _embedding_vjp(
     g: Array, out: Array, input: Array, weight: Array, padding_idx: int | None = None,
-    max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
-    sparse: bool = False,
+    scale_grad_by_freq: bool = False,
 ) -> tuple[None, Array]:  # fmt: skip
-    del out, max_norm, norm_type, sparse
+    del out
     rows, g = input.reshape(-1), wide(g.reshape(-1, g.shape[-1]))
     if scale_grad_by_freq:
         counts = jnp.zeros(weight.shape[0], g.dtype).at[rows].add(1, mode="drop")
@@ -90,16 +89,24 @@ def _bad_row(input: Array, weight: Array, *options: object, **named: object) -> 
     return (input < 0) | (input >= weight.shape[0])
 
 
+@defop(function=False, method=False, differentiable=False)
+def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float) -> Array:
+    """`weight`, of which those rows that `indices` name are scaled down to a norm of `max_norm`."""
+    norms = lengths(wide(weight), norm_type, 1)
+    named = jnp.zeros((weight.shape[0], 1), bool).at[indices.reshape(-1)].set(True, mode="drop")
+    scaled = weight * (max_norm / (norms + 1e-7))  # just under the bound, as in PyTorch
+    return jnp.where(named & (norms > max_norm), scaled, weight).astype(weight.dtype)
+
+
 @defop(
-    dims=_embedding_dims, module=_FUNCTIONAL, vjp=_embedding_vjp, method=False,
+    dims=_embedding_dims, function=False, vjp=_embedding_vjp, method=False,
     check=_bad_row, check_text="index out of range in self",
 )  # fmt: skip
 def embedding(
-    input: Array, weight: Array, padding_idx: int | None = None, max_norm: float | None = None,
-    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
-) -> Array:  # fmt: skip
+    input: Array, weight: Array, padding_idx: int | None = None, scale_grad_by_freq: bool = False
+) -> Array:
     """Rows of `weight` at the indices; the row `padding_idx` gets no gradient. Gradients are dense."""
-    del norm_type, scale_grad_by_freq, sparse
+    del scale_grad_by_freq
     if input.dtype not in (jnp.int64, jnp.int32):
         raise DTypeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; "
@@ -107,8 +114,6 @@ def embedding(
         )
     if weight.ndim != 2:
         raise ShapeError("'weight' must be 2-D")
-    if max_norm is not None:
-        raise ArgumentError("embedding: max_norm is not supported; renormalise the weight before the call")
     if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
         raise IndexRangeError("Padding_idx must be within num_embeddings")
     return jnp.take(weight, input, axis=0, mode="clip")

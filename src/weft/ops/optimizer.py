@@ -34,7 +34,7 @@ def _like(number: Scalar, x: Array) -> Array:
 
 
 def _double(number: Scalar) -> Array:
-    """Options are combined in float64, as Python numbers would be, and rounded once: 1 - 0.999 is not 0.001 in float32."""
+    """A number to compute with in float64 and to round once, as Python numbers are: in float32, 1 - 0.999 is not 0.001."""
     return jnp.asarray(number).astype(jnp.float64)
 
 
@@ -62,9 +62,9 @@ def adam_step(
     beta1: Scalar, beta2: Scalar, eps: Scalar, weight_decay: Scalar, *, decoupled: bool, maximize: bool,
     step_of: tuple[int, ...],
 ) -> tuple[Array, ...]:  # fmt: skip
-    """New parameters, means, squares, peaks (with AMSGrad) and steps (Kingma and Ba, 2015; Loshchilov and Hutter, 2019).
+    """New parameters, means, squares, peaks (with AMSGrad) and steps.
 
-    `step_of` says for each parameter which of the steps is its own: parameters of one age share one.
+    Kingma and Ba, 2015; decoupled weight decay is Loshchilov and Hutter's, 2019. `step_of` says for each parameter which of the steps is its own: parameters of one age share one.
     """
     counts = [step + 1 for step in steps]
     corrections = [

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from weft.errors import ShapeError
 from weft.ops._dims import pointwise
 from weft.ops._table import Array, Arrays, defop
+from weft.ops.shape import expanded
 
 
 @defop(function=False, method=False, view=True, dims=pointwise)
@@ -42,13 +43,7 @@ def copy(input: Array, src: Array) -> Array:
         )
     if jnp.iscomplexobj(src) and not jnp.iscomplexobj(input):
         src = src.real
-    try:
-        return jnp.broadcast_to(src.astype(input.dtype), input.shape)
-    except ValueError:
-        raise ShapeError(
-            f"The expanded size of the tensor ({list(input.shape)}) must match the existing size ({list(src.shape)}) "
-            "at every dimension that is not 1; in-place copies cannot grow the receiver"
-        ) from None
+    return jnp.broadcast_to(src.astype(input.dtype), expanded(src, input.shape))
 
 
 @defop(function=False, method=False)

@@ -8,9 +8,8 @@ from weft._base.dtype import float32
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, call_of, many
 from weft._tensor.spelling import op
-from weft._tensor.tensor import operand_or_number
 from weft.ops.optimizer import adam_step
-from weft.optim._optimizer import Group, Optimizer, by_device, replace, require, values, zeros_like
+from weft.optim._optimizer import Group, Optimizer, by_device, replace, require, scalars, values, zeros_like
 
 
 class Adam(Optimizer):
@@ -70,12 +69,15 @@ class Adam(Optimizer):
             n, n, n, n, many(len(peaks)), many(len(distinct)), ONE, ONE, ONE, ONE, ONE,
             bool(group["decoupled_weight_decay"]), bool(group["maximize"]), step_of,
         )  # fmt: skip
-        numbers = (group["lr"], *map(float, group["betas"]), float(group["eps"]), float(group["weight_decay"]))
+        numbers = scalars(
+            lambda: group["lr"], lambda: group["betas"][0], lambda: group["betas"][1], lambda: group["eps"],
+            lambda: group["weight_decay"],
+        )  # fmt: skip
         grads = values(param.grad for param in params)
         moments = [*means, *squares, *peaks]
         new = apply(
             call_of(adam_step, static),
-            (*values(params), *grads, *values(moments), *distinct, *map(operand_or_number, numbers)),
+            (*values(params), *grads, *values(moments), *distinct, *numbers),
         )
         replace([*params, *moments], new)
         new_counts = new[-len(distinct) :]

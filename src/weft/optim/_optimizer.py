@@ -11,9 +11,10 @@ from weft._base.state import ambient, using
 from weft._lazy.realize import flush
 from weft._lazy.value import Value
 from weft._tensor.spelling import op
-from weft._tensor.tensor import Handle, Tensor
+from weft._tensor.tensor import Handle, Tensor, lifted, operand
 from weft._tensor.view import write
 from weft.errors import ArgumentError, GradientError, StateDictError, ValueRangeError
+from weft.nn._lookup import name_of_type
 from weft.nn._module import forget_grad
 
 Group = dict[str, Any]
@@ -29,7 +30,7 @@ class Optimizer:
         if isinstance(params, Tensor):
             raise ArgumentError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
-                f"torch.{params.dtype.name}"
+                f"{name_of_type(params)}"
             )
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
@@ -67,7 +68,8 @@ class Optimizer:
         if self.param_groups and ("param_names" in group) != ("param_names" in self.param_groups[0]):
             kind = "with names" if names else "without names"
             raise ValueRangeError(
-                f"all optimizer param groups should be with/without names. cannot add param group {kind} to the optimizer"
+                "all optimizer param groups should be with/without names. "
+                f"cannot add param group {kind} to the optimizer"
             )
         self.param_groups.append(group)
 
@@ -143,7 +145,9 @@ class Optimizer:
         if len(saved) != len(self.param_groups):
             raise _MisfitError("loaded state dict has a different number of parameter groups")
         if any(len(a["params"]) != len(b["params"]) for a, b in zip(saved, self.param_groups, strict=True)):
-            raise _MisfitError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
+            raise _MisfitError(
+                "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+            )
         param_of = {
             number: param
             for old, new in zip(saved, self.param_groups, strict=True)
@@ -253,7 +257,16 @@ def replace(targets: Sequence[Any], new: Iterable[Value]) -> None:
 
 def values(tensors: Iterable[Any]) -> list[Value]:
     """What the tensors hold."""
-    return [tensor._read() for tensor in tensors]
+    return [operand(tensor) for tensor in tensors]
+
+
+def scalars(*getters: Callable[[], Any]) -> list[Value]:
+    """Options of a group as operands; a compiled step reads them anew in every call."""
+    found = []
+    for getter in getters:
+        option = getter()
+        found.append(operand(option if isinstance(option, Tensor) else lifted(lambda get=getter: float(get()))))
+    return found
 
 
 def zeros_like(tensor: Any) -> Any:

@@ -6,10 +6,9 @@ from typing import Any
 
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, call_of, many
-from weft._tensor.tensor import operand_or_number
 from weft.errors import ValueRangeError
 from weft.ops.optimizer import sgd_step
-from weft.optim._optimizer import Group, Optimizer, by_device, replace, require, values, zeros_like
+from weft.optim._optimizer import Group, Optimizer, by_device, replace, require, scalars, values, zeros_like
 
 
 class SGD(Optimizer):
@@ -54,7 +53,9 @@ class SGD(Optimizer):
                 buffers = [state[param]["momentum_buffer"] for param in together]
             n = many(len(together))
             static = (n, n, many(len(buffers)), ONE, ONE, ONE, ONE, bool(group["nesterov"]), bool(group["maximize"]))
-            numbers = (group["lr"], float(group["momentum"]), float(dampening), float(group["weight_decay"]))
+            numbers = scalars(
+                lambda: group["lr"], lambda: group["momentum"], lambda damp=dampening: damp, lambda: group["weight_decay"]
+            )
             grads = values(param.grad for param in together)
-            inputs = (*values(together), *grads, *values(buffers), *map(operand_or_number, numbers))
+            inputs = (*values(together), *grads, *values(buffers), *numbers)
             replace([*together, *buffers], apply(call_of(sgd_step, static), inputs))

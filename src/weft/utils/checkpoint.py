@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.state import Pending, ambient, using
-from weft._lazy.outline import outline
+from weft._lazy.outline import has_user_derivatives, outline
 from weft._lazy.record import record
 from weft._tensor.tensor import Tensor, wrap
 
@@ -22,7 +22,8 @@ def checkpoint(
     """`function(*args, **kwargs)`, keeping only its inputs for the backward pass, which computes the rest again.
 
     Inputs are all tensors that the function reads, also parameters that are no arguments. Random draws repeat. An
-    optimisation barrier keeps the compiler from sharing the two computations. `use_reentrant` and
+    optimisation barrier keeps the compiler from sharing the two computations. Where hooks or `autograd.Function`s are
+    inside, everything is kept instead. `use_reentrant` and
     `preserve_rng_state` are accepted for compatibility: there is one implementation, and draws always repeat.
     """
     del use_reentrant, preserve_rng_state
@@ -35,7 +36,7 @@ def checkpoint(
         results = function(*args, **kwargs)
     listed: Sequence[Any] = results if isinstance(results, (tuple, list)) else [results]
     smooth = [r for r in listed if isinstance(r, Tensor) and r.requires_grad and not r.is_leaf]
-    if not smooth:
+    if not smooth or has_user_derivatives(region):
         state.pending.extend(region)
         return results
     signature, inputs = outline([r._read() for r in smooth], region, f"checkpointed {_name(function)}", barrier=True)

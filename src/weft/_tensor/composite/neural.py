@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.state import using
 from weft._tensor.spelling import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
@@ -47,6 +48,19 @@ def rrelu(
     else:
         result = op.leaky_relu(input, (lower + upper) / 2)
     return write(input, result._read()) if inplace else result
+
+
+@composite(module=_FUNCTIONAL)
+def embedding(
+    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
+    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Tensor:  # fmt: skip
+    """Rows of `weight` at the indices, which `max_norm` first limits in place. Gradients are dense."""
+    del sparse
+    if max_norm is not None:
+        with using(grad=False):
+            write(weight, op.limit_rows(weight, input, max_norm, norm_type)._read())
+    return op.embedding(input, weight, padding_idx, scale_grad_by_freq)
 
 
 def _dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, whole_dims: int = 0) -> Tensor:

@@ -12,7 +12,7 @@ from weft._tensor.convert import from_host
 from weft._tensor.spelling import composite, op
 from weft._tensor.subscript import getitem, nonzero_dims
 from weft._tensor.tensor import Tensor
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._words import scalar_word
 
@@ -100,7 +100,7 @@ def unique_consecutive(
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, … occurs, or the sum of its `weights`, for at least `minlength` numbers."""
     if input.dtype.is_differentiable or input.dtype is bool_:
-        raise DTypeError(f"\"bincount\" not implemented for '{scalar_word(input.dtype)}'")
+        raise UnsupportedDTypeError(f"\"bincount_cpu\" not implemented for '{scalar_word(input.dtype)}'")
     if minlength < 0:
         raise ShapeError("minlength should be >= 0")
     host = _host(input)

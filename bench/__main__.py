@@ -1,0 +1,133 @@
+"""`python -m bench [ROW …]`: measure, print, and write docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import re
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import measure
+from bench.measure import Side
+
+_OURS, _COMPILED = ("weft",), ("weft", "compiled")
+_EAGER, _TORCH_COMPILED = ("torch",), ("torch", "compiled")
+_PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+
+Row = tuple[str, Side, Side, float]
+"""What is compared, ours, the peer's, the goal for the ratio of medians."""
+
+
+def _simple(name: str, text: str, goal: float) -> list[Row]:
+    ours, peer = measure.workload(name, [_OURS, _EAGER])
+    return [(text, ours, peer, goal)]
+
+
+def _training(name: str, text: str, goal: float, compiled_goal: float | None) -> list[Row]:
+    ours, compiled, *peers = measure.workload(name, [_OURS, _COMPILED, _EAGER, _TORCH_COMPILED])
+    best = min(peers, key=lambda side: side.median)
+    rows: list[Row] = [(f"{text}, recorded", ours, best, goal)]
+    rows.append((f"{text}, `weft.compile`", compiled, best, compiled_goal or goal))
+    return rows
+
+
+def _import() -> list[Row]:
+    sides = [("import weft", ["-c", "import weft"]), ("import torch", ["-c", "import torch"])]
+    ours, peer = measure.processes(sides)
+    return [("`import`", ours, peer, 2.0)]
+
+
+def _warm() -> list[Row]:
+    ours, eager, compiled = measure.processes(
+        [
+            ("weft", ["-m", "bench.first_step", "weft"]),
+            ("torch", ["-m", "bench.first_step", "torch"]),
+            ("torch compiled", ["-m", "bench.first_step", "torch", "compiled"]),
+        ],
+        repeats=7,
+    )
+    text = "new process to the first finished `gpt` step, warm cache"
+    return [(f"{text}, against eager", ours, eager, 1.0), (f"{text}, against `torch.compile`", ours, compiled, 5.0)]
+
+
+ROWS: dict[str, Callable[[], list[Row]]] = {
+    "rec": lambda: [
+        *_simple("rec_plain", "`a + b` on 4×4, recorded", 1.0),
+        *_simple("rec_grad", "`a + b` on 4×4, recorded with gradient", 1.0),
+    ],
+    "tape": lambda: _simple("tape", "10 × (matmul, tanh) on 4×4, forward and backward", 1.0),
+    "chain": lambda: _simple("chain", "`tanh(x * 0.5 + 1) * x`, 10 M float32", 4.0),
+    "mlp": lambda: _training("mlp", "MLP training step", 1.25, 1.3),
+    "gpt": lambda: _training("gpt", "GPT training step", 1.3, None),
+    "import": _import,
+    "warm": _warm,
+}
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def _line(name: str, row: Row) -> str:
+    text, ours, peer, goal = row
+    ratio = peer.median / ours.median
+    verdict = "met" if ratio >= goal else "not met"
+    return (
+        f"| {name} | {text} | {_time(ours.median)} | {_time(peer.median)} ({peer.name}) | {ratio:.2f} | ≥ {goal:g} | "
+        f"{verdict} |"
+    )
+
+
+def _write(lines: dict[str, list[str]]) -> None:
+    """Replace the measured rows in the page; rows that were not measured now stay."""
+    page = _PAGE.read_text()
+    table = re.search(r"(?<=<!-- rows -->\n).*?(?=<!-- end -->)", page, re.DOTALL)
+    assert table is not None, "docs/benchmarks.md has lost its markers"
+    kept = [line for line in table[0].splitlines() if line.split(" | ")[0].removeprefix("| ") not in lines]
+    head, body = kept[:2], kept[2:]
+    order = list(ROWS)
+    merged = [*body, *(line for listed in lines.values() for line in listed)]
+    merged.sort(key=lambda line: order.index(line.split(" | ")[0].removeprefix("| ")))
+    page = page.replace(table[0], "\n".join([*head, *merged]) + "\n")
+    stamp = (
+        f"Measured on {datetime.date.today().isoformat()}: {os.cpu_count()} cores ({platform.machine()}), Python "
+        f"{platform.python_version()}, jax {version('jax')}, torch {version('torch')}; medians of {measure.REPEATS}."
+    )
+    page = re.sub(r"(?<=<!-- stamp -->\n).*?(?=\n<!-- end stamp -->)", stamp, page, flags=re.DOTALL)
+    _PAGE.write_text(page)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}; all by default")
+    names = parser.parse_args().rows or list(ROWS)
+    unknown = [name for name in names if name not in ROWS]
+    if unknown:
+        parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    console = Console()
+    lines: dict[str, list[str]] = {}
+    for name in names:
+        rows = ROWS[name]()
+        lines[name] = [_line(name, row) for row in rows]
+        table = Table(title=name)
+        for column in ("", "ours", "peer", "ratio", "goal"):
+            table.add_column(column)
+        for text, ours, peer, goal in rows:
+            ratio = f"{peer.median / ours.median:.2f}"
+            table.add_row(text, _time(ours.median), f"{_time(peer.median)} ({peer.name})", ratio, f"≥ {goal:g}")
+        console.print(table)
+        _write(lines)
+
+
+if __name__ == "__main__":
+    main()

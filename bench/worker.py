@@ -1,0 +1,41 @@
+"""One framework, one workload, in a process of its own: `python -m bench.worker FRAMEWORK WORKLOAD [compiled]`.
+
+Says `ready` after warming up; then prints seconds per iteration for every line that it reads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+
+from bench import workloads
+
+_LEAST_SECONDS = 0.2  # of one sample
+
+
+def main() -> None:
+    framework, name, *options = sys.argv[1:]
+    module = importlib.import_module(framework)
+    if framework == "torch":
+        module.set_num_threads(2)
+    build = getattr(workloads, name)
+    run = build(module, compiled=True) if options else build(module)
+    for _ in range(3):
+        run()
+    start = time.perf_counter()
+    run()
+    count = max(1, round(_LEAST_SECONDS / max(time.perf_counter() - start, 1e-7)))
+    count = min(count, 200_000)
+    for _ in range(count):
+        run()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        for _ in range(count):
+            run()
+        print((time.perf_counter() - start) / count, flush=True)
+
+
+if __name__ == "__main__":
+    main()

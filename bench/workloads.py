@@ -1,0 +1,127 @@
+"""The programs that are measured. Each takes the framework as a module, and gives a function that runs one iteration.
+
+They are written once, in PyTorch's API; `sync` waits for the result, where a framework computes asynchronously.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Run = Callable[[], Any]
+
+
+def sync(framework: Any, tensor: Any) -> None:
+    """Wait until a tensor is computed."""
+    if framework.__name__ == "weft":
+        tensor._array().block_until_ready()
+
+
+def rec_plain(torch: Any) -> Run:
+    """`a + b` on 4×4, recorded (here) or executed (there), never read."""
+    a, b = torch.randn(4, 4), torch.randn(4, 4)
+    sync(torch, a), sync(torch, b)
+    return lambda: a + b
+
+
+def rec_grad(torch: Any) -> Run:
+    """The same where `a` requires a gradient."""
+    a, b = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+    sync(torch, a), sync(torch, b)
+    return lambda: a + b
+
+
+def tape(torch: Any) -> Run:
+    """10 × (matmul, tanh) on 4×4, forward and backward; the gradient is computed in every round."""
+    w, x = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+
+    def run() -> None:
+        h = w
+        for _ in range(10):
+            h = torch.tanh(h @ x)
+        h.sum().backward()
+        if torch.__name__ == "weft":
+            w.grad._array()
+        w.grad = None
+
+    return run
+
+
+def chain(torch: Any) -> Run:
+    """`tanh(x * 0.5 + 1) * x` over 10 M float32."""
+    x = torch.randn(10_000_000)
+
+    def run() -> None:
+        with torch.no_grad():
+            sync(torch, torch.tanh(x * 0.5 + 1) * x)
+
+    return run
+
+
+def mlp(torch: Any, *, compiled: bool = False) -> Run:
+    """8 × (256 → 256, tanh), batch 32, MSE, SGD with momentum: a whole training step."""
+    nn = torch.nn
+    torch.manual_seed(0)
+    layers = [layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.Tanh())]
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    x, y = torch.randn(32, 256), torch.randn(32, 256)
+    return _step(torch, model, optimizer, lambda out: nn.functional.mse_loss(out, y), (x,), compiled)
+
+
+def gpt(torch: Any, *, compiled: bool = False) -> Run:
+    """A GPT of 4 layers, d 128, 4 heads, T 128, B 16, vocabulary 256, AdamW: a whole training step."""
+    nn, functional = torch.nn, torch.nn.functional
+    vocabulary, d, heads, layers, length, batch = 256, 128, 4, 4, 128, 16
+    torch.manual_seed(0)
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+            self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+            self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+
+        def forward(self, x: Any) -> Any:
+            b, t, _ = x.shape
+            parts = self.qkv(self.norm1(x)).split(d, dim=2)
+            q, k, v = (part.view(b, t, heads, d // heads).transpose(1, 2) for part in parts)
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(mixed.transpose(1, 2).reshape(b, t, d))
+            return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.positions = nn.Embedding(vocabulary, d), nn.Embedding(length, d)
+            self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
+            self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, vocabulary, bias=False)
+
+        def forward(self, ids: Any) -> Any:
+            x = self.tokens(ids) + self.positions(torch.arange(length))
+            return self.head(self.norm(self.blocks(x)))
+
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    ids = torch.randint(0, vocabulary, (batch, length))
+    targets = torch.randint(0, vocabulary, (batch * length,))
+
+    def loss(logits: Any) -> Any:
+        return functional.cross_entropy(logits.view(-1, vocabulary), targets)
+
+    return _step(torch, model, optimizer, loss, (ids,), compiled)
+
+
+def _step(torch: Any, model: Any, optimizer: Any, loss_of: Any, inputs: tuple[Any, ...], compiled: bool) -> Run:
+    """One training step. PyTorch compiles the model, as it is meant to; Weft compiles the step."""
+    forward = torch.compile(model) if compiled and torch.__name__ == "torch" else model
+
+    def step(*batch: Any) -> Any:
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(forward(*batch))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    whole = torch.compile(step) if compiled and torch.__name__ == "weft" else step
+    return lambda: sync(torch, whole(*inputs))

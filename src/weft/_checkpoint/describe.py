@@ -1,0 +1,143 @@
+"""Objects as JSON, and back. Tensors are listed beside the object and referred to by number.
+
+None, booleans, strings, ints, finite floats and lists stand for themselves. All else is `{"is": kind, ...}`.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft._base.device import device
+from weft._base.dtype import DTYPES, DType
+from weft._base.size import Size
+from weft._tensor.tensor import Tensor
+from weft.errors import CheckpointError
+from weft.nn._state_dict import StateDict
+
+_DTYPES = {dtype.name: dtype for dtype in DTYPES}
+
+_SEQUENCES: dict[str, Any] = {"tuple": tuple, "set": set, "frozenset": frozenset, "size": Size}
+_MAPPINGS: dict[str, Any] = {"dict": dict, "ordered": OrderedDict, "state": StateDict}
+_KIND = {kind: name for name, kind in (_SEQUENCES | _MAPPINGS).items()}
+
+
+class Describer:
+    """Describes one object; collects its tensors in `tensors`, each once."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self._numbers: dict[int, int] = {}
+        self._open: set[int] = set()  # containers that are being described
+
+    def describe(self, x: Any, path: str = "obj") -> Any:
+        """The JSON form of `x`; `CheckpointError` with the path of what has none."""
+        if x is None or type(x) in (bool, str, int):
+            return x
+        if type(x) is float:
+            return x if math.isfinite(x) else {"is": "float", "value": str(x)}
+        if isinstance(x, np.generic) and not isinstance(x.item(), np.generic):
+            return self.describe(x.item(), path)
+        if isinstance(x, Tensor):
+            return {"is": "tensor", "at": self._number(x)}
+        if type(x) is list or type(x) in _KIND:
+            return self._container(x, path)
+        return self._other(x, path)
+
+    def _number(self, tensor: Tensor) -> int:
+        at = self._numbers.setdefault(id(tensor), len(self.tensors))
+        if at == len(self.tensors):
+            self.tensors.append(tensor)
+        return at
+
+    def _container(self, x: Any, path: str) -> Any:
+        if id(x) in self._open:
+            raise CheckpointError(f"cannot save {path}: it contains itself")
+        self._open.add(id(x))
+        if isinstance(x, dict):
+            pairs = [
+                [self.describe(key, f"{path} key {key!r}"), self.describe(value, f"{path}[{key!r}]")]
+                for key, value in x.items()
+            ]
+            found: Any = {"is": _KIND[type(x)], "items": pairs}
+            if isinstance(x, StateDict):
+                found["metadata"] = self.describe(x._metadata, f"{path}._metadata")
+        else:
+            found = [self.describe(item, f"{path}[{at}]") for at, item in enumerate(x)]
+            if type(x) is not list:
+                found = {"is": _KIND[type(x)], "items": found}
+        self._open.remove(id(x))
+        return found
+
+    def _other(self, x: Any, path: str) -> Any:
+        if isinstance(x, DType):
+            return {"is": "dtype", "name": x.name}
+        if isinstance(x, device):
+            return {"is": "device", "name": str(x)}
+        if type(x) is bytes:
+            return {"is": "bytes", "base64": base64.b64encode(x).decode("ascii")}
+        if type(x) is complex:
+            return {"is": "complex", "parts": [self.describe(x.real, path), self.describe(x.imag, path)]}
+        raise CheckpointError(
+            f"cannot save {path}, which is of type {type(x).__module__}.{type(x).__qualname__}: a checkpoint holds "
+            "tensors, numbers, strings, bytes, dtypes, devices, None, and dicts, lists, tuples and sets of them"
+        )
+
+
+class Rebuilder:
+    """Rebuilds an object from its JSON form; `tensor(number)` gives the tensors. `ValueError` for what is no such form."""
+
+    def __init__(self, tensor: Callable[[int], Any]) -> None:
+        self._tensor = tensor
+
+    def rebuild(self, x: Any) -> Any:
+        """The object."""
+        if isinstance(x, list):
+            return [self.rebuild(item) for item in x]
+        if not isinstance(x, dict):
+            return x
+        kind = x.get("is")
+        if kind in _MAPPINGS:
+            return self._mapping(kind, x)
+        if kind in _SEQUENCES:
+            return _SEQUENCES[kind](self.rebuild(_field(x, "items", list)))
+        match kind:
+            case "tensor":
+                return self._tensor(_field(x, "at", int))
+            case "float":
+                return float(_field(x, "value", str))
+            case "complex":
+                return complex(*map(self.rebuild, _field(x, "parts", list)))
+            case "bytes":
+                return base64.b64decode(_field(x, "base64", str), validate=True)
+            case "dtype":
+                return dtype_of(_field(x, "name", str))
+            case "device":
+                return device(_field(x, "name", str))
+        raise ValueError(f"it holds an object of unknown kind {kind!r}")
+
+    def _mapping(self, kind: str, x: dict[str, Any]) -> Any:
+        pairs = [(self.rebuild(key), self.rebuild(value)) for key, value in _field(x, "items", list)]
+        found = _MAPPINGS[kind](pairs)
+        if kind == "state":
+            found._metadata = self.rebuild(_field(x, "metadata", dict))
+        return found
+
+
+def dtype_of(name: str) -> DType:
+    """The element type of a name; `ValueError` when there is none."""
+    if name not in _DTYPES:
+        raise ValueError(f"it holds elements of unknown type {name!r}")
+    return _DTYPES[name]
+
+
+def _field(x: dict[str, Any], name: str, kind: type) -> Any:
+    found = x.get(name)
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise ValueError(f"the description of a {x.get('is')} lacks a valid {name!r}")
+    return found

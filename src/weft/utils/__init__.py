@@ -1,0 +1,3 @@
+"""Helpers around training."""
+
+from weft.utils import data as data

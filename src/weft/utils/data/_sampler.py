@@ -1,0 +1,137 @@
+"""Samplers: the order in which a dataset is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from weft._base.dtype import int64
+from weft._tensor.convert import as_tensor
+from weft._tensor.generator import Generator
+from weft._tensor.spelling import op
+from weft.errors import ArgumentError, ValueRangeError
+
+T = TypeVar("T", covariant=True)
+
+
+def _permutation(count: int, generator: Generator | None) -> list[int]:
+    return op.randperm((count,), dtype=int64, generator=generator).tolist()
+
+
+class Sampler(Generic[T]):
+    """Indices, or lists of them, in order: a subclass writes `__iter__`, and `__len__` where it is known."""
+
+    def __iter__(self) -> Iterator[T]:
+        raise NotImplementedError("Subclasses of Sampler should implement __iter__.")
+
+
+class SequentialSampler(Sampler[int]):
+    """The order of the dataset."""
+
+    def __init__(self, data_source: Any) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler[int]):
+    """A random order, each index once per round; or, with replacement, any index at any time."""
+
+    def __init__(
+        self, data_source: Any, replacement: bool = False, num_samples: int | None = None,
+        generator: Generator | None = None,
+    ) -> None:  # fmt: skip
+        if not isinstance(replacement, bool):
+            raise ArgumentError(f"replacement should be a boolean value, but got replacement={replacement}")
+        if num_samples is not None and (not isinstance(num_samples, int) or num_samples <= 0):
+            raise ValueRangeError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
+        self.data_source = data_source
+        self.replacement = replacement
+        self._num_samples = num_samples
+        self.generator = generator
+
+    @property
+    def num_samples(self) -> int:
+        """Indices per pass; by default as many as there are samples."""
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        count = len(self.data_source)
+        if self.replacement:
+            shape = (self.num_samples,)
+            yield from op.randint(shape, 0, count, dtype=int64, generator=self.generator).tolist()
+            return
+        left = self.num_samples
+        while left > 0:
+            yield from islice(_permutation(count, self.generator), left)
+            left -= count
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler[int]):
+    """Given indices in random order."""
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
+        self.indices = indices
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        return (self.indices[at] for at in _permutation(len(self.indices), self.generator))
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler[int]):
+    """Indices drawn with the given weights, which need not add up to one."""
+
+    def __init__(
+        self, weights: Any, num_samples: int, replacement: bool = True, generator: Generator | None = None
+    ) -> None:
+        if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
+            raise ValueRangeError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
+        self.weights: Any = as_tensor(weights)
+        if self.weights.ndim != 1:
+            raise ValueRangeError(
+                f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}"
+            )
+        self.num_samples = num_samples
+        self.replacement = replacement
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        drawn = op.multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
+        return iter(drawn.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler[list[int]]):
+    """Lists of `batch_size` indices of another sampler; the last may be shorter, unless `drop_last`."""
+
+    def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
+        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
+            raise ValueRangeError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
+        if not isinstance(drop_last, bool):
+            raise ValueRangeError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        indices = iter(self.sampler)
+        while batch := list(islice(indices, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        count: int = len(self.sampler)  # pyright: ignore[reportArgumentType]  TypeError where it has no length
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)

@@ -1,0 +1,134 @@
+"""What must hold for each row of the operator table: its dim rule tells the truth about its body."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import weft
+from tests.ops.placements import Placement, pending_sums, split
+from tests.samples import Sample, sample_of
+from weft._tensor.assemble import PUBLIC
+from weft.errors import ShapeError
+from weft.ops._table import TABLE, TENSOR_KINDS, Kind, Promote, defop
+
+NO_RULE = {"adam_step", "copy", "corrcoef", "cov", "pass_through", "sgd_step"}
+"""Rows whose dims carry no names and no shardings. This set only shrinks."""
+
+NO_SAMPLE: set[str] = set()
+"""Rows with a rule that nothing below looks at. This set only shrinks."""
+
+SAMPLES = {name: sample_of(op) for name, op in TABLE.items() if op.dims is not None}
+ROWS = [pytest.param(sample, id=name) for name, sample in SAMPLES.items() if sample is not None]
+
+
+def outputs_of(sample: Sample, arrays):
+    """The operator's own outputs on flat tensor inputs, as a tuple."""
+    args, kwargs = sample.arguments(arrays)
+    found = sample.op.impl(*args, **kwargs)
+    listed = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    return listed[: len(listed) - sample.op.aux]
+
+
+def factors_of(sample: Sample):
+    return sample.op.dims([a.shape for a in sample.arrays], sample.static)
+
+
+def test_rows_without_a_rule_only_get_fewer():
+    assert {name for name, op in TABLE.items() if op.dims is None} == NO_RULE
+
+
+def test_rows_without_a_sample_only_get_fewer():
+    assert {name for name, sample in SAMPLES.items() if sample is None} == NO_SAMPLE
+
+
+@pytest.mark.parametrize("sample", ROWS)
+def test_the_letters_of_the_rule_fit_the_shapes(sample):
+    factors = factors_of(sample)
+    outputs = jax.eval_shape(lambda arrays: outputs_of(sample, arrays), sample.arrays)
+    assert [len(dims) for dims in factors.ins] == [a.ndim for a in sample.arrays]
+    assert [len(dims) for dims in factors.outs] == [o.ndim for o in outputs]
+    sizes: dict = {}
+    for dims, array in zip(factors.ins, sample.arrays, strict=True):
+        for letter, size in zip(dims, array.shape, strict=True):
+            assert sizes.setdefault(letter, size) in (size, 1) or size == 1, f"{letter!r} has two sizes"
+            sizes[letter] = max(sizes[letter], size)
+    for dims, output in zip(factors.outs, outputs, strict=True):
+        assert len(set(dims)) == len(dims), "an output has a letter twice"
+
+
+def placements_of(sample: Sample) -> list[Placement]:
+    if any(p.kind in (Kind.SHAPE, Kind.KEY) for p in sample.op.params):  # a part has other sizes, and other draws
+        return []
+    factors = factors_of(sample)
+    found = list(split(factors, [a.shape for a in sample.arrays], sample.op.partial))
+    return found + list(pending_sums(sample.arrays, len(factors.outs), sample.op.linear))
+
+
+def joined(sample: Sample, placement: Placement, arrays):
+    """The outputs of two runs on parts, put together."""
+    parts = [part(array) for part, array in zip(placement.parts, arrays, strict=True)]
+    runs = [outputs_of(sample, half) for half in zip(*parts, strict=True)]
+    return tuple(join(list(pair)) for join, *pair in zip(placement.joins, *runs, strict=True))
+
+
+SPLIT = [row for row in ROWS if placements_of(row.values[0])]
+
+
+@pytest.mark.parametrize("sample", SPLIT)
+def test_split_runs_equal_the_whole_run(sample):
+    placements = placements_of(sample)
+
+    @jax.jit
+    def all_runs(arrays):
+        return outputs_of(sample, arrays), [joined(sample, p, arrays) for p in placements]
+
+    expected, found = all_runs(sample.arrays)
+    for placement, outputs in zip(placements, found, strict=True):
+        for a, b in zip(outputs, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=placement.name)
+
+
+@pytest.mark.parametrize("op", TABLE.values(), ids=TABLE)
+def test_a_row_is_well_formed(op):
+    names = [p.name for p in op.params]
+    assert op.doc or op.impl.__doc__, "a row says what it computes"
+    assert len(set(names)) == len(names)
+    assert op.partial in ("", "sum", "prod", "min", "max")
+    assert op.linear in ("", "each", "all")
+    assert bool(op.check) == bool(op.check_text), "a check says what is wrong"
+    assert not (op.view and op.inplace), "a view is written through, not in place"
+    assert op.promote is Promote.NONE or any(p.kind in TENSOR_KINDS for p in op.params)
+    if op.check is not None:
+        assert list(inspect.signature(op.check).parameters) == names
+    if op.write is not None:
+        assert list(inspect.signature(op.write).parameters)[2:] == names[1:]
+
+
+def test_public_functions_are_found_by_name():
+    assert PUBLIC[""]["add"] is weft.add
+    assert all(callable(function) for functions in PUBLIC.values() for function in functions.values())
+
+
+def test_a_name_has_one_row():
+    with pytest.raises(ValueError, match=r"^operator 'add' has two rows; give one of them another name$"):
+        defop("add")(TABLE["add"].impl)
+
+
+def test_a_body_has_annotations_as_text():
+    def body(x):
+        return x
+
+    with pytest.raises(TypeError, match=r"must use `from __future__ import annotations`: kinds are read off them$"):
+        defop("no_such_row")(body)
+    assert "no_such_row" not in TABLE
+
+
+def test_shapes_are_refused_by_the_rule():
+    with pytest.raises(ShapeError, match="must match the size of tensor b"):
+        TABLE["add"].dims([(2,), (3,)], {})
+    assert jnp is not None

@@ -1,0 +1,81 @@
+"""The coverage table of the last fresh comparison: `python -m tests.oracle.coverage` prints and writes it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.oracle.cases import DTYPES
+from tests.oracle.replay import Result
+
+_ROOT = Path(__file__).parents[2]
+_RESULTS = _ROOT / "build" / "oracle"
+_PAGE = _ROOT / "docs" / "coverage.md"
+
+_HEAD = """# Operators compared with PyTorch
+
+Written by `make oracle` from the operator database of torch 2.13.0. Each number counts calls whose values, dtypes and
+shapes were compared in that dtype; *gradients* counts those whose float64 gradients were. *Known* counts differences
+that stay, whose reasons stand below the table.
+"""
+
+
+def keep(name: str, results: list[Result]) -> None:
+    """Note the results of one operator for the table."""
+    _RESULTS.mkdir(parents=True, exist_ok=True)
+    row = {
+        "dtypes": Counter(r.case.dtype for r in results),
+        "forms": sorted({r.case.form for r in results}),
+        "gradients": sum(bool(r.case.gradients) for r in results),
+        "known": sorted({r.excuse for r in results if r.excuse}),
+        "excused": sum(bool(r.excuse) for r in results),
+        "failed": sum(bool(r.fault and not r.excuse) for r in results),
+    }
+    (_RESULTS / f"{name}.json").write_text(json.dumps(row))
+
+
+def _rows() -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(_RESULTS.glob("*.json"))}
+
+
+def _line(name: str, row: dict[str, Any]) -> str:
+    counts = [str(row["dtypes"].get(dtype, "")) for dtype in DTYPES]
+    outcome = f"{row['failed']} fail" if row["failed"] else "passes" if sum(row["dtypes"].values()) else "no case"
+    cells = [f"`{name}`", ", ".join(row["forms"]), *counts, str(row["gradients"] or ""), str(row["excused"] or ""), outcome]
+    return f"| {' | '.join(cells)} |"
+
+
+def page(rows: dict[str, dict[str, Any]], names: list[str]) -> str:
+    """The table of the operators in `rows`, and the list of those in `names` that have none."""
+    columns = ["operator", "forms", *DTYPES, "gradients", "known", "result"]
+    passing = sum(not row["failed"] for row in rows.values())
+    calls = sum(sum(row["dtypes"].values()) for row in rows.values())
+    missing = [name for name in names if name not in rows]
+    return "\n".join([
+        _HEAD,
+        f"{passing} of {len(rows)} operators pass, in {calls} calls. {len(missing)} of the database's {len(names)} "
+        "entries have no counterpart.\n",
+        f"| {' | '.join(columns)} |",
+        f"|{'---|' * len(columns)}",
+        *(_line(name, row) for name, row in rows.items()),
+        "\n## Known differences\n",
+        *(f"- `{name}`: {reason}." for name, row in rows.items() for reason in row["known"]),
+        "\n## Entries of the database without a counterpart\n",
+        ", ".join(f"`{name}`" for name in sorted(missing)),
+        "",
+    ])  # fmt: skip
+
+
+def main() -> None:
+    """Print the table and write it to `docs/coverage.md`."""
+    from tests.oracle.samples import entries  # needs torch, which noting results does not
+
+    text = page(_rows(), list(entries()))
+    _PAGE.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

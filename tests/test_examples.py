@@ -1,0 +1,142 @@
+"""The examples as a user runs them: processes that are killed, interrupted and started again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import weft
+
+ROOT = Path(__file__).resolve().parent.parent
+TINY = ["--width", "16", "--layers", "2", "--heads", "2", "--context", "32", "--batch", "4", "--steps", "240"]
+PNG = b"\x89PNG"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("gpt")
+
+
+@contextmanager
+def training(folder, name, *options):
+    """The process of a tiny run. Runs share a cache of compiled programs, to save time."""
+    command = [sys.executable, "examples/train_gpt.py", *TINY, "--checkpoint-every", "20", "--out", str(folder / name)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "WEFT_COMPILE_CACHE": str(folder / "xla")}
+    process = subprocess.Popen(
+        [*command, *options], cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def finish(folder, name, *options):
+    """Let a run come to its end; returns status, stdout and stderr."""
+    with training(folder, name, *options) as process:
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+
+def stop(folder, name, number):
+    """Send a signal after the first checkpoint of a process; returns its status and the rest of stderr."""
+    with training(folder, name) as process:
+        assert any(line.startswith("checkpoint at step") for line in process.stderr)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        return process.returncode, err
+
+
+def load(folder, name):
+    return weft.load(folder / name / "checkpoint.pt")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder):
+    """A run from start to end: its stdout and stderr."""
+    status, out, err = finish(folder, "whole")
+    assert status == 0, err
+    return out, err
+
+
+@pytest.fixture(scope="module")
+def disturbed(folder, undisturbed):
+    """The same run, killed, then interrupted, then finished: statuses and stderr of the three processes."""
+    killed = stop(folder, "parts", signal.SIGKILL)
+    interrupted = stop(folder, "parts", signal.SIGINT)
+    status, _, err = finish(folder, "parts")
+    return killed, interrupted, (status, err)
+
+
+@pytest.mark.slow
+def test_it_learns_and_shows_it(folder, undisturbed):
+    out, err = undisturbed
+    losses = load(folder, "whole")["losses"]
+    assert len(losses) == 240
+    assert sum(losses[-20:]) < 0.75 * sum(losses[:20])
+    assert re.search(r"^step 120/240  loss \d\.\d+  [\d,]+ tokens/s$", err, re.MULTILINE)
+    assert re.search(r"^checkpoint at step 240  validation loss [23]\.\d+$", err, re.MULTILINE)
+    assert (folder / "whole" / "loss.txt").read_text("utf-8") in out
+    assert (folder / "whole" / "sample.txt").read_text("utf-8") in out
+    assert (folder / "whole" / "loss.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.slow
+def test_learning_rates_compile_nothing(undisturbed):
+    compiled = re.findall(r"^compiled .*", undisturbed[1], re.MULTILINE)
+    assert len(compiled) == 5, "initial weights, the first step, the other steps, validation, characters of the sample"
+
+
+@pytest.mark.slow
+def test_a_killed_and_an_interrupted_run_go_on(disturbed):
+    (killed, _), (interrupted, said), (status, err) = disturbed
+    assert killed == -signal.SIGKILL
+    assert interrupted == 130
+    stopped = int(re.search(r"^stopped at step (\d+); the same command goes on from there$", said, re.MULTILINE)[1])
+    assert f"going on at step {stopped} of" in err
+    assert status == 0
+
+
+@pytest.mark.slow
+def test_interruptions_change_no_bit(folder, disturbed):
+    whole, parts = load(folder, "whole"), load(folder, "parts")
+    assert whole["model"].keys() == parts["model"].keys()
+    for name, tensor in whole["model"].items():
+        assert tensor.numpy().tobytes() == parts["model"][name].numpy().tobytes(), name
+    assert whole["losses"] == parts["losses"]
+    assert whole["validation"] == parts["validation"]
+    assert whole["position"] == parts["position"] == 4 * 240
+    samples = [(folder / name / "sample.txt").read_text("utf-8") for name in ("whole", "parts")]
+    assert samples[0] == samples[1]
+
+
+@pytest.mark.slow
+def test_a_finished_run_says_so(folder, undisturbed):
+    status, out, err = finish(folder, "whole")
+    assert (status, out) == (0, "")
+    assert "holds a finished run of 240 steps; --restart trains anew" in err
+
+
+@pytest.mark.slow
+def test_other_settings_are_refused(folder, undisturbed):
+    status, _, err = finish(folder, "whole", "--seed", "7")
+    assert status == 1
+    assert "is of a run with seed 0: give the same, another --out, or --restart" in err
+
+
+@pytest.mark.slow
+def test_restart_forgets_the_run(folder, undisturbed):
+    shutil.copytree(folder / "whole", folder / "again")
+    status, _, err = finish(folder, "again", "--steps", "1", "--restart")
+    assert status == 0
+    assert "going on" not in err
+    assert len(load(folder, "again")["losses"]) == 1
