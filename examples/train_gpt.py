@@ -20,7 +20,7 @@ import weft as torch
 from _gpt.curve import drawn, plot
 from _gpt.options import options, settings_of
 from _gpt.report import Report
-from _gpt.run import Run, noticing_ctrl_c
+from _gpt.run import OtherRunError, Run, noticing_ctrl_c
 from _gpt.sample import continued
 from _gpt.text import VOCABULARY, Shuffled, Text, Windows, batches
 from weft import nn
@@ -39,7 +39,7 @@ def main() -> int:
             (folder / name).unlink(missing_ok=True)
 
     text = Text.of_standard_library()
-    run = Run({**settings_of(given), "text": text.checksum()})
+    run = Run({**settings_of(given), "text checksum": text.checksum()})
     if (folder / CHECKPOINT).exists():
         run.load(folder / CHECKPOINT)
     report = Report(run)
@@ -134,5 +134,5 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)
-    except ValueError as error:
+    except OtherRunError as error:
         sys.exit(str(error))

@@ -5,6 +5,7 @@ Where a row takes tensors of one shape and little else, its sample is made from 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.dtype import float64
+from weft._base.dtype import float64, int64
 from weft.ops._table import TENSOR_KINDS, Kind, OpDef, REQUIRED
 
 
@@ -69,16 +70,126 @@ def indices(*shape: int, below: int) -> np.ndarray[Any, Any]:
     return numbers(*shape, kind="int") % below
 
 
-def symmetric(n: int = 4) -> np.ndarray[Any, Any]:
-    """Two positive definite matrices."""
-    a = numbers(2, n, n)
-    return a @ a.swapaxes(1, 2) + np.eye(n)
-
-
 _X = numbers(4, 2, 6)
-_SQUARE = numbers(2, 4, 4) + 2 * np.eye(4)
-_IMAGE = numbers(2, 4, 6, 6)
-GIVEN: dict[str, dict[str, Any]] = {}
+_TRIO = {1: numbers(2, 4, 6), 2: numbers(2, 4, 6, 4), 3: numbers(2, 4, 4, 4, 4)}  # images of so many space dims
+_MATRIX, _OTHER = numbers(4, 2), numbers(2, 6)
+_CLASSES = {"input": numbers(4, 6), "target": indices(4, below=6), "reduction": "mean"}
+_CHANNELS = {"input": _TRIO[1], "weight": numbers(4), "bias": numbers(4)}
+_FLAT = {"stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
+
+
+def _conv(n: int) -> dict[str, Any]:
+    """A convolution over `n` space dims."""
+    each = {name: value * n if isinstance(value, tuple) else value for name, value in _FLAT.items()}
+    return {"input": _TRIO[n], "weight": numbers(2, 4, *[3] * n), "bias": numbers(2), **each}
+
+
+def _conv_transpose(n: int) -> dict[str, Any]:
+    """Its transpose."""
+    return {**_conv(n), "weight": numbers(4, 2, *[3] * n), "output_padding": (0,) * n}
+
+
+def _pool(n: int) -> dict[str, Any]:
+    """Windows of two over `n` space dims."""
+    return {"input": _TRIO[n], "kernel_size": 2}
+
+
+def _adaptive(n: int) -> dict[str, Any]:
+    """Two windows over each of `n` space dims."""
+    return {"input": _TRIO[n], "output_size": 2}
+
+
+GIVEN: dict[str, dict[str, Any]] = {
+    # elements
+    "prelu": {"input": _X - 0.5, "weight": numbers(2)},
+    "rrelu_train": {"input": _X - 0.5, "lower": 0.1, "upper": 0.3},
+    "pow_number": {"input": _X, "exponent": 3},
+    "clamp": {"input": _X, "min": numbers(6), "max": np.float64(0.7)},
+    "clip": {"input": _X, "min": numbers(6), "max": np.float64(0.7)},
+    "polygamma": {"n": 1, "input": _X},
+    "mvlgamma": {"input": _X + 2, "p": 2},
+    "fill": {"input": _X, "value": np.float64(2)},
+    "masked_fill": {"input": _X, "mask": numbers(2, 6, kind="bool"), "value": np.float64(2)},
+    "one_hot_classes": {"input": indices(4, 2, below=6), "num_classes": 6},
+    "renorm": {"input": _X, "p": 2.0, "dim": 0, "maxnorm": 0.5},
+    # places
+    "index_fill": {"input": _X, "dim": 0, "index": indices(2, below=4), "value": np.float64(2)},
+    "index_tensors": {"input": _X, "indices": [indices(4, below=2), indices(4, below=6)], "spec": (1, 2)},
+    "index_put": {"input": _X, "indices": [indices(4, below=2)], "values": numbers(4, 4, 6), "spec": (1,)},
+    "scatter_reduce": {
+        "input": _MATRIX, "dim": 0, "index": indices(4, 2, below=4), "src": numbers(4, 2), "reduce": "amax",
+    },
+    # moved elements
+    "view": {"input": _X, "shape": (8, 6)},
+    "reshape": {"input": _X, "shape": (4, 12)},
+    "flatten": {"input": _X, "start_dim": 1, "end_dim": 2},
+    "unflatten": {"input": _X, "dim": 2, "sizes": (2, 3)},
+    "unsqueeze": {"input": _X, "dim": 1},
+    "permute": {"input": _X, "dims": (2, 0, 1)},
+    "movedim": {"input": _X, "source": (0,), "destination": (2,)},
+    "moveaxis": {"input": _X, "source": (0,), "destination": (2,)},
+    "expand": {"input": numbers(2, 1), "size": (4, 2, 6)},
+    "broadcast_to": {"input": numbers(2, 1), "size": (4, 2, 6)},
+    "slice_dim": {"input": _X, "dim": 2, "start": 1, "length": 2, "step": 2},
+    "static_slice": {"input": _X, "dim": 2, "start": 1, "length": 2, "step": 2},
+    "window": {"input": _X, "dimension": 2, "size": 3, "step": 2},
+    "view_as_complex": {"input": numbers(4, 6, 2)},
+    "repeat_interleave": {"input": _X, "repeats": 2, "dim": 1},
+    "flip": {"input": _X, "dims": (2,)},
+    "roll": {"input": _X, "shifts": (1,), "dims": (2,)},
+    "tril_indices": {"row": 4, "col": 4, "offset": 0, "dtype": int64},
+    "triu_indices": {"row": 4, "col": 4, "offset": 0, "dtype": int64},
+    "cosine_window": {"size": (6,), "coefficients": (0.5, 0.5), "periodic": True, "dtype": float64},
+    "bartlett_window": {"size": (6,), "periodic": True, "dtype": float64},
+    "kaiser_window": {"size": (6,), "periodic": True, "beta": 12.0, "dtype": float64},
+    "pixel_shuffle": {"input": _TRIO[2], "upscale_factor": 2},
+    "pixel_unshuffle": {"input": _TRIO[2], "downscale_factor": 2},
+    "channel_shuffle": {"input": _TRIO[2], "groups": 2},
+    "interpolate_to": {
+        "input": _TRIO[1], "size": (3,), "mode": "nearest", "align_corners": False, "scales": None,
+    },
+    # products
+    "matrix_power": {"input": numbers(2, 4, 4), "n": 3},
+    "einsum": {"operands": [_MATRIX, _OTHER], "equation": "ij,jk->ik"},
+    "tensordot": {"a": _X, "b": numbers(6, 2), "dims_a": (2,), "dims_b": (0,)},
+    "cross": {"input": numbers(4, 3), "other": numbers(4, 3) ** 2, "dim": 1},
+    "mm": {"input": _MATRIX, "mat2": _OTHER},
+    "mv": {"input": _MATRIX, "vec": numbers(2)},
+    "addmm": {"input": numbers(4, 6), "mat1": _MATRIX, "mat2": _OTHER},
+    "addmv": {"input": numbers(4), "mat": _MATRIX, "vec": numbers(2)},
+    "addbmm": {"input": numbers(2, 6), "batch1": numbers(4, 2, 4), "batch2": numbers(4, 4, 6)},
+    # layers
+    "conv_transpose1d": _conv_transpose(1),
+    "conv2d": _conv(2),
+    "conv_transpose2d": _conv_transpose(2),
+    "conv3d": _conv(3),
+    "conv_transpose3d": _conv_transpose(3),
+    "im2col": {"input": _TRIO[2], "kernel_size": 2},
+    "col2im": {"input": numbers(2, 16, 15), "output_size": (6, 4), "kernel_size": 2},
+    "layer_norm": {"input": _X, "normalized_shape": (6,), "weight": numbers(6), "bias": numbers(6)},
+    "rms_norm": {"input": _X, "normalized_shape": (6,), "weight": numbers(6)},
+    "batch_norm_train": {**_CHANNELS, "running_mean": numbers(4), "running_var": numbers(4) + 1},
+    "batch_norm_eval": {**_CHANNELS, "running_mean": numbers(4), "running_var": numbers(4) + 1},
+    "group_norm": {**_CHANNELS, "num_groups": 2},
+    "local_response_norm": {"input": _TRIO[2], "size": 3},
+    **{f"max_pool{n}d_values": _pool(n) for n in (1, 2, 3)},
+    **{f"max_pool{n}d_with_indices": _pool(n) for n in (1, 2, 3)},
+    **{f"avg_pool{n}d": _pool(n) for n in (1, 2, 3)},
+    **{f"adaptive_max_pool{n}d_values": _adaptive(n) for n in (1, 2, 3)},
+    **{f"adaptive_max_pool{n}d_with_indices": _adaptive(n) for n in (1, 2, 3)},
+    **{f"adaptive_avg_pool{n}d": _adaptive(n) for n in (1, 2, 3)},
+    # losses
+    "nll_loss": _CLASSES,
+    "multi_margin_loss": _CLASSES,
+    "cosine_embedding_loss": {"input1": numbers(4, 6), "input2": numbers(4, 6) ** 2, "target": np.array([1, -1, 1, -1])},
+    # orders
+    "multinomial": {"input": numbers(4, 6), "num_samples": 2, "replacement": False},
+    "sort": {"input": _X, "dim": 2},
+    "argsort": {"input": _X, "dim": 2},
+    "topk": {"input": _X, "k": 2, "dim": 2},
+    "kthvalue": {"input": _X, "k": 2, "dim": 2},
+    "mode": {"input": _X, "dim": 2},
+}  # fmt: skip
 """Arguments by name of rows that the parameters alone do not tell; arrays stand for tensors."""
 
 
@@ -136,11 +247,12 @@ def _sample(op: OpDef, given: dict[str, Any]) -> Sample:
 
 def _fits(sample: Sample) -> bool:
     """Whether the body and the rule take the sample."""
+    assert sample.op.dims is not None
+    args, kwargs = sample.arguments(sample.arrays)
     try:
-        assert sample.op.dims is not None
-        sample.op.dims([a.shape for a in sample.arrays], sample.static)
-        args, kwargs = sample.arguments(sample.arrays)
-        jax.eval_shape(lambda: sample.op.impl(*args, **kwargs))
-    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, NotImplementedError):
+        with warnings.catch_warnings(action="error"):
+            sample.op.dims([a.shape for a in sample.arrays], sample.static)
+            jax.eval_shape(lambda: sample.op.impl(*args, **kwargs))
+    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, NotImplementedError, DeprecationWarning):
         return False
     return True

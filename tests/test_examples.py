@@ -130,7 +130,7 @@ def test_a_finished_run_says_so(folder, undisturbed):
 def test_other_settings_are_refused(folder, undisturbed):
     status, _, err = finish(folder, "whole", "--seed", "7")
     assert status == 1
-    assert "is of a run with seed 0: give the same, another --out, or --restart" in err
+    assert "its run has seed 0; give the same, another --out, or --restart" in err
 
 
 @pytest.mark.slow

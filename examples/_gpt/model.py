@@ -7,6 +7,16 @@ from weft import nn
 from weft.nn import functional as F
 
 
+def turned(x: torch.Tensor) -> torch.Tensor:
+    """Queries and keys `[..., time, size]` turned by angles that grow with time (https://arxiv.org/abs/2104.09864)."""
+    time, size = x.shape[-2:]
+    frequencies = 10_000.0 ** -(torch.arange(size // 2) / (size // 2))
+    angles = torch.outer(torch.arange(time).float(), frequencies)
+    cos, sin = angles.cos(), angles.sin()
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
+
 class Attention(nn.Module):
     """Causal self-attention with several heads; `[batch, time, width]` in and out."""
 
@@ -19,8 +29,9 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, time, width = x.shape
         split = self.qkv(x).view(batch, time, 3, self.heads, width // self.heads)
-        q, k, v = split.permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        qkv = split.permute(2, 0, 3, 1, 4)
+        q, k = turned(qkv[:2]).unbind(0)
+        mixed = F.scaled_dot_product_attention(q, k, qkv[2], is_causal=True)
         return self.out(mixed.transpose(1, 2).reshape(batch, time, width))
 
 
@@ -40,19 +51,18 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Tokens `[batch, time]`, time at most `context`, to logits of each one's successor `[batch, time, vocabulary]`."""
+    """Tokens `[batch, time]`, to logits of each one's successor `[batch, time, vocabulary]`."""
 
-    def __init__(self, vocabulary: int, context: int, width: int, layers: int, heads: int) -> None:
+    def __init__(self, vocabulary: int, width: int, layers: int, heads: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
-        self.positions = nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.apply(_start)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.size(1)))
+        x = self.tokens(tokens)
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _SETTINGS = (
-    ("steps", 600, "steps of training"),
-    ("batch", 16, "windows of text in a step"),
+    ("steps", 1200, "steps of training"),
+    ("batch", 8, "windows of text in a step"),
     ("context", 128, "characters in a window"),
     ("width", 128, "width of the model"),
     ("layers", 4, "layers of the model"),
@@ -25,7 +25,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{help} (default: {default})")
     parser.add_argument("--out", type=Path, default=Path("runs/gpt"), help="folder of the run (default: %(default)s)")
     parser.add_argument(
-        "--checkpoint-every", type=int, default=100, metavar="STEPS",
+        "--checkpoint-every", type=int, default=200, metavar="STEPS",
         help="steps between checkpoints, which also measure the validation loss (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--restart", action="store_true", help="forget the run in the folder")

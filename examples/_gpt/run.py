@@ -14,13 +14,17 @@ from _gpt.model import GPT
 from _gpt.text import VOCABULARY
 
 
+class OtherRunError(Exception):
+    """A checkpoint is of a run with other settings."""
+
+
 class Run:
     """A model, its optimizer, how far they are, and what was measured on the way."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         torch.manual_seed(settings["seed"])
         self.settings = settings
-        self.model = GPT(VOCABULARY, *(settings[name] for name in ("context", "width", "layers", "heads")))
+        self.model = GPT(VOCABULARY, *(settings[name] for name in ("width", "layers", "heads")))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), settings["lr"], betas=(0.9, 0.95), weight_decay=0.1)
         self.position = 0  # windows of text seen
         self.losses: list[float] = []  # one per step
@@ -46,12 +50,12 @@ class Run:
         torch.save(state, file)
 
     def load(self, file: Path) -> None:
-        """Go on where a checkpoint was written; `ValueError` if that run had other settings."""
+        """Go on where a checkpoint was written; `OtherRunError` if that run had other settings."""
         state = torch.load(file)
         theirs = state["settings"]
         other = [f"{name} {theirs.get(name)}" for name, value in self.settings.items() if theirs.get(name) != value]
         if other:
-            raise ValueError(f"{file} is of a run with {', '.join(other)}: give the same, another --out, or --restart")
+            raise OtherRunError(f"{file}: its run has {', '.join(other)}; give the same, another --out, or --restart")
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])

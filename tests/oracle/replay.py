@@ -17,6 +17,7 @@ from tests.oracle.compare import difference
 from tests.oracle.known import SIGN_FREE, reason_for
 from weft import Tensor
 from weft._tensor.assemble import PUBLIC
+from weft.nn import functional
 
 _AT_ONCE = 48  # cases in one program; longer ones compile no faster per case
 
@@ -36,6 +37,14 @@ class Outcome:
 
     outputs: Any
     gradients: list[Tensor | None]
+
+
+def public(path: str) -> Any:
+    """The public function of a path such as "linalg.qr"; None when there is none."""
+    module, _, name = path.rpartition(".")
+    if module == "nn.functional":  # which also names functions of the package
+        return getattr(functional, name, None)
+    return PUBLIC.get(module, {}).get(name)
 
 
 def check(cases: Iterable[Case]) -> Iterator[Result]:
@@ -83,8 +92,7 @@ def _callable(case: Case) -> Any:
     if case.form != "function":
         found = getattr(Tensor, case.target)
         return found.fget if isinstance(found, property) else found
-    module, _, name = case.target.rpartition(".")
-    return PUBLIC[module][name]
+    return public(case.target)
 
 
 def _gradients(case: Case, outputs: Any, leaves: list[Tensor]) -> list[Tensor | None]:

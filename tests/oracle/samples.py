@@ -16,8 +16,8 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 from tests.oracle.cases import DTYPES, Case, Tree, Unsupported, cotangent, decode, encode
 from tests.oracle.known import RENAMED, REORDERED, SIGN_FREE, is_undefined
+from tests.oracle.replay import public
 from weft import Tensor
-from weft._tensor.assemble import PUBLIC
 
 _FORMS_AT_MOST = {"method": 1, "in-place": 4}  # samples per dtype of the forms that repeat a function
 
@@ -35,7 +35,7 @@ def targets_of(entry: OpInfo) -> dict[str, str]:
     if entry.formatted_name in RENAMED:
         return {"method": RENAMED[entry.formatted_name]}
     found = {}
-    if name in PUBLIC.get(module, {}):
+    if public(entry.name) is not None:
         found["function"] = entry.name
     if not module and hasattr(Tensor, name) and (entry.method_variant is not None or not found):
         found["method"] = name
@@ -152,4 +152,3 @@ def _decoded(tree: Tree, arrays: list[np.ndarray], leaves: list[torch.Tensor]) -
     if tree["grad"]:
         leaves.append(made.requires_grad_())
     return made
-

@@ -55,3 +55,11 @@ class device:  # noqa: N801  PyTorch's name
 
 
 CPU = device("cpu")
+
+
+def canonical(name: Any) -> device:
+    """The device of this name as tensors carry it: `cpu` alone stands for the first CPU, others have an index."""
+    found = name if isinstance(name, device) else device(name)
+    if found.type == "cpu" and not found.index:
+        return CPU
+    return found if found.index is not None else device(found.type, 0)

@@ -90,7 +90,7 @@ class Describer:
 
 
 class Rebuilder:
-    """Rebuilds an object from its JSON form; `tensor(number)` gives the tensors. `ValueError` for what is no such form."""
+    """Rebuilds an object from its JSON form; `tensor(number)` gives the tensors. `ValueError` for any other form."""
 
     def __init__(self, tensor: Callable[[int], Any]) -> None:
         self._tensor = tensor

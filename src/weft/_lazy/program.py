@@ -18,6 +18,7 @@ from weft._base.dtype import COMPLEX, FLOAT
 from weft._base.site import user_site
 from weft._lazy import explain
 from weft._lazy.infer import Output
+from weft._lazy.runtime import default_jax_device, jax_device
 from weft._lazy.value import Aval
 
 Step = tuple[Output, tuple[int, ...]]
@@ -67,16 +68,21 @@ class Program:
     """A compiled graph. Call it with the leaves' arrays and numbers; the result is one array per wanted entry,
     and the index checks' flags (one bool vector, or None)."""
 
-    __slots__ = ("_run", "checks", "compiled")
+    __slots__ = ("_device", "_run", "checks", "compiled")
 
     def __init__(self, graph: Graph) -> None:
         self.checks = _checked_steps(graph)
+        where = jax_device(graph.steps[0][0].aval.device)
+        self._device = None if where is default_jax_device() else where
         donate = tuple(_PACKS + position for position in graph.donated)
         self._run = jax.jit(_body(graph), donate_argnums=donate)
         self.compiled = False
 
     def __call__(self, arrays: Sequence[jax.Array], packs: tuple[Any, Any, Any]) -> tuple[Any, Any]:
-        return self._run(*packs, *arrays)
+        if self._device is None:
+            return self._run(*packs, *arrays)
+        with jax.default_device(self._device):
+            return self._run(*packs, *arrays)
 
 
 def _body(graph: Graph) -> Callable[..., tuple[list[jax.Array], jax.Array | None]]:

@@ -64,6 +64,11 @@ def jax_device(where: device) -> Any:
     return found[index]
 
 
+def default_jax_device() -> Any:
+    """Where programs without array inputs run unless told otherwise."""
+    return jax_device(device("xla", 0))
+
+
 def device_of(array: jax.Array) -> device:
     """The name of the device that holds an array."""
     held = next(iter(array.devices()))

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.device import CPU
+from weft._base.device import canonical
 from weft._base.device import device as device_class
 from weft._base.dtype import (
     BOOL,
@@ -28,10 +29,11 @@ from weft._base.dtype import (
     promote_types,
     uint64,
 )
-from weft._base.state import default_device, default_dtype
+from weft._base.state import ambient, default_device, default_dtype
+from weft._lazy.infer import Signature
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
-from weft._lazy.value import Value, aval_of
+from weft._lazy.value import Tape, Value, aval_of, tick
 from weft._tensor.tensor import Tensor, operand, own, wrap
 from weft.errors import ArgumentError, DTypeError, ValueRangeError
 
@@ -39,7 +41,7 @@ from weft.errors import ArgumentError, DTypeError, ValueRangeError
 def resolve_device(device: Any) -> device_class:
     """A device from a device, a string, an index, or None for the default."""
     found = default_device() if device is None else device
-    return CPU if found is None else device_class(found)
+    return CPU if found is None else canonical(found)
 
 
 def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
@@ -225,7 +227,15 @@ def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None)
 def moved(source: Tensor, where: device_class) -> Tensor:
     """A copy on another device. Its gradient flows back as a copy the other way."""
     value = operand(source)
-    if value.aval.device == where:
-        return source
-    held = jax.device_put(array_of(value), jax_device(where))
-    return wrap(Value(aval_of(value.aval.shape, value.aval.dtype, device=where), held))
+    return source if value.aval.device == where else wrap(_moved_value(value, where))
+
+
+def _moved_value(value: Value, where: device_class) -> Value:
+    aval = aval_of(value.aval.shape, value.aval.dtype, device=where)
+    found = Value(aval, jax.device_put(array_of(value), jax_device(where)))
+    if value.tape is not None and ambient().grad:  # an application that is computed already
+        signature = Signature("to_device", lambda x: (x,), (value.aval,), device=where)
+        found.origin, found.inputs, found.time = signature.outputs[0], (value,), tick()
+        found.tape = Tape()
+        found.tape.custom = lambda given: [_moved_value(given[0], value.aval.device)]
+    return found

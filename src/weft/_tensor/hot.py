@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.state import peek
+from weft._dispatch import apply
 from weft._lazy.infer import Call
 from weft._lazy.realize import relieve
 from weft._lazy.value import Value, tick
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Tensor, number, operand, wrap
 
 _new = object.__new__
+_NUMBERS = frozenset({bool, int, float, complex})
 
 
 def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -53,7 +55,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def binary(call: Call, general: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """A function of two tensors."""
+    """A function of two tensors. With a Python number it is recorded without going through the general function."""
     lookup = call.signatures.get
 
     def function(input: Any, other: Any, *, out: Any = None) -> Any:  # noqa: A002  PyTorch's name
@@ -62,6 +64,8 @@ def binary(call: Call, general: Callable[..., Any]) -> Callable[[Any, Any], Any]
             b = other._value
             signature = lookup((a.aval, b.aval))
         except AttributeError:
+            if out is None and type(other) in _NUMBERS and isinstance(input, Tensor):
+                return wrap(apply(call, (operand(input), number(other)))[0])
             return general(input, other) if out is None else general(input, other, out=out)
         state = peek()
         if signature is None or state is None or not state.plain or out is not None:

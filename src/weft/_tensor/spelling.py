@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from weft._base.dtype import as_dtype
-from weft._base.state import ambient, default_device, default_dtype, using
-from weft._base.device import device as device_class
+from weft._base.dtype import as_dtype, float64
+from weft._base.state import ambient, default_device
+from weft._base.device import canonical
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, Exact, call_of, many
 from weft._lazy.value import Value
 from weft._tensor import hot
+from weft._tensor.convert import from_numpy_array
 from weft._tensor.generator import Generator, default_generator
 from weft._tensor.tensor import Tensor, number, operand, operand_or_number, wrap
 from weft._tensor.view import become, is_view_of, make_view, write
@@ -66,12 +67,12 @@ def _static(x: Any) -> Any:
 
 
 def _dtype(x: Any) -> Any:
-    return None if x is None else as_dtype(x, default_dtype())
+    return None if x is None else as_dtype(x, float64)  # Python's `float` means float64 here
 
 
 def _device(x: Any) -> Any:
     found = default_device() if x is None else x
-    return None if found is None else device_class(found)
+    return None if found is None else canonical(found)
 
 
 def _draw(generator: Generator | None) -> tuple[Value, Value]:
@@ -299,7 +300,11 @@ def inplace_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return _named(form, name, f"In-place version of `{function.__name__}`.")
 
 
-_NUMBERS = (bool, int, float, complex, np.generic)
+_OPERANDS = (Tensor, bool, int, float, complex, np.generic, np.ndarray)
+
+
+def _as_operand(other: Any) -> Any:
+    return from_numpy_array(other) if isinstance(other, np.ndarray) else other
 
 
 def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
@@ -308,14 +313,14 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
         return dict.fromkeys(op.dunder, function)
 
     def forward(input: Any, other: Any) -> Any:  # noqa: A002
-        if not isinstance(other, (Tensor, *_NUMBERS)):
+        if not isinstance(other, _OPERANDS):
             return NotImplemented
-        return function(input, other)
+        return function(input, _as_operand(other))
 
     def swapped(input: Any, other: Any) -> Any:  # noqa: A002
-        if not isinstance(other, (Tensor, *_NUMBERS)):
+        if not isinstance(other, _OPERANDS):
             return NotImplemented
-        return function(other, input)
+        return function(_as_operand(other), input)
 
     static = _default_static(op, 2)
     fast = hot.binary(call_of(op, static), forward) if static is not None and _is_plain(op) else forward

@@ -61,6 +61,8 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
     source = values if isinstance(values, Tensor) else tensor(values, dtype=x.dtype, device=x.device)
     if source.dtype is not x.dtype:
         source = source.to(x.dtype)  # pyright: ignore[reportAttributeAccessIssue]  attached by `assemble`
+    while source.ndim and source.shape[0] == 1:  # PyTorch drops leading ones here
+        source = op.view(source, source.shape[1:])
     write(target, op.index_put(target, indices=plan.indices, values=source, spec=plan.spec)._read())
 
 

@@ -320,14 +320,19 @@ class Tensor(Derived):
             raise GradientError(f"Boolean value of Tensor with {kind} is ambiguous")
         return bool(self.item())
 
+    def _single(self) -> Any:
+        if self.numel() != 1:
+            raise ValueRangeError("only one element tensors can be converted to Python scalars")
+        return self.item()
+
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._single())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._single())
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        return complex(self._single())
 
     def __index__(self) -> int:
         if self.dtype.is_differentiable or self.numel() != 1:

@@ -90,7 +90,8 @@ class MultiheadAttention(Module):
         batched = query.ndim == 3
         if query.ndim not in (2, 3) or not query.ndim == key.ndim == value.ndim:
             raise ShapeError(
-                f"query, key and value should all be 2-D or all 3-D, found {query.ndim}-D, {key.ndim}-D and {value.ndim}-D"
+                "query, key and value should all be 2-D or all 3-D, found "
+                f"{query.ndim}-D, {key.ndim}-D and {value.ndim}-D"
             )
         if not batched:
             query, key, value = (x.unsqueeze(0) for x in (query, key, value))
@@ -104,9 +105,7 @@ class MultiheadAttention(Module):
             return found.squeeze(0), None if weights is None else weights.squeeze(0)
         return (found if self.batch_first else found.transpose(0, 1)), weights
 
-    def _attend(
-        self, query: Any, key: Any, value: Any, padding: Any, mask: Any, need_weights: bool
-    ) -> tuple[Any, Any]:
+    def _attend(self, query: Any, key: Any, value: Any, padding: Any, mask: Any, need_weights: bool) -> tuple[Any, Any]:
         """As `forward`, with the batch first."""
         q, k, v = self._projected(query, key, value)  # (batch, length, embed_dim)
         if self.bias_k is not None:

@@ -182,10 +182,10 @@ class ModuleList(_Numbered):
                 runs.append([at, at, text])
         if not runs:
             return f"{self._get_name()}()"
-        lines = [
-            f"({first}): {indented(text)}" if first == last else f"({first}-{last}): {last - first + 1} x {indented(text)}"
-            for first, last, text in runs
-        ]
+        lines = []
+        for first, last, text in runs:
+            head = f"({first}): " if first == last else f"({first}-{last}): {last - first + 1} x "
+            lines.append(head + indented(text))
         return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
 
 

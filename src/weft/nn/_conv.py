@@ -61,9 +61,7 @@ class _ConvNd(Module):
             raise ValueRangeError("out_channels must be divisible by groups")
         if isinstance(self.padding, str):
             if self.padding not in ("same", "valid"):
-                raise ValueRangeError(
-                    f"Invalid padding string {self.padding!r}, should be one of {{'valid', 'same'}}"
-                )
+                raise ValueRangeError(f"Invalid padding string {self.padding!r}, should be one of {{'valid', 'same'}}")
             if self.padding == "same" and any(step != 1 for step in self.stride):
                 raise ValueRangeError("padding='same' is not supported for strided convolutions")
         if self.padding_mode not in _PADDING_MODES:
@@ -161,9 +159,7 @@ class _ConvTranspose(_ConvNd):
         """(batch, in_channels, ...) to (batch, out_channels, ...), as large as `output_size` if given."""
         extra = self.output_padding if output_size is None else self._output_padding(input, tuple(output_size))
         convolve = getattr(F, f"conv_transpose{self._dims}d")
-        return convolve(
-            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
-        )
+        return convolve(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)
 
     def _output_padding(self, input: Tensor, wanted: tuple[int, ...]) -> tuple[int, ...]:
         n = self._dims

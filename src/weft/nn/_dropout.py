@@ -40,6 +40,4 @@ Dropout1d = _dropout("Dropout1d", "dropout1d", "`Dropout` of whole channels of (
 Dropout2d = _dropout("Dropout2d", "dropout2d", "`Dropout` of whole channels of (batch, channels, height, width).")
 Dropout3d = _dropout("Dropout3d", "dropout3d", "`Dropout` of whole channels with three spatial dims.")
 AlphaDropout = _dropout("AlphaDropout", "alpha_dropout", "`Dropout` that keeps mean and variance behind `SELU`.")
-FeatureAlphaDropout = _dropout(
-    "FeatureAlphaDropout", "feature_alpha_dropout", "`AlphaDropout` of whole channels."
-)
+FeatureAlphaDropout = _dropout("FeatureAlphaDropout", "feature_alpha_dropout", "`AlphaDropout` of whole channels.")

@@ -77,6 +77,6 @@ class Embedding(Module):
         if embeddings.ndim != 2:
             raise ValueRangeError("Embeddings parameter is expected to be 2-dimensional")
         return cls(
-            embeddings.shape[0], embeddings.shape[1], padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight=embeddings,
-            _freeze=freeze,
+            embeddings.shape[0], embeddings.shape[1], padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse,
+            _weight=embeddings, _freeze=freeze,
         )  # fmt: skip

@@ -34,7 +34,9 @@ HuberLoss = layer(
     "HuberLoss", __name__, F.huber_loss, "Squares below `delta`, `delta` times absolute above.", reduction="mean",
     delta=1.0,
 )  # fmt: skip
-KLDivLoss = _loss("KLDivLoss", F.kl_div, "The Kullback-Leibler divergence of log-probabilities.", **_OLD, log_target=False)
+KLDivLoss = _loss(
+    "KLDivLoss", F.kl_div, "The Kullback-Leibler divergence of log-probabilities.", **_OLD, log_target=False
+)
 SoftMarginLoss = _loss("SoftMarginLoss", F.soft_margin_loss, "log(1 + exp(-y x)).", **_OLD)
 MultiLabelMarginLoss = _loss(
     "MultiLabelMarginLoss", F.multilabel_margin_loss, "Margins of the labels over all other classes.", **_OLD
@@ -48,7 +50,7 @@ GaussianNLLLoss = layer(
     eps=1e-6, reduction="mean",
 )  # fmt: skip
 HingeEmbeddingLoss = _loss(
-    "HingeEmbeddingLoss", F.hinge_embedding_loss, "x where y is 1, max(0, margin - x) where y is -1.", margin=1.0, **_OLD
+    "HingeEmbeddingLoss", F.hinge_embedding_loss, "x where y is 1, max(0, margin - x) where -1.", margin=1.0, **_OLD
 )
 MarginRankingLoss = _loss(
     "MarginRankingLoss", F.margin_ranking_loss, "max(0, -y (x1 - x2) + margin).", margin=0.0, **_OLD
@@ -94,9 +96,7 @@ class CrossEntropyLoss(_Weighted):
         self, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
         reduction: str = "mean", label_smoothing: float = 0.0,
     ) -> None:  # fmt: skip
-        self._setup(
-            weight, size_average, reduce, reduction, ignore_index=ignore_index, label_smoothing=label_smoothing
-        )
+        self._setup(weight, size_average, reduce, reduction, ignore_index=ignore_index, label_smoothing=label_smoothing)
 
 
 class NLLLoss(_Weighted):

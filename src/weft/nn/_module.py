@@ -126,7 +126,7 @@ class Module(Lookup):
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
-        kind = "_parameters" if isinstance(value, Parameter) else "_modules" if isinstance(value, Module) else ""
+        kind = _kind_of(value)
         if kind:
             self._forget(name, kind)
         else:
@@ -326,12 +326,17 @@ class Module(Lookup):
         return Handle(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call `hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors)` before loading."""
+        """Call `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)` before loading."""
         return Handle(self._load_state_dict_pre_hooks, lambda *given: hook(self, *given))
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., None]) -> Handle:
         """Call `hook(module, incompatible_keys)` when the state has been loaded; it may take keys off the lists."""
         return Handle(self._load_state_dict_post_hooks, hook)
+
+
+def _kind_of(value: Any) -> str:
+    """Where a value is registered by being assigned, or ""."""
+    return "_parameters" if isinstance(value, Parameter) else "_modules" if isinstance(value, Module) else ""
 
 
 def forget_grad(tensor: Any, set_to_none: bool) -> None:
@@ -346,5 +351,3 @@ def forget_grad(tensor: Any, set_to_none: bool) -> None:
     else:
         tensor.grad.detach_()
     tensor.grad.zero_()
-
-

@@ -49,6 +49,4 @@ def _adaptive(kind: str, n: int, **extra: Any) -> Any:
 MaxPool1d, MaxPool2d, MaxPool3d = map(_max_pool, (1, 2, 3))
 AvgPool1d, AvgPool2d, AvgPool3d = map(_avg_pool, (1, 2, 3))
 AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = (_adaptive("avg", n) for n in (1, 2, 3))
-AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = (
-    _adaptive("max", n, return_indices=False) for n in (1, 2, 3)
-)
+AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = (_adaptive("max", n, return_indices=False) for n in (1, 2, 3))

@@ -83,9 +83,7 @@ class TransformerEncoderLayer(_Layer):
             device, dtype, sublayers=2,
         )  # fmt: skip
 
-    def forward(
-        self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
-    ) -> Any:
+    def forward(self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False) -> Any:
         """The shape of `src`."""
 
         def attend(x: Any) -> Any:

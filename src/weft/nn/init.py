@@ -66,7 +66,8 @@ def trunc_normal_(
     """Normal numbers, drawn again where they fall outside of [a, b]."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
-            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
+            "The distribution of values may be incorrect.",
             stacklevel=3,
         )
     low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
@@ -189,5 +190,5 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generato
         raise ValueRangeError("Only tensors with 2 dimensions are supported")
     rows, columns = tensor.shape
     tensor.normal_(0, std, generator=generator)
-    order = op.rand((rows, columns), dtype=tensor.dtype, device=tensor.device, generator=generator).argsort(0).argsort(0)
-    tensor.mul_(order >= math.ceil(sparsity * rows))
+    drawn = op.rand((rows, columns), dtype=tensor.dtype, device=tensor.device, generator=generator)
+    tensor.mul_(drawn.argsort(0).argsort(0) >= math.ceil(sparsity * rows))

@@ -206,7 +206,9 @@ def threshold(input: Array, threshold: Scalar, value: Scalar) -> Array:
 def _prelu_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
     letters = tuple(range(len(shapes[0])))
-    return Factors((letters, ("weight",) * len(shapes[1])), (letters,), frozenset({"weight"}))
+    per_channel = len(letters) > 1 and shapes[1] == (shapes[0][1],)
+    weight = (1,) if per_channel else ("weight",) * len(shapes[1])
+    return Factors((letters, weight), (letters,), frozenset({"weight"}))
 
 
 @defop(dims=_prelu_dims, cast=Cast.LOWER, method=True)

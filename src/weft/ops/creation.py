@@ -149,10 +149,9 @@ def polar(abs: Array, angle: Array) -> Array:
 
 
 def _adds_powers(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """A new dim, of powers, comes last."""
-    del static
+    """A new dim, of powers, comes last; where their number is the vector's size, the vector must be whole."""
     ins = tuple(range(len(shapes[0])))
-    return Factors((ins,), ((*ins, "power"),))
+    return Factors((ins,), ((*ins, "power"),), frozenset(ins if static.get("N") is None else ()))
 
 
 @defop(dims=_adds_powers)

@@ -64,6 +64,14 @@ def _gathers(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((ins, index), (index,), frozenset(ins) - frozenset(index) | odd)
 
 
+def _takes_along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """As `_gathers`; without a dim, both are flat, and so is the result."""
+    if static["dim"] is not None:
+        return _gathers(shapes, static)
+    flat = _flat_read(shapes, static)
+    return Factors(flat.ins, (("flat",),), frozenset(letter for dims in flat.ins for letter in dims))
+
+
 def _index_shape(shapes: Sequence[Sizes]) -> Sizes:
     """The shape that index tensors broadcast to; `IndexError` in PyTorch's words when there is none."""
     try:
@@ -206,7 +214,7 @@ def _take_along_dim_check(input: Array, indices: Array, dim: Dim = None) -> Arra
     return outside(indices, input.size if dim is None else extent(input, dim), negative=True)
 
 
-@defop(dims=_gathers, linear="each", check=_take_along_dim_check, check_text=OUT_OF_BOUNDS)
+@defop(dims=_takes_along, linear="each", check=_take_along_dim_check, check_text=OUT_OF_BOUNDS)
 def take_along_dim(input: Array, indices: Array, dim: Dim = None) -> Array:
     """Elements along `dim` at `indices`, which broadcast in other dims; both are flat when `dim` is None."""
     if indices.dtype != jnp.int64:

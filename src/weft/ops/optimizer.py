@@ -34,7 +34,7 @@ def _like(number: Scalar, x: Array) -> Array:
 
 
 def _double(number: Scalar) -> Array:
-    """A number to compute with in float64 and to round once, as Python numbers are: in float32, 1 - 0.999 is not 0.001."""
+    """A number in float64, to be rounded once, as Python numbers are: in float32, 1 - 0.999 is not 0.001."""
     return jnp.asarray(number).astype(jnp.float64)
 
 
@@ -64,13 +64,11 @@ def adam_step(
 ) -> tuple[Array, ...]:  # fmt: skip
     """New parameters, means, squares, peaks (with AMSGrad) and steps.
 
-    Kingma and Ba, 2015; decoupled weight decay is Loshchilov and Hutter's, 2019. `step_of` says for each parameter which of the steps is its own: parameters of one age share one.
+    Kingma and Ba, 2015; decoupled weight decay is Loshchilov and Hutter's, 2019. `step_of` says for each parameter
+    which of the steps is its own: parameters of one age share one.
     """
     counts = [step + 1 for step in steps]
-    corrections = [
-        [1 - _double(beta) ** count.astype(jnp.float64) for beta in (beta1, beta2)]
-        for count in counts
-    ]
+    corrections = [[1 - _double(beta) ** count.astype(jnp.float64) for beta in (beta1, beta2)] for count in counts]
     new: list[list[Array]] = [[], [], [], []]
     for at, (param, grad) in enumerate(zip(params, grads, strict=True)):
         p, g = _gradient(param, grad, maximize, 0.0 if decoupled else weight_decay)

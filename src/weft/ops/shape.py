@@ -118,7 +118,8 @@ def _singles(shape: Sizes, dim: Dims) -> tuple[int, ...]:
 def _squeeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     gone = _singles(shapes[0], static.get("dim"))
     letters = tuple(range(len(shapes[0])))
-    return Factors((letters,), (tuple(d for d in letters if d not in gone),), frozenset(gone))
+    asked = _singles((1,) * len(letters), static.get("dim"))  # a part of a split dim may have size one
+    return Factors((letters,), (tuple(d for d in letters if d not in gone),), frozenset(asked))
 
 
 @view_op(dims=_squeeze_dims, inplace=True)

@@ -288,5 +288,3 @@ def by_device(params: Iterable[Any], *marks: Callable[[Any], Any]) -> Iterable[t
     for param in params:
         found.setdefault((param.device, *(mark(param) for mark in marks)), []).append(param)
     return [(key[1:], listed) for key, listed in found.items()]
-
-

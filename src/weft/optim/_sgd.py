@@ -54,7 +54,10 @@ class SGD(Optimizer):
             n = many(len(together))
             static = (n, n, many(len(buffers)), ONE, ONE, ONE, ONE, bool(group["nesterov"]), bool(group["maximize"]))
             numbers = scalars(
-                lambda: group["lr"], lambda: group["momentum"], lambda damp=dampening: damp, lambda: group["weight_decay"]
+                lambda: group["lr"],
+                lambda: group["momentum"],
+                lambda damp=dampening: damp,
+                lambda: group["weight_decay"],
             )
             grads = values(param.grad for param in together)
             inputs = (*values(together), *grads, *values(buffers), *numbers)

@@ -188,9 +188,7 @@ class ExponentialLR(LRScheduler):
 class ConstantLR(LRScheduler):
     """The initial rate times `factor` for `total_iters` epochs, then the initial rate."""
 
-    def __init__(
-        self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
         if not 0 <= factor <= 1:
             raise ValueRangeError("Constant multiplicative factor expected to be between 0 and 1.")
         self.factor = factor

@@ -80,9 +80,7 @@ class DataLoader:
                 yield batch
 
 
-def _check(
-    iterable: bool, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool
-) -> None:
+def _check(iterable: bool, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool) -> None:
     """Refuse options that contradict each other."""
     if iterable:
         for name, given in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
@@ -97,6 +95,4 @@ def _check(
             "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
         )
     if batch_sampler is None and batch_size is None and drop_last:
-        raise ValueRangeError(
-            "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
-        )
+        raise ValueRangeError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")

@@ -1,0 +1,116 @@
+"""Hooks of modules, forwards and backwards."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+from weft import nn
+
+
+def double():
+    """A linear layer that doubles one number."""
+    layer = nn.Linear(1, 1, bias=False)
+    with weft.no_grad():
+        layer.weight.fill_(2)
+    return layer
+
+
+def test_forward_hooks_run_in_order_and_may_replace():
+    layer, calls = double(), []
+    layer.register_forward_pre_hook(lambda module, args: calls.append("pre") or (args[0] + 1,))
+    layer.register_forward_hook(lambda module, args, out: calls.append("second") or out * 10)
+    first = layer.register_forward_hook(lambda module, args, out: calls.append("first"), prepend=True)
+    assert layer(weft.ones(1)).tolist() == [40]
+    assert calls == ["pre", "first", "second"]
+    first.remove()
+    layer(weft.ones(1))
+    assert calls[3:] == ["pre", "second"]
+
+
+def test_hooks_may_see_keyword_arguments():
+    class Scale(nn.Module):
+        def forward(self, x, by=1):
+            return x * by
+
+    scale, seen = Scale(), []
+    scale.register_forward_pre_hook(lambda module, args, kwargs: (args, {"by": kwargs["by"] + 1}), with_kwargs=True)
+    scale.register_forward_hook(lambda module, args, kwargs, out: seen.append(kwargs), with_kwargs=True)
+    assert scale(weft.ones(1), by=2).tolist() == [3]
+    assert seen == [{"by": 3}]
+    scale.register_forward_pre_hook(lambda module, args, kwargs: 3, with_kwargs=True)
+    with pytest.raises(
+        RuntimeError, match=r"^forward pre-hook must return None or a tuple of \(new_args, new_kwargs\), but got 3\.$"
+    ):
+        scale(weft.ones(1), by=2)
+
+
+def test_some_hooks_run_after_errors_too():
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise ValueError("broken")
+
+    broken, calls = Broken(), []
+    broken.register_forward_hook(lambda *_: calls.append("usual"))
+    broken.register_forward_hook(lambda *_: calls.append("always"), always_call=True)
+    with pytest.raises(ValueError, match="^broken$"):
+        broken(1)
+    assert calls == ["always"]
+
+
+def test_backward_hooks_see_all_gradients_together_and_may_replace_them():
+    class Two(nn.Module):
+        def forward(self, x, note, y):
+            return x * 2, y * 3
+
+    two, seen = Two(), []
+    two.register_full_backward_hook(lambda module, inward, outward: seen.append((inward, outward)))
+    two.register_full_backward_hook(lambda module, inward, outward: (inward[0] * 10, None, inward[2]))
+    two.register_full_backward_pre_hook(lambda module, outward: (outward[0] * 5, outward[1]))
+    x, y = weft.ones(1, requires_grad=True), weft.ones(1, requires_grad=True)
+    a, b = two(x, "note", y)
+    (a + b).sum().backward()
+    ((inward, outward),) = seen
+    assert [None if g is None else g.tolist() for g in inward] == [[10], None, [3]]
+    assert [g.tolist() for g in outward] == [[5], [1]]
+    assert (x.grad.tolist(), y.grad.tolist()) == ([100], [3])
+
+
+def test_backward_hooks_run_where_no_input_needs_a_gradient():
+    layer, seen = double(), []
+    layer.register_full_backward_hook(lambda module, inward, outward: seen.append((inward, outward[0].tolist())))
+    layer(weft.ones(1)).sum().backward()
+    assert seen == [((None,), [1])]
+    assert layer.weight.grad.tolist() == [[1]]
+    with weft.no_grad():
+        layer(weft.ones(1))
+    assert len(seen) == 1
+
+
+def test_a_backward_hook_must_return_as_many_gradients():
+    layer = double()
+    layer.register_full_backward_hook(lambda module, inward, outward: (1, 2))
+    out = layer(weft.ones(1, requires_grad=True)).sum()
+    with pytest.raises(
+        RuntimeError, match="^Backward hook returned an invalid number of grad_input, got 2, but expected 1$"
+    ):
+        out.backward()
+
+
+def test_backward_hooks_need_tensors_to_come_out():
+    class Listed(nn.Module):
+        def forward(self, x):
+            return [x]
+
+    listed = Listed()
+    listed.register_full_backward_hook(lambda *_: None)
+    with pytest.warns(UserWarning, match="^For backward hooks to be called, module output should be a Tensor"):
+        listed(weft.ones(1, requires_grad=True))
+
+
+def test_two_hooks_whose_handles_are_dropped_both_run():
+    x, seen = weft.ones(1, requires_grad=True), []
+    x.register_hook(lambda grad: seen.append("a"))
+    x.register_hook(lambda grad: seen.append("b"))
+    x.sum().backward()
+    assert seen == ["a", "b"]

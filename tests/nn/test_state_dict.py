@@ -1,0 +1,139 @@
+"""State dicts of modules: what is in them, and what happens to those that do not fit."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+from weft import nn
+from weft.errors import StateDictError
+
+
+def test_a_state_dict_names_all_that_is_saved():
+    net = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
+    state = net.state_dict()
+    assert list(state) == [
+        "0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked",
+    ]  # fmt: skip
+    assert state._metadata == {"": {"version": 1}, "0": {"version": 1}, "1": {"version": 2}}
+    assert not state["0.weight"].requires_grad
+    assert net.state_dict(keep_vars=True)["0.weight"] is net[0].weight
+    assert list(net[0].state_dict(prefix="x.")) == ["x.weight", "x.bias"]
+    with weft.no_grad():
+        net[0].weight.fill_(7)
+    assert state["0.weight"].tolist() == [[7]]  # it is a view
+
+
+def test_loading_copies_into_the_tensors_there():
+    a, b = nn.Linear(2, 2), nn.Linear(2, 2).double()
+    weight = b.weight
+    assert repr(b.load_state_dict(a.state_dict())) == "<All keys matched successfully>"
+    assert b.weight is weight
+    assert (b.weight.dtype, b.weight.requires_grad) == (weft.float64, True)
+    assert b.weight.tolist() == a.weight.tolist()
+
+
+def test_assigning_puts_the_given_tensors_in_place():
+    net = nn.BatchNorm1d(2)
+    given = {name: tensor.clone() for name, tensor in net.double().state_dict().items()}
+    net.float()
+    net.load_state_dict(given, assign=True)
+    assert net.running_mean is given["running_mean"]
+    assert isinstance(net.weight, nn.Parameter)
+    assert net.weight.dtype is weft.float64
+
+
+BAD = [
+    ({}, 'Missing key(s) in state_dict: "weight", "bias". '),
+    ({"weight": (2, 2), "bias": (2,), "x": (1,), "y.z": (1,)}, 'Unexpected key(s) in state_dict: "x", "y.z". '),
+    (
+        {"weight": (3, 2), "x": (1,)},
+        'Missing key(s) in state_dict: "bias". \n\tUnexpected key(s) in state_dict: "x". \n\t'
+        "size mismatch for weight: copying a param with shape torch.Size([3, 2]) from checkpoint, the shape in current "
+        "model is torch.Size([2, 2]).",
+    ),
+]
+
+
+@pytest.mark.parametrize(("shapes", "expected"), BAD)
+def test_what_does_not_fit_is_reported_and_nothing_is_written(shapes, expected):
+    layer = nn.Linear(2, 2)
+    before = [p.tolist() for p in layer.parameters()]
+    with pytest.raises(StateDictError) as error:
+        layer.load_state_dict({name: weft.zeros(shape) for name, shape in shapes.items()})
+    assert isinstance(error.value, RuntimeError)
+    assert str(error.value) == f"Error(s) in loading state_dict for Linear:\n\t{expected}"
+    assert [p.tolist() for p in layer.parameters()] == before
+
+
+def test_an_error_deep_in_a_tree_keeps_what_loaded_before_it():
+    net = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    good = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    good["0.weight"] = weft.full((1, 1), 7.0)
+    good["1.weight"] = weft.zeros(5)
+    with pytest.raises(StateDictError, match="size mismatch for 1.weight"):
+        net.load_state_dict(good)
+    assert net[0].weight.tolist() != [[7]]
+
+
+def test_keys_may_differ_when_not_strict_but_shapes_may_not():
+    layer = nn.Linear(1, 1)
+    found = layer.load_state_dict({"weight": weft.full((1, 1), 3.0), "x": 1}, strict=False)
+    assert (found.missing_keys, found.unexpected_keys) == (["bias"], ["x"])
+    assert layer.weight.tolist() == [[3]]
+    with pytest.raises(StateDictError, match="size mismatch for weight"):
+        layer.load_state_dict({"weight": weft.ones(2, 2)}, strict=False)
+    with pytest.raises(TypeError, match=r"^Expected state_dict to be dict-like, got <class 'int'>\.$"):
+        layer.load_state_dict(3)
+    with pytest.raises(StateDictError, match='While copying the parameter named "bias", expected torch.Tensor'):
+        layer.load_state_dict({"weight": weft.ones(1, 1), "bias": 3})
+
+
+class Counted(nn.Linear):
+    def __init__(self):
+        super().__init__(1, 1)
+        self.count = 0
+
+    def get_extra_state(self):
+        return {"count": self.count}
+
+    def set_extra_state(self, state):
+        self.count = state["count"]
+
+
+def test_extra_state_travels_along():
+    a, b = Counted(), Counted()
+    a.count = 5
+    b.load_state_dict(a.state_dict())
+    assert b.count == 5
+    with pytest.raises(StateDictError, match='Missing key.* "_extra_state"'):
+        b.load_state_dict(nn.Linear(1, 1).state_dict())
+    with pytest.raises(StateDictError, match='Unexpected key.* "_extra_state"'):
+        nn.Linear(1, 1).load_state_dict(a.state_dict())
+
+
+def test_hooks_see_state_dicts_on_both_ways():
+    layer, calls = nn.Linear(1, 1), []
+    layer.register_state_dict_pre_hook(lambda module, prefix, keep_vars: calls.append("before saving"))
+    layer.register_state_dict_post_hook(lambda module, state, prefix, metadata: state.pop(f"{prefix}bias") and None)
+
+    def rename(module, state, prefix, *rest):
+        calls.append("before loading")
+        state[f"{prefix}weight"] = state.pop(f"{prefix}old")
+
+    layer.register_load_state_dict_pre_hook(rename)
+    layer.register_load_state_dict_post_hook(lambda module, keys: keys.missing_keys.remove("bias"))
+    assert list(layer.state_dict()) == ["weight"]
+    layer.load_state_dict({"old": weft.full((1, 1), 4.0)})
+    assert layer.weight.tolist() == [[4]]
+    assert calls == ["before saving", "before loading"]
+
+
+def test_batch_norms_of_old_files_have_no_count():
+    norm = nn.BatchNorm1d(1)
+    state = norm.state_dict()
+    del state["num_batches_tracked"]
+    with pytest.raises(StateDictError, match='Missing key.* "num_batches_tracked"'):
+        norm.load_state_dict(state)
+    state._metadata[""]["version"] = 1
+    norm.load_state_dict(state)
