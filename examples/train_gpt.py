@@ -1,4 +1,4 @@
-"""Train a character-level GPT on the source of Python's standard library, in about a minute on two cores.
+"""Train a character-level GPT on the source of Python's standard library, in under two minutes on two cores.
 
     python examples/train_gpt.py            # train, draw the loss, write a sample
     python examples/train_gpt.py            # again: goes on where the last one was stopped or killed

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.dtype import float64, int64
-from weft.ops._table import TENSOR_KINDS, Kind, OpDef, REQUIRED
+from weft.ops._table import REQUIRED, TENSOR_KINDS, Kind, OpDef
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,9 @@ GIVEN: dict[str, dict[str, Any]] = {
     # losses
     "nll_loss": _CLASSES,
     "multi_margin_loss": _CLASSES,
-    "cosine_embedding_loss": {"input1": numbers(4, 6), "input2": numbers(4, 6) ** 2, "target": np.array([1, -1, 1, -1])},
+    "cosine_embedding_loss": {
+        "input1": numbers(4, 6), "input2": numbers(4, 6) ** 2, "target": np.array([1, -1, 1, -1]),
+    },
     # orders
     "multinomial": {"input": numbers(4, 6), "num_samples": 2, "replacement": False},
     "sort": {"input": _X, "dim": 2},

@@ -64,8 +64,8 @@ def steps():
     slot, target = st.integers(0, SLOTS - 1), st.just(SLOTS - 1)
 
     def line(kind, table, to=slot, other=None):
-        names = st.sampled_from(sorted(table))
-        return st.builds(Step, st.just(kind), names, slot, slot, to, st.sampled_from(sorted(other)) if other else st.just(""))
+        what, extra = st.sampled_from(sorted(table)), st.sampled_from(sorted(other or [""]))
+        return st.builds(Step, st.just(kind), what, slot, slot, to, extra)
 
     return st.one_of(
         line("operator", POINTWISE, target),

@@ -178,10 +178,22 @@ def test_unused_inputs():
 
 WRONG = [
     ("not a scalar", lambda x: (x * 2).backward(), r"^grad can be implicitly created only for scalar outputs"),
-    ("no tape", lambda x: x.detach().sum().backward(), r"^element 0 of tensors does not require grad and does not have"),
+    (
+        "no tape",
+        lambda x: x.detach().sum().backward(),
+        r"^element 0 of tensors does not require grad and does not have",
+    ),
     ("input off the tape", lambda x: grad(x.sum(), weft.ones(2)), r"^One of the differentiated Tensors does not requi"),
-    ("cotangent's shape", lambda x: (x * 2).backward(weft.ones(3)), r"^Mismatch in shape: grad_output\[0\] has a shape"),
-    ("cotangent's type", lambda x: (x * 2).backward(weft.ones(2)), r"^expected a gradient of type torch.float64, got t"),
+    (
+        "cotangent's shape",
+        lambda x: (x * 2).backward(weft.ones(3)),
+        r"^Mismatch in shape: grad_output\[0\] has a shape",
+    ),
+    (
+        "cotangent's type",
+        lambda x: (x * 2).backward(weft.ones(2)),
+        r"^expected a gradient of type torch.float64, got t",
+    ),
     ("too many cotangents", lambda x: grad(x, x, [weft.ones(2)] * 2), r"^got 1 tensors and 2 gradients$"),
 ]
 
@@ -198,7 +210,9 @@ def test_a_second_backward_needs_retain_graph():
     y.backward(retain_graph=True)
     y.backward()
     assert x.grad.tolist() == [4, 8]
-    with pytest.raises(RuntimeError, match=r"^Trying to backward through the graph a second time .* Specify retain_graph"):
+    with pytest.raises(
+        RuntimeError, match=r"^Trying to backward through the graph a second time .* Specify retain_graph"
+    ):
         y.backward()
 
 

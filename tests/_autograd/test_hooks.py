@@ -112,7 +112,11 @@ def test_hooks_see_one_output_of_several(x):
 
 
 REFUSED = [
-    ("hook", lambda: weft.ones(1).register_hook(print), "cannot register a hook on a tensor that doesn't require gradi"),
+    (
+        "hook",
+        lambda: weft.ones(1).register_hook(print),
+        "cannot register a hook on a tensor that doesn't require gradi",
+    ),
     ("retain", lambda: weft.ones(1).retain_grad(), r"can't retain_grad on Tensor that has requires_grad=False"),
     (
         "post",

@@ -67,4 +67,3 @@ def test_a_second_process_takes_compiled_programs_from_the_cache(tmp_path):
     second, hits = run(CACHE, WEFT_COMPILE_CACHE=str(tmp_path)).rsplit(" ", 1)
     assert int(hits) > 0
     assert second == first
-

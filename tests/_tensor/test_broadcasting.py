@@ -18,7 +18,11 @@ FITS = [
 ]
 DOES_NOT_FIT = [
     ((0,), (2, 2), "The size of tensor a (0) must match the size of tensor b (2) at non-singleton dimension 1"),
-    ((5, 2, 4, 1), (3, 1, 1), "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 1"),
+    (
+        (5, 2, 4, 1),
+        (3, 1, 1),
+        "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 1",
+    ),
 ]
 
 
@@ -61,5 +65,7 @@ def test_the_receiver_of_a_write_keeps_its_shape():
 
 
 def test_expanding_to_a_smaller_size_is_refused():
-    with pytest.raises(RuntimeError, match=r"^The expanded size of the tensor \(1\) must match the existing size \(7\) at"):
+    with pytest.raises(
+        RuntimeError, match=r"^The expanded size of the tensor \(1\) must match the existing size \(7\) at"
+    ):
         weft.ones(3, 1, 7).expand(1, 3, 1)

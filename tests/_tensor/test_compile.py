@@ -11,6 +11,9 @@ import weft
 from weft._tensor.tensor import lifted
 
 Pair = namedtuple("Pair", "low high")
+AFTER_STATE_SETTLED = (
+    2  # captures of a function that leaves tensors behind: the first call may make what later ones find
+)
 
 
 class Counted:
@@ -71,7 +74,11 @@ def test_modes_and_the_default_type_are_guards():
 
 def test_structures_come_and_go():
     def function(pair, table, *, scale):
-        return {"sum": pair.low + pair.high, "rest": [table["a"] * scale, (None, 3, "text")], "pair": Pair(table["a"], 1)}
+        return {
+            "sum": pair.low + pair.high,
+            "rest": [table["a"] * scale, (None, 3, "text")],
+            "pair": Pair(table["a"], 1),
+        }
 
     step, python = counted(function)
     for value in (1.0, 2.0):
@@ -109,11 +116,11 @@ def test_state_that_is_written_is_written_in_every_call():
         return count * 10
 
     step, python = counted(function)
-    assert [step(weft.tensor(float(i))).item() for i in range(3)] == [10, 20, 30]
-    assert count.item() == 3
-    assert history.tolist() == [2, 7, 7]
-    assert view.tolist() == [7, 7]
-    assert python.calls == 1
+    assert [step(weft.tensor(float(i))).item() for i in range(4)] == [10, 20, 30, 40]
+    assert count.item() == 4
+    assert history.tolist() == [3, 15, 15]
+    assert view.tolist() == [15, 15]
+    assert python.calls == AFTER_STATE_SETTLED
 
 
 def test_arguments_are_written_in_place():
@@ -177,7 +184,7 @@ def test_gradients_flow_through_and_are_left_behind():
         plain.append(weight.grad.tolist())
     expected = [[a * math.exp(w * a) for w in (1, 2)] for a in (0, 0.5, 1)]
     assert plain == [pytest.approx(e, rel=1e-6) for e in expected]
-    assert python.calls == 1
+    assert python.calls == AFTER_STATE_SETTLED
 
 
 def test_gradients_outside_of_a_compiled_function():
@@ -231,7 +238,9 @@ def test_a_function_that_looks_at_values_warns_once_and_works():
         return x * 2 if x.sum().item() > 0 else x - 1
 
     step, python = counted(function)
-    with pytest.warns(UserWarning, match=r"^weft.compile: function needs a tensor's value at .*test_compile\.py:\d+; it runs "):
+    with pytest.warns(
+        UserWarning, match=r"^weft.compile: function needs a tensor's value at .*test_compile\.py:\d+; it runs "
+    ):
         assert step(weft.ones(2)).tolist() == [2, 2]
     assert step(-weft.ones(2)).tolist() == [-2, -2]
     assert python.calls == 2
@@ -239,7 +248,9 @@ def test_a_function_that_looks_at_values_warns_once_and_works():
 
 def test_fullgraph_refuses_to_look_at_values():
     step = weft.compile(lambda x: x if x.sum() > 0 else -x, fullgraph=True)
-    with pytest.raises(RuntimeError, match=r"the function needs a tensor's value at .*test_compile\.py:\d+, so it cannot be"):
+    with pytest.raises(
+        RuntimeError, match=r"the function needs a tensor's value at .*test_compile\.py:\d+, so it cannot be"
+    ):
         step(weft.ones(2))
 
 

@@ -48,7 +48,9 @@ def test_the_type_stays_and_must_hold_the_result():
         weft.tensor([1, 2]).add_(0.5)
     with pytest.raises(RuntimeError, match=r"^result type Float can't be cast to the desired output type Int$"):
         weft.tensor([1, 2], dtype=weft.int32).div_(2)
-    with pytest.raises(RuntimeError, match=r"^result type ComplexFloat can't be cast to the desired output type Float$"):
+    with pytest.raises(
+        RuntimeError, match=r"^result type ComplexFloat can't be cast to the desired output type Float$"
+    ):
         weft.ones(1).mul_(1j)
 
 

@@ -135,8 +135,18 @@ def test_a_new_start_of_a_slice_of_one_element_compiles_nothing(compilations):
 WRONG = [
     ("too many", (0, 0, 0, 0), IndexError, r"^too many indices for tensor of dimension 3$"),
     ("out of range", 2, IndexError, r"^index 2 is out of bounds for dimension 0 with size 2$"),
-    ("mask's shape", np.array([True] * 3), IndexError, r"^The shape of the mask \[3\] at index 0 does not match the shape"),
-    ("lists do not broadcast", ([0, 1], [0, 1, 2]), IndexError, r"^shape mismatch: indexing tensors could not be broadca"),
+    (
+        "mask's shape",
+        np.array([True] * 3),
+        IndexError,
+        r"^The shape of the mask \[3\] at index 0 does not match the shape",
+    ),
+    (
+        "lists do not broadcast",
+        ([0, 1], [0, 1, 2]),
+        IndexError,
+        r"^shape mismatch: indexing tensors could not be broadca",
+    ),
     ("backwards", slice(None, None, -1), ValueError, r"step must be greater than zero"),
     ("float", 1.5, IndexError, r"^only integers, slices \(`:`\), ellipsis \(`\.\.\.`\), None and long or byte"),
     ("text", "a", IndexError, r"^only integers, slices"),
@@ -154,7 +164,9 @@ def test_what_is_no_index(index, kind, text):
 
 def test_values_must_fit():
     x, _ = both()
-    with pytest.raises(RuntimeError, match=r"shape mismatch: value tensor of shape \[5\] cannot be broadcast to indexing re"):
+    with pytest.raises(
+        RuntimeError, match=r"shape mismatch: value tensor of shape \[5\] cannot be broadcast to indexing re"
+    ):
         x[[0, 1]] = weft.ones(5, dtype=weft.float64)
     with pytest.raises(RuntimeError) as error:
         x[0] = weft.ones(5, dtype=weft.float64)

@@ -105,7 +105,9 @@ def test_a_view_taken_before_and_after_a_write_are_the_same():
 
 def test_an_expanded_tensor_is_not_written():
     x = weft.ones(3, 1)
-    with pytest.raises(RuntimeError, match=r"^unsupported operation: more than one element of the written-to tensor refe"):
+    with pytest.raises(
+        RuntimeError, match=r"^unsupported operation: more than one element of the written-to tensor refe"
+    ):
         x.expand(3, 4).add_(1)
     assert x.tolist() == [[1], [1], [1]]
     x.expand(3, 1).add_(1)

@@ -207,9 +207,17 @@ def returns(*found):
 
 
 WRONG = [
-    ("too many", [weft.ones(2), weft.ones(2)], r"^function WrongBackward returned an incorrect number of gradients \(exp"),
+    (
+        "too many",
+        [weft.ones(2), weft.ones(2)],
+        r"^function WrongBackward returned an incorrect number of gradients \(exp",
+    ),
     ("too few", [], r"^function WrongBackward returned an incorrect number of gradients \(expected 1, got 0\)$"),
-    ("shape", [weft.ones(3)], r"^Function WrongBackward returned an invalid gradient - got \[3\] but expected shape comp"),
+    (
+        "shape",
+        [weft.ones(3)],
+        r"^Function WrongBackward returned an invalid gradient - got \[3\] but expected shape comp",
+    ),
     ("kind", [1.0], r"^Wrong.backward must return Tensors or None, got float$"),
 ]
 

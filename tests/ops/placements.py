@@ -75,4 +75,5 @@ def pending_sums(inputs: Sequence[Any], outputs: int, linear: str) -> Iterator[P
         yield Placement("all partial", tuple(addends if s else whole for s in smooth), joins)
     if linear == "each":
         for at in (i for i, s in enumerate(smooth) if s):
-            yield Placement(f"input {at} partial", tuple(addends if i == at else whole for i in range(len(smooth))), joins)
+            parts = tuple(addends if i == at else whole for i in range(len(smooth)))
+            yield Placement(f"input {at} partial", parts, joins)

@@ -75,7 +75,7 @@ def _check_cosine(input1: Array, input2: Array, target: Array) -> None:
         )
 
 
-@defop(dims=_whole_loss, cast=Cast.FLOAT32, partial="sum", method=False)
+@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False)
 def cosine_embedding_loss(
     input1: Array, input2: Array, target: Array, margin: float = 0.0, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",

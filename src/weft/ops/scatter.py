@@ -65,7 +65,7 @@ def _update(input: Array, dim: int, index: Array, value: Any, how: str) -> Array
     if input.dtype == jnp.bool_:
         how = {"add": "max", "multiply": "min"}.get(how, how)  # disjunction and conjunction
     where = _at(input, dim, index)
-    return getattr(where, how)(value, **UNCHECKED).reshape(input.shape)
+    return getattr(where, how)(jnp.asarray(value, input.dtype), **UNCHECKED).reshape(input.shape)
 
 
 def _pad(used: Array, src: Array) -> Array:

@@ -1,0 +1,34 @@
+"""A GPT, an MLP and a small CNN follow PyTorch's loss from PyTorch's weights, over 20 steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from tests.oracle.models import ANSWERS, MODELS, TOLERANCE, initial_weights, losses
+
+
+def _recorded(name: str, dtype: str):
+    with np.load(ANSWERS / f"{name}.npz") as file:
+        weights = {key.removeprefix("weight."): file[key] for key in file.files if key.startswith("weight.")}
+        return weights, file[f"loss.{dtype}"]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["recorded", "compiled"])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("name", MODELS)
+def test_follows_the_recorded_curve(name: str, dtype: str, compiled: bool):
+    weights, expected = _recorded(name, dtype)
+    found = losses(weft, name, dtype, weights, compiled=compiled)
+    np.testing.assert_allclose(found, expected, rtol=TOLERANCE[dtype])
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", MODELS)
+def test_the_recorded_curve_is_pytorchs(name: str):
+    torch = pytest.importorskip("torch")
+    weights, expected = _recorded(name, "float64")
+    np.testing.assert_allclose(losses(torch, name, "float64", weights), expected, rtol=1e-12)
+    for key, value in initial_weights(torch, name).items():
+        np.testing.assert_array_equal(value, weights[key], err_msg=key)
