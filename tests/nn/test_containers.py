@@ -30,7 +30,7 @@ def test_a_sequence_of_modules_is_a_list_and_a_function():
 
 
 def test_a_list_of_modules_prints_runs_on_one_line():
-    listed = nn.ModuleList([nn.ReLU(), nn.ReLU()]) + [nn.Linear(1, 1)]
+    listed = [*nn.ModuleList([nn.ReLU(), nn.ReLU()]), nn.Linear(1, 1)]
     assert repr(listed) == (
         "ModuleList(\n  (0-1): 2 x ReLU()\n  (2): Linear(in_features=1, out_features=1, bias=True)\n)"
     )
@@ -63,7 +63,8 @@ def test_parameters_in_lists_and_dicts_are_registered():
     by_name = nn.ParameterDict({"a": weft.ones(2, 3), "b": "x"})
     assert [name for name, _ in by_name.named_parameters()] == ["a"]
     assert repr(by_name) == (
-        "ParameterDict(\n    (a): Parameter containing: [torch.FloatTensor of size 2x3]\n    (b): Object of type: str\n)"
+        "ParameterDict(\n    (a): Parameter containing: [torch.FloatTensor of size 2x3]\n"
+        "    (b): Object of type: str\n)"
     )
     assert by_name.setdefault("c", weft.zeros(1)) is by_name["c"]
     assert by_name.get("d", 1) == 1

@@ -53,7 +53,7 @@ def test_some_hooks_run_after_errors_too():
     broken, calls = Broken(), []
     broken.register_forward_hook(lambda *_: calls.append("usual"))
     broken.register_forward_hook(lambda *_: calls.append("always"), always_call=True)
-    with pytest.raises(ValueError, match="^broken$"):
+    with pytest.raises(ValueError, match=r"^broken$"):
         broken(1)
     assert calls == ["always"]
 
@@ -92,7 +92,7 @@ def test_a_backward_hook_must_return_as_many_gradients():
     layer.register_full_backward_hook(lambda module, inward, outward: (1, 2))
     out = layer(weft.ones(1, requires_grad=True)).sum()
     with pytest.raises(
-        RuntimeError, match="^Backward hook returned an invalid number of grad_input, got 2, but expected 1$"
+        RuntimeError, match=r"^Backward hook returned an invalid number of grad_input, got 2, but expected 1$"
     ):
         out.backward()
 

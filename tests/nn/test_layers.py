@@ -62,7 +62,10 @@ LAYERS = [
     ("nn.ReflectionPad1d(1)", (1, 1, 3), (1, 1, 5), 1.095956006981),
     ("nn.Upsample(scale_factor=2)", (1, 1, 2), (1, 1, 4), 1.368054040271),
     ("nn.PixelShuffle(2)", (1, 4, 1, 2), (1, 1, 2, 4), 2.940111121351),
-    ("nn.TransformerEncoderLayer(4, 2, 3, dropout=0.0, norm_first=True, activation='gelu')", (2, 1, 4), (2, 1, 4), 4.216830866722),
+    (
+        "nn.TransformerEncoderLayer(4, 2, 3, dropout=0.0, norm_first=True, activation='gelu')",
+        (2, 1, 4), (2, 1, 4), 4.216830866722,
+    ),
     ("nn.Sequential(nn.Linear(3, 2), nn.Tanh())", (1, 3), (1, 2), 1.531747032126),
 ]  # fmt: skip
 
@@ -254,5 +257,5 @@ def test_a_transformer_attends_causally():
     changed[0, 2] = 5
     after = model(source, changed, tgt_mask=mask)
     np.testing.assert_allclose(after[:, :2].detach().numpy(), before[:, :2].detach().numpy(), atol=1e-6)
-    with pytest.raises(RuntimeError, match="^the feature number of src must be equal to d_model$"):
+    with pytest.raises(RuntimeError, match=r"^the feature number of src must be equal to d_model$"):
         model(weft.ones(1, 2, 3), target)

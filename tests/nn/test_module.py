@@ -72,7 +72,10 @@ REFUSED = [
         "net.register_parameter('w', weft.ones(2))", TypeError,
         r"cannot assign 'torch.FloatTensor' object to parameter 'w' \(torch.nn.Parameter or None required\)",
     ),
-    ("net.register_buffer('x', 3)", TypeError, r"cannot assign 'int' object to buffer 'x' \(torch Tensor or None required\)"),
+    (
+        "net.register_buffer('x', 3)", TypeError,
+        r"cannot assign 'int' object to buffer 'x' \(torch Tensor or None required\)",
+    ),
     ("net.register_buffer(3, None)", TypeError, "buffer name should be a string. Got int"),
     ("net.add_module('x', 3)", TypeError, "int is not a Module subclass"),
     ("net.add_module('a.b', nn.ReLU())", KeyError, "'module name can\\\\'t contain \".\", got: a.b'"),
@@ -188,7 +191,7 @@ def test_deepcopy_refuses_results_and_keeps_gradients_and_attributes():
     x.note = "mine"
     twin = copy.deepcopy(x)
     assert (twin.grad.tolist(), twin.note, twin.requires_grad) == ([2, 2], "mine", True)
-    with pytest.raises(RuntimeError, match="^Only Tensors created explicitly by the user"):
+    with pytest.raises(RuntimeError, match=r"^Only Tensors created explicitly by the user"):
         copy.deepcopy(x * 2)
 
 

@@ -71,7 +71,7 @@ def test_an_error_deep_in_a_tree_keeps_what_loaded_before_it():
     good = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     good["0.weight"] = weft.full((1, 1), 7.0)
     good["1.weight"] = weft.zeros(5)
-    with pytest.raises(StateDictError, match="size mismatch for 1.weight"):
+    with pytest.raises(StateDictError, match=r"size mismatch for 1.weight"):
         net.load_state_dict(good)
     assert net[0].weight.tolist() != [[7]]
 
@@ -85,7 +85,7 @@ def test_keys_may_differ_when_not_strict_but_shapes_may_not():
         layer.load_state_dict({"weight": weft.ones(2, 2)}, strict=False)
     with pytest.raises(TypeError, match=r"^Expected state_dict to be dict-like, got <class 'int'>\.$"):
         layer.load_state_dict(3)
-    with pytest.raises(StateDictError, match='While copying the parameter named "bias", expected torch.Tensor'):
+    with pytest.raises(StateDictError, match=r'While copying the parameter named "bias", expected torch.Tensor'):
         layer.load_state_dict({"weight": weft.ones(1, 1), "bias": 3})
 
 
@@ -106,9 +106,9 @@ def test_extra_state_travels_along():
     a.count = 5
     b.load_state_dict(a.state_dict())
     assert b.count == 5
-    with pytest.raises(StateDictError, match='Missing key.* "_extra_state"'):
+    with pytest.raises(StateDictError, match=r'Missing key.* "_extra_state"'):
         b.load_state_dict(nn.Linear(1, 1).state_dict())
-    with pytest.raises(StateDictError, match='Unexpected key.* "_extra_state"'):
+    with pytest.raises(StateDictError, match=r'Unexpected key.* "_extra_state"'):
         nn.Linear(1, 1).load_state_dict(a.state_dict())
 
 
@@ -133,7 +133,7 @@ def test_batch_norms_of_old_files_have_no_count():
     norm = nn.BatchNorm1d(1)
     state = norm.state_dict()
     del state["num_batches_tracked"]
-    with pytest.raises(StateDictError, match='Missing key.* "num_batches_tracked"'):
+    with pytest.raises(StateDictError, match=r'Missing key.* "num_batches_tracked"'):
         norm.load_state_dict(state)
     state._metadata[""]["version"] = 1
     norm.load_state_dict(state)

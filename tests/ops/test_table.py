@@ -79,7 +79,7 @@ def joined(sample: Sample, placement: Placement, arrays):
     return tuple(join(list(pair)) for join, *pair in zip(placement.joins, *runs, strict=True))
 
 
-FAST = {"xla_backend_optimization_level": 0}  # to compile, not to run
+FAST = {"xla_backend_optimization_level": 2}  # to compile, not to run
 SPLIT = [row for row in ROWS if placements_of(row.values[0])]
 
 

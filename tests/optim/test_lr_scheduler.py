@@ -80,7 +80,10 @@ REFUSED = [
     ("LambdaLR(sgd(), [1, 2])", ValueError, "Expected 1 lr_lambdas, but got 2"),
     ("StepLR(sgd(), 1, last_epoch=3)", KeyError, '"param \'initial_lr\' is not specified in param_groups'),
     ("ConstantLR(sgd(), 2)", ValueError, "Constant multiplicative factor expected to be between 0 and 1."),
-    ("LinearLR(sgd(), 0)", ValueError, "Starting multiplicative factor expected to be greater than 0 and less or equal"),
+    (
+        "LinearLR(sgd(), 0)", ValueError,
+        "Starting multiplicative factor expected to be greater than 0 and less or equal",
+    ),
     ("LinearLR(sgd(), 1, 2)", ValueError, "Ending multiplicative factor expected to be between 0 and 1."),
     ("SequentialLR(sgd(), [], [])", ValueError, "SequentialLR expects at least one scheduler, but got no scheduler."),
     (

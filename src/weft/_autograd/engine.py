@@ -302,7 +302,7 @@ def _free(value: Value) -> None:
         value.tape.freed = True
         value.tape.custom = None
     if value.array is not None and value.origin is not None:
-        value.site = value.origin.signature.name  # what `grad_fn` still says
+        value.site = backward_name(value)  # what `grad_fn` still says
         value.origin = None
         value.inputs = ()
         value.extras = None
@@ -320,35 +320,18 @@ def _check_finite(head: Value, grads: Sequence[Value]) -> None:
             )
 
 
-_BACKWARD_NAMES = {
-    "T": "Permute", "alpha_dropout_train": "Mul", "broadcast_to": "Expand", "conv1d": "Convolution",
-    "conv2d": "Convolution", "conv3d": "Convolution", "cross_entropy_loss": "NllLoss", "det": "LinalgDet",
-    "dropout_train": "Mul", "flatten": "View", "index_tensors": "Index", "inverse": "LinalgInvEx",
-    "layer_norm": "NativeLayerNorm", "linear": "Addmm", "log1p": "Log1P", "mT": "Transpose", "matmul": "Bmm",
-    "median_all": "Median", "moveaxis": "Permute", "movedim": "Permute", "outer": "Mul", "pow_number": "Pow",
-    "reshape": "View", "scatter_src": "Scatter", "slice_dim": "Slice", "square": "Pow", "static_slice": "Slice",
-    "std_dims": "Std", "swapaxes": "Transpose", "swapdims": "Transpose", "to_dtype": "ToCopy", "true_divide": "Div",
-    "unflatten": "View", "var_dims": "Var", "vector_norm": "LinalgVectorNorm", "window": "Unfold",
-}  # fmt: skip
-_MATMUL_NAMES: dict[tuple[int, ...], str] = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm"}
-_NAMED_BY_DIM = frozenset({"sum", "mean", "prod"})
-
-
 def backward_name(value: Value) -> str:
-    """What `grad_fn` is called: `AddBackward0` for `add`; what PyTorch says where its operators are others."""
+    """What `grad_fn` is called: `AddBackward0` for `add`, and what a row's `grad_name` says where PyTorch differs."""
     origin = value.origin
-    name = value.site if origin is None else origin.signature.name
-    if name in ("copy", "carry"):
-        return "CopyBackwards"
-    if name.endswith("_write"):
-        return "CopySlices"
+    if origin is None:
+        return value.site
+    signature = origin.signature
     if value.tape is not None and value.tape.custom is not None:
-        return f"{name}Backward"
-    title = _BACKWARD_NAMES.get(name)
-    if name == "matmul" and origin is not None:
-        title = _MATMUL_NAMES.get(tuple([len(aval.shape) for aval in origin.signature.avals]), title)
-    if title is None:
-        words = name.removesuffix("_dim").replace(" ", "_").split("_")
-        title = "".join(w[:1].upper() + w[1:] for w in words)
-    second = name == "clamp" or (name in _NAMED_BY_DIM and bool(value.aval.shape))
-    return f"{title}Backward{int(second)}"
+        return f"{signature.name}Backward"
+    said = signature.call.op.grad_name if signature.call is not None else ""
+    if callable(said):
+        said = said(tuple(aval.shape for aval in signature.avals), value.aval.shape)
+    if said:
+        return said if "Backward" in said or said == "CopySlices" else f"{said}Backward0"
+    words = signature.name.removesuffix("_dim").replace(" ", "_").split("_")
+    return "".join(w[:1].upper() + w[1:] for w in words) + "Backward0"

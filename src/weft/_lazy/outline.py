@@ -15,7 +15,7 @@ import numpy as np
 
 from weft._base.device import CPU
 from weft._lazy.infer import Output, Signature
-from weft._lazy.value import Value
+from weft._lazy.value import Value, inputs_first
 
 Step = tuple[Output, tuple[int, ...]]
 _signatures: dict[Any, Signature] = {}
@@ -37,7 +37,7 @@ def outline(
     steps: list[Step] = []
     made: list[int] = []  # the number of each step
     for value in wanted:
-        for here in _inputs_first(value, inside, numbers):
+        for here in inputs_first(value, lambda x: x not in numbers, lambda x: id(x) in inside):
             if id(here) in inside:
                 assert here.origin is not None, "a pending value has an origin"
                 steps.append((here.origin, tuple([numbers[x] for x in here.inputs])))
@@ -64,23 +64,6 @@ def has_user_derivatives(region: Sequence[Value]) -> bool:
     """Whether hooks or derivatives written by users hang on a region, which outlining would lose."""
     tapes = (value.tape for value in region)
     return any(t is not None and not (t.leaf or t.freed) and (t.custom or t.hooks) for t in tapes)
-
-
-def _inputs_first(value: Value, inside: set[int], known: dict[Value, int]) -> list[Value]:
-    """`value` and what it needs and that has no number, each after its inputs."""
-    order: list[Value] = []
-    seen: set[int] = set()
-    stack: list[tuple[Value, bool]] = [(value, False)]
-    while stack:
-        here, ready = stack.pop()
-        if ready:
-            order.append(here)
-        elif here not in known and id(here) not in seen:
-            seen.add(id(here))
-            stack.append((here, True))
-            if id(here) in inside:
-                stack.extend((x, False) for x in reversed(here.inputs))
-    return order
 
 
 def _runner(

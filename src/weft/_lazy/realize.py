@@ -18,7 +18,7 @@ from weft._base import config
 from weft._base.state import LEAST_LIMIT, Pending, ambient
 from weft._lazy.infer import Output
 from weft._lazy.program import Graph, Program, execute, pack, pack_of, program_of
-from weft._lazy.value import FREED, Value
+from weft._lazy.value import FREED, Value, inputs_first
 from weft.errors import DeferredIndexError
 
 _LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own
@@ -303,18 +303,7 @@ class _Numbering:
 
 def _pending_ancestors(value: Value) -> list[Value]:
     """`value` and the pending values that it needs and that have no number yet, inputs first."""
-    order: list[Value] = []
-    seen: set[int] = set()
-    stack: list[tuple[Value, bool]] = [(value, False)]
-    while stack:
-        here, ready = stack.pop()
-        if ready:
-            order.append(here)
-        elif here.num < 0 and here.array is None and id(here) not in seen:
-            seen.add(id(here))
-            stack.append((here, True))
-            stack.extend((x, False) for x in reversed(here.inputs))
-    return order
+    return inputs_first(value, lambda x: x.num < 0 and x.array is None, lambda _: True)
 
 
 def _for_derivatives(made: list[Value], outside: list[bool]) -> set[int]:

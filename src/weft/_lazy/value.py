@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -110,3 +111,20 @@ class Value:
     def __repr__(self) -> str:
         state = "leaf" if self.origin is None else self.origin.signature.name
         return f"<{state} {self.aval}{'' if self.array is not None else ' pending'}>"
+
+
+def inputs_first(value: Value, enters: Callable[[Value], bool], expands: Callable[[Value], bool]) -> list[Value]:
+    """`value` and what it needs, each after its inputs: those that `enters`, through those that `expands`."""
+    order: list[Value] = []
+    seen: set[int] = set()
+    stack: list[tuple[Value, bool]] = [(value, False)]
+    while stack:
+        here, ready = stack.pop()
+        if ready:
+            order.append(here)
+        elif id(here) not in seen and enters(here):
+            seen.add(id(here))
+            stack.append((here, True))
+            if expands(here):
+                stack.extend((x, False) for x in reversed(here.inputs))
+    return order

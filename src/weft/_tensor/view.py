@@ -214,7 +214,8 @@ def _writing(call: Call) -> Call:
 @lru_cache(maxsize=256)
 def _write_row(op: OpDef) -> OpDef:
     params = (Param("base", Kind.ARRAY), Param("value", Kind.ARRAY), *op.params[1:])
-    return OpDef(f"{op.name}_write", op.write or partial(_write_by_transpose, op.impl), params)
+    body = op.write or partial(_write_by_transpose, op.impl)
+    return OpDef(f"{op.name}_write", body, params, grad_name="CopySlices")
 
 
 def _write_by_transpose(view: Callable[..., Any], base: jax.Array, value: jax.Array, *rest: Any, **static: Any) -> Any:

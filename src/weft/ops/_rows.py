@@ -12,13 +12,7 @@ import jax.numpy as jnp
 from weft._base.dtype import COMPLEX, FLOAT, DType, from_numpy
 from weft.errors import DTypeError, UnsupportedDTypeError
 from weft.ops._table import TABLE, OpDef
-
-_WORDS = {
-    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
-    "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64", "float16": "Half", "bfloat16": "BFloat16",
-    "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-}  # fmt: skip
-
+from weft.ops._words import scalar_word
 
 def alias(row: OpDef, *names: str) -> None:
     """Enter a row under further names; each gets the function, the method and the in-place form."""
@@ -33,15 +27,10 @@ def category(array: jax.Array) -> int:
     return from_numpy(array.dtype).category
 
 
-def scalar_word(dtype: DType) -> str:
-    """An element type as PyTorch's errors spell it, such as `ComplexFloat`."""
-    return _WORDS[dtype.name]
-
-
 def require(array: jax.Array, kernel: str, *categories: int) -> None:
     """`DTypeError` in PyTorch's words unless the element type is of one of the categories."""
     if category(array) not in categories:
-        raise UnsupportedDTypeError(f"\"{kernel}\" not implemented for '{scalar_word(from_numpy(array.dtype))}'")
+        raise UnsupportedDTypeError(f"\"{kernel}\" not implemented for '{scalar_word(array)}'")
 
 
 def refuse_complex(array: jax.Array, text: str) -> None:

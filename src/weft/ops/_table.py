@@ -76,6 +76,9 @@ class Kind(Enum):
     STATIC = "static"
 
 
+GradName = str | Callable[[tuple[tuple[int, ...], ...], tuple[int, ...]], str]
+"""A name, or (shapes of the inputs, shape of the output) -> name."""
+
 TENSOR_KINDS = frozenset({Kind.ARRAY, Kind.OPERAND, Kind.ARRAYS})
 INPUT_KINDS = TENSOR_KINDS | {Kind.SCALAR, Kind.KEY}
 
@@ -120,6 +123,7 @@ class OpDef:
     check: Callable[..., Any] | None = None  # same parameters as impl -> bool array, true where an index is bad
     check_text: str = ""
     differentiable: bool = True
+    grad_name: GradName = ""  # what PyTorch calls the derivative, where it is not the row's own name
     function: bool = True  # whether the package exports a function of this name
     method: str = ""  # name of the Tensor method, or ""
     dunder: tuple[str, ...] = ()
@@ -164,6 +168,7 @@ def defop(
     check: Callable[..., Any] | None = None,
     check_text: str = "",
     differentiable: bool = True,
+    grad_name: GradName = "",
     function: bool = True,
     method: bool | str | None = None,
     dunder: str | Sequence[str] = (),
@@ -186,7 +191,7 @@ def defop(
         is_method = method if method is not None else bool(params) and params[0].name == "input" and not module
         row = OpDef(
             row_name, impl, params, dims, promote, cast, vjp, tuple(outputs), aux, partial, linear, view, write,
-            check, check_text, differentiable, function,
+            check, check_text, differentiable, grad_name, function,
             row_name if is_method is True else is_method or "",
             (dunder,) if isinstance(dunder, str) else tuple(dunder),
             inplace, module, inspect.getdoc(impl) or "",

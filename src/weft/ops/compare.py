@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from weft._base.dtype import BOOL, FLOAT, INTEGER, from_numpy
 from weft.errors import DTypeError
 from weft.ops._dims import pointwise
-from weft.ops._rows import alias, category, documented, require, scalar_word
+from weft.ops._rows import alias, category, documented, require
+from weft.ops._words import scalar_word
 from weft.ops._table import Array, OpDef, Operand, Promote, defop
 
 Binary = Callable[[Array, Array], Array]

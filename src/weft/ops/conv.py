@@ -218,8 +218,8 @@ def _rows(n: int) -> tuple[OpDef, OpDef]:
 
     make = {"cast": Cast.LOWER, "partial": "sum", "method": False}
     return (
-        defop(f"conv{n}d", dims=_dims(n, False), **make)(conv),
-        defop(f"conv_transpose{n}d", dims=_dims(n, True), **make)(conv_transpose),
+        defop(f"conv{n}d", grad_name="Convolution", dims=_dims(n, False), **make)(conv),
+        defop(f"conv_transpose{n}d", grad_name="Convolution", dims=_dims(n, True), **make)(conv_transpose),
     )
 
 

@@ -106,7 +106,7 @@ def _inverse(a: Array) -> Array:
     return jnp.linalg.inv(a)
 
 
-@factorises(dims=square)
+@factorises(grad_name="LinalgInvEx", dims=square)
 def inverse(input: Array) -> Array:
     """Inverse; infinite or NaN where a matrix is singular."""
     return _inverse(input)

@@ -26,7 +26,7 @@ def _linear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(((*lead, "in"), (*out, "in"), *bias), ((*lead, *out),), frozenset({"in"} if bias else ()))
 
 
-@defop(dims=_linear_dims, cast=Cast.LOWER, partial="sum", module=_FUNCTIONAL)
+@defop(grad_name="Addmm", dims=_linear_dims, cast=Cast.LOWER, partial="sum", module=_FUNCTIONAL)
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     """input weight' + bias, with weights of (outputs, inputs); leading dims of the input stay."""
     if input.dtype != weight.dtype:

@@ -73,7 +73,7 @@ def _real_type(dtype: Any) -> Any:
     return jnp.finfo(dtype).dtype
 
 
-@defop(dims=reduces, cast=Cast.FLOAT32, module="linalg")
+@defop(grad_name="LinalgVectorNorm", dims=reduces, cast=Cast.FLOAT32, module="linalg")
 def vector_norm(
     x: Array, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None
 ) -> Array:

@@ -26,7 +26,7 @@ def _drop(x: Array, kept: Array, p: float) -> Array:
     return jnp.where(kept, x * like(0.0 if p >= 1 else 1 / (1 - p), x), jnp.zeros_like(x))
 
 
-@defop(dims=pointwise, function=False, method=False, aux=1, vjp=_dropout_vjp)
+@defop(grad_name="Mul", dims=pointwise, function=False, method=False, aux=1, vjp=_dropout_vjp)
 def dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> tuple[Array, Array]:
     """Elements set to 0 with probability `p`, the others divided by 1 - p.
 
@@ -40,7 +40,7 @@ def dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key
     return _drop(input, kept, p), kept
 
 
-@defop(dims=pointwise, function=False, method=False)
+@defop(grad_name="Mul", dims=pointwise, function=False, method=False)
 def alpha_dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> Array:
     """Elements set to the limit of `selu` with probability `p`; mean 0 and variance 1 stay so."""
     kept = keep(key, input.shape[: input.ndim - whole_dims] + (1,) * whole_dims, p)

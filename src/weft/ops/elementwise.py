@@ -11,8 +11,9 @@ from jax import lax
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
 from weft.errors import DTypeError
 from weft.ops._dims import pointwise
-from weft.ops._rows import alias, category, in_float32, refuse_complex, require, scalar_word, unbroadcast
+from weft.ops._rows import alias, category, in_float32, refuse_complex, require, unbroadcast
 from weft.ops._table import Array, Cast, Operand, Promote, Scalar, defop
+from weft.ops._words import scalar_word
 
 _BOOL_MINUS = (
     "Subtraction, the `-` operator, with two bool tensors is not supported. "
@@ -99,7 +100,7 @@ def _between(a: Array, b: Array, weight: Array) -> Array:
 # ---- quotients
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, dunder=("__truediv__", "__rtruediv__"), inplace=True)
+@defop(grad_name="Div", dims=pointwise, promote=Promote.FLOAT, dunder=("__truediv__", "__rtruediv__"), inplace=True)
 def true_divide(input: Operand, other: Operand) -> Array:
     """`input / other`; integers give the default float type."""
     return lax.div(*jnp.broadcast_arrays(input, other))
@@ -161,7 +162,7 @@ def pow(input: Operand, exponent: Operand) -> Array:
     return jnp.where(exponent < 0, unit.astype(input.dtype), jnp.power(input, jnp.maximum(exponent, 0)))
 
 
-@defop(dims=pointwise, cast=Cast.FLOAT32, function=False, method=False)
+@defop(grad_name="Pow", dims=pointwise, cast=Cast.FLOAT32, function=False, method=False)
 def pow_number(input: Array, exponent: int | float) -> Array:
     """`input ** exponent` for a constant; integers take only whole exponents that are not negative."""
     base = input.astype(jnp.int64) if category(input) == BOOL else input
@@ -213,7 +214,7 @@ def fmin(input: Array, other: Array) -> Array:
     return jnp.where((input <= other) | (other != other), input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+@defop(grad_name="ClampBackward1", dims=pointwise, promote=Promote.COMMON, inplace=True)
 def clamp(input: Array, min: Operand | None = None, max: Operand | None = None) -> Array:
     """Elements moved to the nearer bound; NaN stays, and `max` wins where the bounds cross."""
     if min is None and max is None:

@@ -115,6 +115,7 @@ def _index_tensors_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -
 
 
 @defop(
+    grad_name="Index",
     dims=_advanced_read, linear="each", check=_index_tensors_check, check_text=OUT_OF_BOUNDS,
     function=False, method=False,
 )  # fmt: skip

@@ -145,6 +145,7 @@ def _bad_cross_entropy(
 
 
 @defop(
+    grad_name="NllLoss",
     dims=_class_dims, cast=Cast.FLOAT32, aux=1, vjp=_cross_entropy_vjp, partial="sum",
     check=_bad_cross_entropy, check_text=_OUT_OF_BOUNDS, function=False, method=False,
 )  # fmt: skip

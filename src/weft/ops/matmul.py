@@ -141,7 +141,7 @@ def vdot(input: Array, other: Array) -> Array:
     return jnp.vdot(input, other)
 
 
-@defop(dims=einsum("m, n -> m n"), promote=Promote.COMMON, linear="each")
+@defop(grad_name="Mul", dims=einsum("m, n -> m n"), promote=Promote.COMMON, linear="each")
 def outer(input: Array, vec2: Array) -> Array:
     """All products of an element of one vector and one of the other."""
     for name, vector in (("self", input), ("vec2", vec2)):
@@ -201,7 +201,13 @@ def _check_matmul(a: Array, b: Array) -> None:
     return _check_same_dtype(a, b, "bmm")
 
 
-@product(dims=_matmul_dims, dunder=("__matmul__", "__rmatmul__"))
+def _product_name(shapes: Sequence[Sizes], out: Sizes) -> str:
+    """PyTorch has an operator of its own for each number of dims."""
+    del out
+    return {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm"}.get((len(shapes[0]), len(shapes[1])), "Bmm")
+
+
+@product(grad_name=_product_name, dims=_matmul_dims, dunder=("__matmul__", "__rmatmul__"))
 def matmul(input: Array, other: Array) -> Array:
     """Product over the last dim of `input` and the last but one of `other`; leading dims broadcast."""
     _check_matmul(input, other)

@@ -86,7 +86,7 @@ def _layer_norm_vjp(
     return g_input, _sum_to(g * normal, weight, rows), _sum_to(g, bias, rows)
 
 
-@defop(dims=_trailing, cast=Cast.FLOAT32, aux=2, vjp=_layer_norm_vjp, method=False)
+@defop(grad_name="NativeLayerNorm", dims=_trailing, cast=Cast.FLOAT32, aux=2, vjp=_layer_norm_vjp, method=False)
 def layer_norm(
     input: Array, normalized_shape: Shape, weight: Array | None = None, bias: Array | None = None,
     eps: float = 1e-5,

@@ -23,11 +23,16 @@ from weft.ops._reduce import (
     to_dtype,
     wide,
 )
-from weft.ops._table import Array, Cast, Dim, Dims, DTypeArg, Promote, defop
+from weft.ops._table import Array, Cast, Dim, Dims, DTypeArg, GradName, Promote, defop
 from weft.ops._words import scalar_word
 
 
-@defop(dims=reduces, partial="sum", linear="each", cast=Cast.FLOAT32)
+def _overload(name: str) -> GradName:
+    """PyTorch numbers the overloads of reductions: 0 reduces everything, 1 some dims."""
+    return lambda _, out: f"{name}Backward{int(bool(out))}"
+
+
+@defop(dims=reduces, partial="sum", linear="each", cast=Cast.FLOAT32, grad_name=_overload("Sum"))
 def sum_(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Sum over `dim`; integers and bools add up in int64."""
     x = summable(input, dtype)
@@ -42,7 +47,7 @@ def nansum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTyp
     return jnp.sum(x, axis=axes(dim, x.ndim), keepdims=keepdim, dtype=x.dtype)
 
 
-@defop(dims=reduces, linear="each")
+@defop(dims=reduces, linear="each", grad_name=_overload("Mean"))
 def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Mean over `dim`; `RuntimeError` for integers unless `dtype` names a floating type."""
     x = to_dtype(input, dtype)
@@ -69,7 +74,7 @@ def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTy
     return (total / count).astype(input.dtype if dtype is None else dtype.numpy)
 
 
-@defop(dims=reduces, partial="prod", cast=Cast.FLOAT32)
+@defop(dims=reduces, partial="prod", cast=Cast.FLOAT32, grad_name=_overload("Prod"))
 def prod(input: Array, dim: Dim = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Product over one dim or all; integers and bools multiply in int64."""
     x = summable(input, dtype)

@@ -102,7 +102,7 @@ def _median_all_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
     return (shared_vjp(g, out, input),)
 
 
-@defop(dims=reduces, vjp=_median_all_vjp, function=False, method=False)
+@defop(grad_name="Median", dims=reduces, vjp=_median_all_vjp, function=False, method=False)
 def median_all(input: Array) -> Array:
     """The lower median of all elements; NaN where there is one."""
     return _median_all(input, skip_nan=False)

@@ -59,7 +59,7 @@ def view(input: Array, shape: Shape) -> Array:
     return jnp.reshape(input, resolved(shape, input.size))
 
 
-@view_op(dims=_view_dims)
+@view_op(grad_name="View", dims=_view_dims)
 def reshape(input: Array, shape: Shape) -> Array:
     """The elements in the same order under another shape, in which one size may be -1."""
     return jnp.reshape(input, resolved(shape, input.size))
@@ -83,7 +83,7 @@ def _flatten_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     return regrouped(shapes[0], _flat(shapes[0], start, end))
 
 
-@view_op(dims=_flatten_dims)
+@view_op(grad_name="View", dims=_flatten_dims)
 def flatten(input: Array, start_dim: Dim = 0, end_dim: Dim = -1) -> Array:
     """The dims from `start_dim` to `end_dim`, both included, become one."""
     return jnp.reshape(input, _flat(input.shape, start_dim, end_dim))
@@ -103,7 +103,7 @@ def _unflat(shape: Sizes, dim: int, sizes: Shape) -> Sizes:
     return (*shape[:dim], *resolved(sizes, shape[dim]), *shape[dim + 1 :])
 
 
-@view_op(dims=lambda shapes, static: regrouped(shapes[0], _unflat(shapes[0], static["dim"], static["sizes"])))
+@view_op(grad_name="View", dims=lambda shapes, static: regrouped(shapes[0], _unflat(shapes[0], static["dim"], static["sizes"])))
 def unflatten(input: Array, dim: Dim, sizes: Shape) -> Array:
     """One dim becomes several, of which one size may be -1."""
     return jnp.reshape(input, _unflat(input.shape, dim, sizes))
@@ -166,7 +166,7 @@ def transpose(input: Array, dim0: Dim, dim1: Dim) -> Array:
 alias(transpose, "swapdims")
 
 
-@view_op(dims=_swap_dims("axis0", "axis1"), inplace=True)
+@view_op(grad_name="Transpose", dims=_swap_dims("axis0", "axis1"), inplace=True)
 def swapaxes(input: Array, axis0: Dim, axis1: Dim) -> Array:
     """The two dims change places."""
     return jnp.transpose(input, _swapped(input.ndim, axis0, axis1))
@@ -185,7 +185,7 @@ def t(input: Array) -> Array:
     return input.T
 
 
-@view_op(dims=_reversed_dims, function=False, method=False)
+@view_op(grad_name="Permute", dims=_reversed_dims, function=False, method=False)
 def T(input: Array) -> Array:
     """All dims in reverse order."""
     return input.T
@@ -212,7 +212,7 @@ def _matrix_flip(name: str, word: str, *, most: float = inf, conjugate: bool = T
 
     body.__doc__ = f"The last two dims change places{', conjugated' * conjugate}."
     public = name == "adjoint"
-    return view_op(name, dims=_last_two_dims, function=public, method=public)(body)
+    return view_op(name, grad_name="Transpose", dims=_last_two_dims, function=public, method=public)(body)
 
 
 mT = _matrix_flip("mT", "mT", conjugate=False)
@@ -259,7 +259,7 @@ def _move_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return permuted(_moved(len(shapes[0]), static["source"], static["destination"]))
 
 
-@view_op(dims=_move_dims)
+@view_op(grad_name="Permute", dims=_move_dims)
 def movedim(input: Array, source: Dims, destination: Dims) -> Array:
     """Each source dim goes to its destination; the others keep their order."""
     return jnp.transpose(input, _moved(input.ndim, source, destination))
@@ -309,7 +309,7 @@ def _expand(input: Array, size: Shape) -> Array:
 
 
 expand = view_op("expand", dims=_expand_dims, function=False)(_expand)
-broadcast_to = view_op("broadcast_to", dims=_expand_dims)(_expand)
+broadcast_to = view_op("broadcast_to", grad_name="Expand", dims=_expand_dims)(_expand)
 
 
 def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule:
@@ -340,14 +340,14 @@ def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, s
     return jnp.moveaxis(jnp.moveaxis(base, dim, 0).at[at].set(jnp.moveaxis(value, dim, 0)), 0, dim)
 
 
-@view_op(dims=along, write=_slice_write, function=False, method=False)
+@view_op(grad_name="Slice", dims=along, write=_slice_write, function=False, method=False)
 def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1) -> Array:
     """`length` slices along `dim`, every `step`-th from `start` on; the caller has checked the range."""
     span = lax.dynamic_slice_in_dim(input, start, max(0, (length - 1) * step + 1), dim)
     return lax.slice_in_dim(span, 0, None, step, dim)
 
 
-@view_op(dims=along, write=_slice_write, function=False, method=False)
+@view_op(grad_name="Slice", dims=along, write=_slice_write, function=False, method=False)
 def static_slice(input: Array, dim: Dim, start: int, length: int, step: int = 1) -> Array:
     """As `slice_dim`, with a start that is part of the program."""
     return lax.slice_in_dim(input, start, start + max(0, (length - 1) * step + 1), step, dim)
@@ -389,7 +389,7 @@ def _window_write(base: Array, value: Array, dimension: int, size: int, step: in
     return jnp.moveaxis(written, -1, dimension)
 
 
-@view_op("window", dims=_unfold_dims, write=_window_write, function=False, method="unfold")
+@view_op("window", grad_name="Unfold", dims=_unfold_dims, write=_window_write, function=False, method="unfold")
 def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
     """Windows of `size` every `step` along a dim; the windows' contents are the last dim."""
     whole = jnp.atleast_1d(input)

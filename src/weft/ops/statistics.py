@@ -91,7 +91,7 @@ def _real_type(dtype: Any) -> Any:
     return jnp.finfo(dtype).dtype
 
 
-@defop(dims=reduces, vjp=_var_vjp, function=False, method=False)
+@defop(grad_name="Var", dims=reduces, vjp=_var_vjp, function=False, method=False)
 def var_dims(
     input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Array:
@@ -100,7 +100,7 @@ def var_dims(
     return var.astype(_real_type(input.dtype))
 
 
-@defop(dims=reduces, vjp=_std_vjp, function=False, method=False)
+@defop(grad_name="Std", dims=reduces, vjp=_std_vjp, function=False, method=False)
 def std_dims(
     input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Array:

@@ -27,14 +27,14 @@ def _carry_vjp(g: Array, out: Array, old: Array, new: Array) -> tuple[Array, Non
     return g, None
 
 
-@defop(function=False, method=False, vjp=_carry_vjp, dims=pointwise)
+@defop(grad_name="CopyBackwards", function=False, method=False, vjp=_carry_vjp, dims=pointwise)
 def carry(old: Array, new: Array) -> Array:
     """`new`, whose gradient goes to `old`: data replaced behind the tape's back."""
     del old
     return new
 
 
-@defop(function=False, method=False)
+@defop(grad_name="CopyBackwards", function=False, method=False)
 def copy(input: Array, src: Array) -> Array:
     """`src` cast and expanded to the type of `input`."""
     if len(src.shape) > len(input.shape):

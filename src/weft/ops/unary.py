@@ -83,7 +83,7 @@ def signbit(input: Array) -> Array:
     return jnp.signbit(input) if category(input) == FLOAT else input < 0
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(grad_name="Pow", dims=pointwise, inplace=True)
 def square(input: Array) -> Array:
     """`input * input`; booleans count as integers."""
     base = input.astype(jnp.int64) if category(input) == BOOL else input
@@ -273,7 +273,7 @@ def clone(input: Array) -> Array:
     return input
 
 
-@defop(dims=pointwise, function=False, method=False)
+@defop(grad_name="ToCopy", dims=pointwise, function=False, method=False)
 def to_dtype(input: Array, dtype: DTypeArg = None) -> Array:
     """`input` with another element type; complex numbers lose their imaginary part to real types."""
     if dtype is None:

@@ -8,7 +8,7 @@ from weft._base.dtype import bool_, complex128, float64, uint8
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError
-from weft.ops._rows import scalar_word
+from weft.ops._words import scalar_word
 
 
 @composite(inplace=True)
