@@ -195,7 +195,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 """Arguments by name of rows that the parameters alone do not tell; arrays stand for tensors."""
 
 
-_SHAPES = ((4, 2, 6), (2, 4, 4), (4, 6), (6,))
+_SHAPES = ((4, 6), (4, 2, 6), (2, 4, 4), (6,))
 _KINDS = ("float", "int", "bool", "complex")
 
 

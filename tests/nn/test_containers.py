@@ -30,7 +30,7 @@ def test_a_sequence_of_modules_is_a_list_and_a_function():
 
 
 def test_a_list_of_modules_prints_runs_on_one_line():
-    listed = [*nn.ModuleList([nn.ReLU(), nn.ReLU()]), nn.Linear(1, 1)]
+    listed = nn.ModuleList([nn.ReLU(), nn.ReLU()]) + nn.ModuleList([nn.Linear(1, 1)])
     assert repr(listed) == (
         "ModuleList(\n  (0-1): 2 x ReLU()\n  (2): Linear(in_features=1, out_features=1, bias=True)\n)"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from functools import partial
 
 import jax
 import numpy as np
@@ -79,7 +78,6 @@ def joined(sample: Sample, placement: Placement, arrays):
     return tuple(join(list(pair)) for join, *pair in zip(placement.joins, *runs, strict=True))
 
 
-FAST = {"xla_backend_optimization_level": 2}  # to compile, not to run
 SPLIT = [row for row in ROWS if placements_of(row.values[0])]
 
 
@@ -87,7 +85,7 @@ SPLIT = [row for row in ROWS if placements_of(row.values[0])]
 def test_split_runs_equal_the_whole_run(sample):
     placements = placements_of(sample)
 
-    @partial(jax.jit, compiler_options=FAST)
+    @jax.jit
     def all_runs(arrays):
         return outputs_of(sample, arrays), [joined(sample, p, arrays) for p in placements]
 

@@ -301,9 +301,7 @@ def _free(value: Value) -> None:
     elif value.tape is not None:
         value.tape.freed = True
         value.tape.custom = None
-    if value.array is not None and value.origin is not None:
-        value.site = backward_name(value)  # what `grad_fn` still says
-        value.origin = None
+    if value.array is not None:
         value.inputs = ()
         value.extras = None
 
@@ -323,8 +321,7 @@ def _check_finite(head: Value, grads: Sequence[Value]) -> None:
 def backward_name(value: Value) -> str:
     """What `grad_fn` is called: `AddBackward0` for `add`, and what a row's `grad_name` says where PyTorch differs."""
     origin = value.origin
-    if origin is None:
-        return value.site
+    assert origin is not None, "only applications are inside of the tape"
     signature = origin.signature
     if value.tape is not None and value.tape.custom is not None:
         return f"{signature.name}Backward"

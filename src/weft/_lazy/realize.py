@@ -402,9 +402,6 @@ def _run(batch: _Batch, pending: Pending) -> None:
             value.array = array
             tape = value.tape
             if tape is None or tape.leaf or tape.freed:
-                if tape is not None and value.origin is not None:
-                    value.site = value.origin.signature.name  # what `grad_fn` still says
-                value.origin = None
                 value.inputs = ()
                 value.extras = None
     finally:

@@ -77,7 +77,10 @@ def device_of(array: jax.Array) -> device:
     return device("cuda" if held.platform == "gpu" else held.platform, held.id)
 
 
-@lru_cache(maxsize=256)
-def filled_array(aval: Aval, number: int) -> jax.Array:
-    """An array of this type with one number everywhere."""
+def new_array(aval: Aval, number: int) -> jax.Array:
+    """A new array of this type with one number everywhere."""
     return jax.device_put(np.full(aval.shape, number, aval.dtype.numpy), jax_device(aval.device))
+
+
+filled_array = lru_cache(maxsize=256)(new_array)
+"""The same, shared: for constants."""

@@ -76,7 +76,7 @@ class Value:
     """One output of one recorded application, or a leaf that holds an array.
 
     origin   the output of a signature that makes it; None for a leaf
-    inputs   values that the application reads; outputs of one application share the tuple
+    inputs   values that the application reads, until nobody needs them; outputs of one application share the tuple
     array    None while not computed; a `jax.Array`; a Python number where `aval.weak`; or the `Ticket` of the
              flush that is computing it
     tape     None when no gradient flows through it

@@ -22,6 +22,7 @@ from weft._lazy.record import record
 from weft._lazy.value import FREED, Tape, Value
 from weft._tensor.generator import Generator
 from weft._tensor.tensor import Tensor, number, wrap
+from weft._tensor.view import set_value
 from weft.errors import CompileError
 
 Source = Callable[[Sequence[Tensor]], Value]
@@ -152,16 +153,6 @@ class Replay:
         if self._written:  # the end of a step
             flush(state.pending)
         return self._rebuild(results)
-
-
-def set_value(tensor: Tensor, value: Value) -> None:
-    """Point a tensor that owns its storage to another value of the same type."""
-    tensor._value = value
-    tensor._version += 1
-    for ref in tensor._views or ():
-        view = ref()
-        if view is not None:
-            view._value = None
 
 
 def _constant(value: Value) -> Source:

@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.device import CPU
-from weft._base.device import canonical
+from weft._base.device import CPU, canonical
 from weft._base.device import device as device_class
 from weft._base.dtype import (
     BOOL,

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.device import canonical
 from weft._base.dtype import as_dtype, float64
 from weft._base.state import ambient, default_device
-from weft._base.device import canonical
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, Exact, call_of, many
 from weft._lazy.value import Value
@@ -28,7 +28,7 @@ from weft._tensor.tensor import Tensor, number, operand, operand_or_number, wrap
 from weft._tensor.view import become, is_view_of, make_view, write
 from weft.errors import ArgumentError, GradientError
 from weft.ops._dims import factory
-from weft.ops._table import TABLE, Kind, OpDef, Param, REQUIRED
+from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
 
 # --- turning arguments into inputs and static entries ---------------------------------------------------------
 

@@ -193,16 +193,34 @@ def _set_base(base: Tensor, value: Value, grad: bool) -> None:
         elif not tape.freed:  # the graph does not see a write made without it
             with using(grad=True):
                 value = apply(call_of(TABLE["carry"], (ONE, ONE)), (old, value))[0]
-    base._value = value
-    base._version += 1
+    set_value(base, value)
     capture = ambient().capture
     if capture is not None:
         capture.wrote(base, old)
-    if base._views is not None:
-        for ref in base._views:
-            view = ref()
-            if view is not None:
-                view._value = None
+
+
+def set_value(base: Tensor, value: Value) -> None:
+    """Point a tensor that owns its storage to another value; its views are read anew."""
+    base._value = value
+    base._version += 1
+    for ref in base._views or ():
+        view = ref()
+        if view is not None:
+            view._value = None
+
+
+def replace_value(target: Tensor, value: Value) -> None:
+    """`write` outside of the tape, short where the target owns its storage and the type stays."""
+    old = target._value
+    if target._alias is not None or old is None or old.aval is not value.aval or ambient().capture is not None:
+        write(target, value)
+        return
+    if old.tape is not None:
+        if not old.tape.leaf:
+            write(target, value)
+            return
+        value.tape = old.tape
+    set_value(target, value)
 
 
 @lru_cache(maxsize=512)

@@ -9,10 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft._base.dtype import COMPLEX, FLOAT, DType, from_numpy
+from weft._base.dtype import COMPLEX, FLOAT, from_numpy
 from weft.errors import DTypeError, UnsupportedDTypeError
 from weft.ops._table import TABLE, OpDef
 from weft.ops._words import scalar_word
+
 
 def alias(row: OpDef, *names: str) -> None:
     """Enter a row under further names; each gets the function, the method and the in-place form."""

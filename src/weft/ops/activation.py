@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._neural import like, require_float, size_of, wide
+from weft.ops._reduce import to_dtype
 from weft.ops._table import Array, Cast, Dim, DTypeArg, Key, Promote, Scalar, defop
 from weft.ops._words import scalar_word
 
@@ -252,7 +253,7 @@ def rrelu_train(input: Array, lower: float, upper: float, *, key: Key) -> Array:
 
 
 def _softmax_input(input: Array, dtype: DTypeArg, kernel: str) -> Array:
-    x = input if dtype is None else input.astype(dtype.numpy)
+    x = to_dtype(input, dtype)
     require_float(x, kernel)
     return x
 

@@ -10,8 +10,8 @@ from weft._base.dtype import BOOL, FLOAT, INTEGER, from_numpy
 from weft.errors import DTypeError
 from weft.ops._dims import pointwise
 from weft.ops._rows import alias, category, documented, require
-from weft.ops._words import scalar_word
 from weft.ops._table import Array, OpDef, Operand, Promote, defop
+from weft.ops._words import scalar_word
 
 Binary = Callable[[Array, Array], Array]
 

@@ -7,7 +7,9 @@ from typing import Any
 from weft._base.dtype import float32
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, call_of, many
-from weft._tensor.spelling import op
+from weft._lazy.runtime import new_array
+from weft._lazy.value import Value, aval_of
+from weft._tensor.tensor import wrap
 from weft.ops.optimizer import adam_step
 from weft.optim._optimizer import Group, Optimizer, by_device, replace, require, scalars, values, zeros_like
 
@@ -39,11 +41,11 @@ class Adam(Optimizer):
             },
         )  # fmt: skip
 
-    def _start(self, param: Any, amsgrad: bool) -> None:
-        """The state of a parameter before its first step."""
+    def _start(self, param: Any, amsgrad: bool, age: Any) -> None:
+        """The state of a parameter before its first step; those that start together share one age."""
         state = self.state[param]
         if "step" not in state:
-            state["step"] = op.zeros((), dtype=float32, device=param.device)
+            state["step"] = wrap(age)
             state["exp_avg"] = zeros_like(param)
             state["exp_avg_sq"] = zeros_like(param)
         if amsgrad and "max_exp_avg_sq" not in state:
@@ -51,9 +53,11 @@ class Adam(Optimizer):
 
     def _update(self, group: Group, params: list[Any]) -> None:
         amsgrad = bool(group["amsgrad"])
-        for param in params:
-            self._start(param, amsgrad)
         for _, together in by_device(params):
+            aval = aval_of((), float32, device=together[0].device)
+            age = Value(aval, new_array(aval, 0))
+            for param in together:
+                self._start(param, amsgrad, age)
             self._update_together(group, together, amsgrad)
 
     def _update_together(self, group: Group, params: list[Any], amsgrad: bool) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from weft._base.state import ambient, using
 from weft._lazy.realize import flush
+from weft._lazy.runtime import new_array
 from weft._lazy.value import Value
-from weft._tensor.spelling import op
-from weft._tensor.tensor import Handle, Tensor, lifted, operand
-from weft._tensor.view import write
+from weft._tensor.tensor import Handle, Tensor, lifted, operand, wrap
+from weft._tensor.view import replace_value
 from weft.errors import ArgumentError, GradientError, StateDictError, ValueRangeError
 from weft.nn._lookup import name_of_type
 from weft.nn._module import forget_grad
@@ -41,6 +41,8 @@ class Optimizer:
             raise ValueRangeError("optimizer got an empty parameter list")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
+        if ambient().capture is None:
+            flush(ambient().pending)  # initial values are a program of their own, apart from the first step
 
     # --- groups -----------------------------------------------------------------------------------------------
 
@@ -252,7 +254,7 @@ def _cast(param: Any, state: dict[str, Any]) -> dict[str, Any]:
 def replace(targets: Sequence[Any], new: Iterable[Value]) -> None:
     """Give tensors new values, in order."""
     for target, value in zip(targets, new, strict=False):
-        write(target, value)
+        replace_value(target, value)
 
 
 def values(tensors: Iterable[Any]) -> list[Value]:
@@ -270,8 +272,9 @@ def scalars(*getters: Callable[[], Any]) -> list[Value]:
 
 
 def zeros_like(tensor: Any) -> Any:
-    """State that starts at zero."""
-    return op.zeros(tuple(tensor.shape), dtype=tensor.dtype, device=tensor.device)
+    """State that starts at zero: an array at once, so that the first step is the same program as the later ones."""
+    aval = tensor._read().aval
+    return wrap(Value(aval, new_array(aval, 0)))
 
 
 def require(name: str, value: Any, low: float = 0.0, high: float | None = None) -> None:
