@@ -1,8 +1,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Thousands of small programs run once each: compiling them is all the work, and nothing of it is worth keeping.
+QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60
 
-.PHONY: demo test bench lint oracle stubs soak clean
+.PHONY: demo test bench lint oracle oracle-all stubs soak clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -30,7 +32,11 @@ lint: $(VENV)/.installed  ## format, lint and type check
 
 oracle: $(VENV)/.oracle  ## record PyTorch's answers again and compare with them afresh
 	$(BIN)/python -m tests.oracle.record
-	$(BIN)/python -m pytest -n 2 tests/oracle
+	$(QUICK) $(BIN)/python -m pytest -n 2 -m oracle tests/oracle
+	$(BIN)/python -m tests.oracle.coverage
+
+oracle-all: $(VENV)/.oracle  ## the same with every sample of the operator database
+	WEFT_ORACLE_SAMPLES=0 $(MAKE) oracle
 
 bench: $(VENV)/.oracle  ## measure against PyTorch; writes docs/benchmarks.md
 	$(BIN)/python -m bench

@@ -142,6 +142,16 @@ def test_a_view_as_an_argument_that_is_written():
     assert base.tolist() == [9, 9, 1, 1]
 
 
+def test_arguments_that_share_storage_are_another_kind_of_call():
+    step, python = counted(lambda x, y: x.add_(1) + y)
+    for _ in range(2):
+        x = weft.ones(2)
+        assert step(x, weft.ones(2)).tolist() == [3, 3]
+        assert step(x, x).tolist() == [6, 6]
+        assert step(x, x.view(2)).tolist() == [8, 8]
+    assert python.calls <= 4
+
+
 def test_numbers_may_be_lifted():
     class Options:
         rate = 0.5

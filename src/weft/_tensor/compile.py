@@ -162,8 +162,9 @@ def _constant(value: Value) -> Source:
 class Compiled:
     """A function that is captured once per kind of call and replayed afterwards.
 
-    Calls are told apart by the shapes, types and gradient flags of tensor arguments, the other arguments' values,
-    gradient mode, and the state that the function reads. Python side effects happen only while capturing.
+    Calls are told apart by the shapes, types, gradient flags and shared storage of tensor arguments, the other
+    arguments' values, gradient mode, and the state that the function reads. Python side effects happen only while
+    capturing.
     """
 
     def __init__(self, function: Callable[..., Any], fullgraph: bool) -> None:
@@ -180,7 +181,7 @@ class Compiled:
             return self._function(*args, **kwargs)
         tensors: list[Tensor] = []
         shape = (_flatten(args, tensors), _flatten(kwargs, tensors))
-        key = (shape, tuple([_kind(t) for t in tensors]), state.grad, default_dtype())
+        key = (shape, tuple([_kind(t) for t in tensors]), _sharing(tensors), state.grad, default_dtype())
         for replay in self._replays.get(key, ()):
             if replay.holds():
                 return replay.run(tensors)
@@ -328,6 +329,13 @@ class _Identity(_Constant):
 def _kind(tensor: Tensor) -> Any:
     value = tensor._read()
     return value.aval, value.tape is None
+
+
+def _sharing(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """For each tensor, the first one that has the same storage: a write to one is seen by the other."""
+    first: dict[int, int] = {}
+    roots = [t if t._alias is None else t._alias.base for t in tensors]
+    return tuple([first.setdefault(id(root), at) for at, root in enumerate(roots)])
 
 
 def _rebuilder(picture: Any) -> Callable[[Sequence[Tensor]], Any]:
