@@ -9,7 +9,9 @@ import pytest
 
 _ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_PAGES = [path for path in (_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md"))) if _BLOCK.search(path.read_text())]
+_PAGES = [
+    path for path in (_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md"))) if _BLOCK.search(path.read_text())
+]
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda path: path.name)

@@ -37,7 +37,9 @@ def set_rng_state(new_state: Tensor) -> None:
     """Go back to a state of `get_rng_state`; `RuntimeError` for anything else."""
     raw = new_state.numpy()
     if raw.dtype != np.uint8 or raw.shape != (16,):
-        raise ArgumentError(f"RNG state must be a torch.ByteTensor of 16 elements, got {new_state.dtype}{list(raw.shape)}")
+        raise ArgumentError(
+            f"RNG state must be a torch.ByteTensor of 16 elements, got {new_state.dtype}{list(raw.shape)}"
+        )
     seed, offset = np.frombuffer(raw.tobytes(), np.int64).tolist()
     default_generator.restore((seed, offset))
 

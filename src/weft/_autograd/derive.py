@@ -112,7 +112,7 @@ def _gradients(
     real = not any(jnp.issubdtype(a.dtype, jnp.complexfloating) for a in (*inputs, *outputs))
     if signature.grads is not None and real and all(i < signature.main for i in given):
         by_output = dict(zip(given, cotangents, strict=True))
-        full = [by_output.get(i, None) for i in range(signature.main)]
+        full = [by_output.get(i) for i in range(signature.main)]
         filled = tuple(jnp.zeros_like(outputs[i]) if g is None else g for i, g in enumerate(full))
         found = signature.grads(inputs, outputs, filled)
         return [found[i] for i in need]

@@ -132,10 +132,7 @@ class _Pass:
         """Hand the gradient of an application with one output on to its inputs."""
         inputs = value.inputs
         signature = value.origin.signature  # pyright: ignore[reportOptionalMemberAccess]  checked by the caller
-        if len(inputs) == 1:
-            need = _FIRST
-        else:
-            need = tuple([i for i, x in enumerate(inputs) if x.tape is not None])
+        need = _FIRST if len(inputs) == 1 else tuple([i for i, x in enumerate(inputs) if x.tape is not None])
         derivative = signature.derived.get(need) or derivative_of(signature, need, _FIRST)
         made: Sequence[Value] = ()
         if derivative.signature is not None:
@@ -196,12 +193,11 @@ class _Pass:
         elif value in self.targets:
             self.found[value] = grad
 
-    def _differentiate(
-        self, value: Value, ordered: list[Value], useful: set[Value] | None, done: set[int]
-    ) -> None:
+    def _differentiate(self, value: Value, ordered: list[Value], useful: set[Value] | None, done: set[int]) -> None:
         """The general case: several outputs, hooks, targets, derivatives written by users."""
         origin, tape = value.origin, value.tape
-        assert origin is not None and tape is not None, "only applications are inside of the tape"
+        assert origin is not None, "only applications are inside of the tape"
+        assert tape is not None, "only applications are inside of the tape"
         inputs, signature = value.inputs, origin.signature
         if len(signature.outputs) == 1:
             members = [value]
@@ -211,9 +207,7 @@ class _Pass:
             done.add(id(inputs))
             members = [v for v in ordered if v.inputs is inputs]
         given = self._given(members)
-        need = tuple(
-            [i for i, x in enumerate(inputs) if x.tape is not None and (useful is None or x in useful)]
-        )
+        need = tuple([i for i, x in enumerate(inputs) if x.tape is not None and (useful is None or x in useful)])
         if not given or not need:
             self._skip(inputs)
         elif tape.custom is not None:
@@ -235,7 +229,8 @@ class _Pass:
             grad = self.grads.pop(value, None)
             if grad is None:
                 continue
-            assert value.origin is not None and value.tape is not None, "only applications are inside of the tape"
+            assert value.origin is not None, "only applications are inside of the tape"
+            assert value.tape is not None, "only applications are inside of the tape"
             grad = _hooked(value.tape, grad)
             if self.targets is not None and value in self.targets:
                 self.found[value] = grad
@@ -308,7 +303,8 @@ def _free(value: Value) -> None:
 
 def _check_finite(head: Value, grads: Sequence[Value]) -> None:
     """Anomaly mode: stop at the first derivative that gives NaN, and name the line of the forward operator."""
-    assert head.origin is not None and head.tape is not None, "only applications are differentiated"
+    assert head.origin is not None, "only applications are differentiated"
+    assert head.tape is not None, "only applications are differentiated"
     for at, grad in enumerate(grads):
         array: Any = array_of(grad)
         if grad.aval.dtype.is_differentiable and bool(jnp.isnan(array).any()):

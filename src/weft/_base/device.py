@@ -11,27 +11,25 @@ _NAME = re.compile(r"([a-z_]+)(?::(\d+))?")
 TYPES = ("cpu", "xla", "cuda", "gpu", "tpu", "mps", "meta")
 
 
-class device:  # noqa: N801  PyTorch's name
+class device:
     """A device by type and index: `device("cpu")`, `device("xla", 1)`, `device("cuda:0")`."""
 
     __slots__ = ("index", "type")
     type: str
     index: int | None
 
-    def __init__(self, type: str | device | int, index: int | None = None) -> None:  # noqa: A002
+    def __init__(self, type: str | device | int, index: int | None = None) -> None:
         if isinstance(type, device):
-            type, index = type.type, type.index  # noqa: A001
+            type, index = type.type, type.index
         elif isinstance(type, int):
-            type, index = "xla", type  # noqa: A001
+            type, index = "xla", type
         if not isinstance(type, str):
             raise ArgumentError(f"device(): a string, an index or a device is needed, got {type!r}")
         match = _NAME.fullmatch(type)
         if match is None or (match[2] is not None and index is not None):
             raise DeviceError(f"Invalid device string: {type!r}; write a type and maybe an index, such as 'xla:0'")
         if match[1] not in TYPES:
-            raise DeviceError(
-                f"Expected one of {', '.join(TYPES)} device type at start of device string: {match[1]}"
-            )
+            raise DeviceError(f"Expected one of {', '.join(TYPES)} device type at start of device string: {match[1]}")
         object.__setattr__(self, "type", match[1])
         object.__setattr__(self, "index", int(match[2]) if match[2] is not None else index)
 
@@ -45,7 +43,9 @@ class device:  # noqa: N801  PyTorch's name
         return hash((self.type, self.index))
 
     def __repr__(self) -> str:
-        return f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+        return (
+            f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+        )
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"

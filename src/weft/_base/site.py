@@ -13,7 +13,7 @@ def user_site() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not (name.startswith((_PACKAGE, "<weft")) or "/jax/" in name or name.startswith("<frozen")):
+        if not (name.startswith((_PACKAGE, "<weft", "<frozen")) or "/jax/" in name):
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return "<unknown>"

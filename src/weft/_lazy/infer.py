@@ -200,7 +200,8 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     try:
         return Signature(
             op.name, fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
-            check=check if op.check else None, check_text=op.check_text, grads=_hand_written(call, place) if op.vjp else None,
+            check=check if op.check else None, check_text=op.check_text,
+            grads=_hand_written(call, place) if op.vjp else None,
         )  # fmt: skip
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
@@ -335,5 +336,3 @@ def wrap_dim(dim: Any, ndim: int) -> int:
     if not -span <= dim < span:
         raise DimError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
     return dim % span
-
-

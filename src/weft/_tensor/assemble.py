@@ -13,7 +13,8 @@ from weft._tensor.spelling import COMPOSITES, dunders_of, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft.ops._table import TABLE
 
-assert _composites.LOADED and _ops.LOADED, "rows and composites are registered by import"
+assert _ops.LOADED, "rows are registered by import"
+assert _composites.LOADED, "composites are registered by import"
 
 PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {}
 """Public functions by module ("" is the package) and name."""

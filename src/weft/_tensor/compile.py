@@ -127,9 +127,9 @@ class Replay:
     def holds(self) -> bool:
         """Whether the tensors and modules that the function read are as they were."""
         return (
-            all([_kind(tensor) == kind for tensor, kind in self._state])
-            and all([module.training is training for module, training in self._modules])
-            and all([tape.grad is before for tape, before in self._grads])
+            all(_kind(tensor) == kind for tensor, kind in self._state)
+            and all(module.training is training for module, training in self._modules)
+            and all(tape.grad is before for tape, before in self._grads)
         )
 
     def run(self, arguments: Sequence[Tensor]) -> Any:
@@ -196,13 +196,14 @@ class Compiled:
             self._keep(key, capture, tensors, result)
         elif self._fullgraph:
             raise CompileError(
-                f"{self._name}: the function needs a tensor's value at {capture.broken}, so it cannot be captured whole; "
-                "move that out of it, or compile with fullgraph=False"
+                f"{self._name}: the function needs a tensor's value at {capture.broken}, so it cannot be captured "
+                "whole; move that out of it, or compile with fullgraph=False"
             )
         elif not self._warned:
             self._warned = True
             warnings.warn(
-                f"weft.compile: {self._name} needs a tensor's value at {capture.broken}; it runs uncaptured", stacklevel=3
+                f"weft.compile: {self._name} needs a tensor's value at {capture.broken}; it runs uncaptured",
+                stacklevel=3,
             )
         outer.extend(capture.region)
         if capture.written:

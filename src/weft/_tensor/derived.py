@@ -1,4 +1,4 @@
-"""The part of a tensor that is derived from the operator table. `assemble` fills it; the stub beside it is generated."""
+"""The part of a tensor that is derived from the operator table: `assemble` fills it, its stub is generated."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def grad(
     """The gradients of `outputs` with respect to `inputs`, as a tuple; nothing is added to `.grad`.
 
     An input that the outputs do not depend on is an error, or None with `allow_unused`, or zeros with
-    `materialize_grads`. `is_grads_batched` is not supported: take `weft.to_jax` and `jax.vmap`.
+    `materialize_grads`. `is_grads_batched` is not supported.
     """
     if is_grads_batched:
         raise ArgumentError("grad(): is_grads_batched is not supported; call grad() once per cotangent")
@@ -74,7 +74,7 @@ def grad(
         create_graph=create_graph,
     )  # fmt: skip
     result: list[Tensor | None] = []
-    for tensor, target in zip(wanted, targets, strict=True):
+    for target in targets:
         value = found.get(target)
         if value is not None:
             result.append(wrap(value))

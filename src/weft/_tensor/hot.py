@@ -24,7 +24,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
     """A function of one tensor."""
     lookup = call.signatures.get
 
-    def function(input: Any, *, out: Any = None) -> Any:  # noqa: A002  PyTorch's name
+    def function(input: Any, *, out: Any = None) -> Any:
         try:
             x = input._value
             signature = lookup((x.aval,))
@@ -58,7 +58,7 @@ def binary(call: Call, general: Callable[..., Any]) -> Callable[[Any, Any], Any]
     """A function of two tensors. With a Python number it is recorded without going through the general function."""
     lookup = call.signatures.get
 
-    def function(input: Any, other: Any, *, out: Any = None) -> Any:  # noqa: A002  PyTorch's name
+    def function(input: Any, other: Any, *, out: Any = None) -> Any:
         try:
             a = input._value
             b = other._value

@@ -118,7 +118,7 @@ def named_result(name: str, fields: Sequence[str]) -> Any:
         inner = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
         return f"torch.return_types.{name}(\n{inner})"
 
-    return type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": show})  # noqa: PYI024
+    return type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": show})
 
 
 def write_out(out: Any, result: Any) -> Any:
@@ -246,7 +246,7 @@ def _source(op: OpDef, name: str) -> str:
 
 def _compiled(op: OpDef, name: str) -> Callable[..., Any]:
     scope = {**_SCOPE, "_op": op, **{f"d_{p.name}": p.default for p in op.params if p.default is not REQUIRED}}
-    exec(compile(_source(op, name), f"<weft {op.name}>", "exec"), scope)  # noqa: S102  the source is our own
+    exec(compile(_source(op, name), f"<weft {op.name}>", "exec"), scope)
     function = scope[name]
     function.__doc__ = op.doc
     return function
@@ -293,7 +293,7 @@ def inplace_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The form that writes its result to its first argument."""
 
     @wraps(function)
-    def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
+    def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         result = function(input, *args, **kwargs)
         return become(input, result) if is_view_of(result, input) else write(input, result._read())
 
@@ -312,12 +312,12 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
     if len(op.params) == 1:
         return dict.fromkeys(op.dunder, function)
 
-    def forward(input: Any, other: Any) -> Any:  # noqa: A002
+    def forward(input: Any, other: Any) -> Any:
         if not isinstance(other, _OPERANDS):
             return NotImplemented
         return function(input, _as_operand(other))
 
-    def swapped(input: Any, other: Any) -> Any:  # noqa: A002
+    def swapped(input: Any, other: Any) -> Any:
         if not isinstance(other, _OPERANDS):
             return NotImplemented
         return function(_as_operand(other), input)
@@ -393,5 +393,3 @@ def composite(
         return body
 
     return make
-
-

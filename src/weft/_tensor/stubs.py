@@ -1,7 +1,7 @@
 """Type stubs of what is derived from the operator table: `python -m weft._tensor.stubs` writes them.
 
-`_tensor/derived.pyi` has the methods of tensors, `__init__.pyi` and `nn/functional.pyi` the public functions. A test fails
-when one of them is stale.
+`_tensor/derived.pyi` has the methods of tensors, `__init__.pyi` and `nn/functional.pyi` the public functions. A test
+fails when one of them is stale.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ def _special(name: str, function: Callable[..., Any]) -> str:
         return f"def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]"
     if name == "__setitem__":
         return "def __setitem__(self, index: Any, values: Any) -> None: ..."
-    result = {"__repr__": "str", "__format__": "str", "__contains__": "bool", "__reduce_ex__": "Any"}.get(name, "Tensor")
+    result = {"__repr__": "str", "__format__": "str", "__contains__": "bool", "__reduce_ex__": "Any"}.get(
+        name, "Tensor"
+    )
     return f"def {name}({given}) -> {result}: ..."
 
 
@@ -139,7 +141,9 @@ def package_stub() -> str:
     )
     functions = _functions({n: f for n, f in PUBLIC[""].items() if n not in _api.WHERE})
     text = f"Number = int | float | bool | complex\n__version__: str\n\n{functions}\n"
-    spelled = re.sub(r"(?<![\w.])(bool|int|float|complex|str|tuple)(?![\w(])", r"builtins.\1", text)  # `weft.float` is a dtype
+    spelled = re.sub(
+        r"(?<![\w.])(bool|int|float|complex|str|tuple)(?![\w(])", r"builtins.\1", text
+    )  # `weft.float` is a dtype
     return f"{_HEAD}\nimport builtins\n{modules}\n{named}\n\n{spelled}"
 
 

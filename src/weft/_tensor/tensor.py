@@ -183,7 +183,9 @@ class Tensor(Derived):
                     f"{list(self.shape)}"
                 )
             if grad.dtype is not self.dtype:
-                raise ShapeError(f"assigned grad has data of a different type: {grad.dtype}, and the tensor {self.dtype}")
+                raise ShapeError(
+                    f"assigned grad has data of a different type: {grad.dtype}, and the tensor {self.dtype}"
+                )
         elif self._tape is None:
             return
         if self._tape is None:
@@ -440,6 +442,9 @@ def wrap(value: Value) -> Tensor:
 
 _WEAK = {kind: aval_of((), dtype, weak=True) for kind, dtype in
          ((bool, bool_), (int, int64), (float, float64), (complex, complex128))}  # fmt: skip
+_ABSTRACT: tuple[tuple[Any, type], ...] = (
+    (bool, np.bool_), (int, numbers.Integral), (float, numbers.Real), (complex, numbers.Complex),
+)  # fmt: skip
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -449,7 +454,7 @@ def number(x: Any) -> Value:
     if aval is None:
         if isinstance(x, np.generic):
             return number(x.item())
-        for kind, abstract in ((bool, np.bool_), (int, numbers.Integral), (float, numbers.Real), (complex, numbers.Complex)):
+        for kind, abstract in _ABSTRACT:
             if isinstance(x, abstract):
                 return number(kind(x))
         raise ArgumentError(f"expected a Tensor or a number, got {type(x).__name__}")

@@ -176,7 +176,8 @@ def _fitted(target: Tensor, value: Value) -> Value:
     if have.dtype is not want.dtype:
         if not can_cast(have.dtype, want.dtype):
             raise DTypeError(
-                f"result type {scalar_word(have.dtype)} can't be cast to the desired output type {scalar_word(want.dtype)}"
+                f"result type {scalar_word(have.dtype)} can't be cast to the desired output type "
+                f"{scalar_word(want.dtype)}"
             )
         value = apply(call_of(TABLE["to_dtype"], (ONE, want.dtype)), (value,))[0]
     if have.shape != want.shape:

@@ -37,9 +37,7 @@ class FunctionCtx:
                 "Trying to backward through the graph a second time (or directly access saved tensors after they have "
                 "already been freed). Specify retain_graph=True if you need to backward through the graph a second time"
             )
-        return tuple(
-            None if s is None else s[1] if s[1]._value is s[0] else wrap(s[0]) for s in self._saved
-        )
+        return tuple(None if s is None else s[1] if s[1]._value is s[0] else wrap(s[0]) for s in self._saved)
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Results through which no gradient flows."""

@@ -96,7 +96,7 @@ def _smooth_outputs(outputs: Any) -> list[Tensor]:
 
 def _parts(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """All real numbers of an array in a row; complex ones give two."""
-    flat = np.ascontiguousarray(array).reshape(-1)
+    flat: Any = np.ascontiguousarray(array).reshape(-1)
     return flat.view(flat.real.dtype) if np.iscomplexobj(flat) else flat
 
 

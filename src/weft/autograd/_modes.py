@@ -80,7 +80,7 @@ no_grad: Any = _with_optional_parentheses("no_grad", "Record without gradients."
 enable_grad: Any = _with_optional_parentheses("enable_grad", "Record with gradients, also inside `no_grad`.", grad=True)
 
 
-class inference_mode(_Mode):  # noqa: N801  PyTorch's name
+class inference_mode(_Mode):
     """Record without gradients, for inference. `inference_mode(False)` does nothing."""
 
     def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
@@ -93,7 +93,7 @@ class inference_mode(_Mode):  # noqa: N801  PyTorch's name
             super().__init__()
 
 
-class set_grad_enabled(_Mode):  # noqa: N801  PyTorch's name
+class set_grad_enabled(_Mode):
     """Switch gradients on or off: from here on, or for a `with` block."""
 
     def __init__(self, mode: bool) -> None:
@@ -122,7 +122,7 @@ def is_inference_mode_enabled() -> bool:
     return ambient().inference
 
 
-class detect_anomaly(_Mode):  # noqa: N801  PyTorch's name
+class detect_anomaly(_Mode):
     """Stop a backward pass at the first derivative that gives NaN, naming the line of the forward operator.
 
     Every derivative is computed and looked at on its own, so this is slow.
@@ -132,7 +132,7 @@ class detect_anomaly(_Mode):  # noqa: N801  PyTorch's name
         super().__init__(anomaly=check_nan)
 
 
-class set_detect_anomaly(_Mode):  # noqa: N801  PyTorch's name
+class set_detect_anomaly(_Mode):
     """Switch anomaly detection on or off: from here on, or for a `with` block."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:

@@ -93,10 +93,7 @@ def einsum(equation: str) -> Rule:
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         del static
-        batch = [
-            s[: len(s) - (len(t) - 1)] if "..." in t else ()
-            for s, t in zip(shapes, in_terms, strict=False)
-        ]
+        batch = [s[: len(s) - (len(t) - 1)] if "..." in t else () for s, t in zip(shapes, in_terms, strict=False)]
         ndim = len(broadcast_shapes(*batch))
 
         def spell(term: list[str], lead: int) -> Letters:

@@ -82,13 +82,10 @@ def _read_output(text: str | None, offset: int, ins: Sequence[Sequence[int]]) ->
     out = _read(text, offset, "the output")
     for letter in out:
         if out.count(letter) > 1:
-            raise ShapeError(
-                f"einsum(): output subscript {LETTERS[letter]} appears more than once in the output"
-            )
+            raise ShapeError(f"einsum(): output subscript {LETTERS[letter]} appears more than once in the output")
         if letter != _DOTS and letter not in letters:
             raise ShapeError(
-                f"einsum(): output subscript {LETTERS[letter]} does not appear in the equation for any "
-                "input operand"
+                f"einsum(): output subscript {LETTERS[letter]} does not appear in the equation for any input operand"
             )
     return out
 

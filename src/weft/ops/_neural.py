@@ -69,9 +69,7 @@ def spelled(reduction: str, size_average: bool | None, reduce: bool | None) -> s
     return "sum" if size_average is False else "mean"
 
 
-def reduced(
-    loss: Array, reduction: str, size_average: bool | None = None, reduce: bool | None = None
-) -> Array:
+def reduced(loss: Array, reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> Array:
     """Mean, sum or all of the losses."""
     reduction = spelled(reduction, size_average, reduce)
     if reduction == "none":
@@ -88,9 +86,7 @@ def wrapped(dim: int, ndim: int) -> int:
     """A dim counted from the front; `IndexError` in PyTorch's words if there is none such."""
     span = max(ndim, 1)
     if not -span <= dim < span:
-        raise DimError(
-            f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})"
-        )
+        raise DimError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
     return dim % span
 
 

@@ -14,9 +14,7 @@ def wrapped(dim: int, ndim: int) -> int:
     """`dim` counted from the front; a tensor without dims counts as one with a single dim."""
     most = max(ndim, 1)
     if not -most <= dim < most:
-        raise DimError(
-            f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})"
-        )
+        raise DimError(f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})")
     return dim % most
 
 

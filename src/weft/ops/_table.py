@@ -145,9 +145,7 @@ def _params(impl: Callable[..., Any]) -> tuple[Param, ...]:
             raise TypeError(f"{impl.__module__} must use `from __future__ import annotations`: kinds are read off them")
         text = p.annotation
         params.append(
-            Param(
-                p.name, _KINDS.get(text, Kind.STATIC), p.default, p.kind is p.KEYWORD_ONLY, "None" in text, text
-            )
+            Param(p.name, _KINDS.get(text, Kind.STATIC), p.default, p.kind is p.KEYWORD_ONLY, "None" in text, text)
         )
     return tuple(params)
 

@@ -39,9 +39,7 @@ def _check(query: Array, key: Array, value: Array, mask: Array | None, is_causal
     if mask is None:
         return
     if is_causal:
-        raise ShapeError(
-            "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
-        )
+        raise ShapeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
     if mask.dtype not in (jnp.bool_, jnp.float32, query.dtype):
         raise DTypeError(
             "Expected attn_mask dtype to be bool or float or to match query dtype, but got "

@@ -164,8 +164,7 @@ def _conv_transpose(
     reach = [d * (k - 1) for k, d in zip(weight.shape[2:], dilation, strict=True)]
     margins = [(r - p, r - p + o) for r, p, o in zip(reach, padding, extra, strict=True)]
     sizes = [
-        (size - 1) * s + 1 + a + b - r
-        for size, s, (a, b), r in zip(x.shape[2:], stride, margins, reach, strict=True)
+        (size - 1) * s + 1 + a + b - r for size, s, (a, b), r in zip(x.shape[2:], stride, margins, reach, strict=True)
     ]
     if min(sizes) < 1:
         raise ShapeError(
@@ -302,9 +301,7 @@ def _check_fold(x: Array, output_size: Shape, kernel: Shape, *steps: Shape) -> N
 def _columns_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
     lead = ("batch",) if len(shapes[0]) == 3 else ()
-    return Factors(
-        ((*lead, "block", "place"),), ((*lead, "in", 0, 1),), frozenset({"block", "place", "in", 0, 1})
-    )
+    return Factors(((*lead, "block", "place"),), ((*lead, "in", 0, 1),), frozenset({"block", "place", "in", 0, 1}))
 
 
 @defop(dims=_columns_whole, function=False, method=False)

@@ -36,9 +36,7 @@ def _check_square(name: str, a: Array) -> None:
 def _check_floating(name: str, a: Array) -> None:
     _check_batch(name, a)
     if category(a) < FLOAT:
-        raise DTypeError(
-            f"{name}: Expected a floating point or complex tensor as input. Got {scalar_word(a)}"
-        )
+        raise DTypeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_word(a)}")
 
 
 def _check_matrices(name: str, a: Array) -> None:
@@ -137,9 +135,7 @@ def _solve_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     a, b = shapes
     tail = ("column",) if _is_vector(a, b) else ("column", "right")
     ndim = max(len(a) - 2, len(b) - len(tail))
-    ins = tuple(
-        (*range(ndim - len(s) + len(t), ndim), *t) for s, t in ((a, ("row", "column")), (b, tail))
-    )
+    ins = tuple((*range(ndim - len(s) + len(t), ndim), *t) for s, t in ((a, ("row", "column")), (b, tail)))
     return Factors(ins, ((*range(ndim), *tail),), frozenset({"row", "column"}))
 
 
@@ -183,8 +179,7 @@ def qr(A: Array, mode: str = "reduced") -> Outs:
     _check_floating("linalg.qr", A)
     if mode not in _QR_MODES:
         raise ShapeError(
-            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', "
-            "or 'complete'"
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
         )
     if mode == "r":
         return jnp.zeros((0,), A.dtype), jnp.linalg.qr(A, mode="r")

@@ -102,9 +102,7 @@ def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float
     dims=_embedding_dims, function=False, vjp=_embedding_vjp, method=False,
     check=_bad_row, check_text="index out of range in self",
 )  # fmt: skip
-def embedding(
-    input: Array, weight: Array, padding_idx: int | None = None, scale_grad_by_freq: bool = False
-) -> Array:
+def embedding(input: Array, weight: Array, padding_idx: int | None = None, scale_grad_by_freq: bool = False) -> Array:
     """Rows of `weight` at the indices; the row `padding_idx` gets no gradient. Gradients are dense."""
     del scale_grad_by_freq
     if input.dtype not in (jnp.int64, jnp.int32):

@@ -74,9 +74,7 @@ def _real_type(dtype: Any) -> Any:
 
 
 @defop(grad_name="LinalgVectorNorm", dims=reduces, cast=Cast.FLOAT32, module="linalg")
-def vector_norm(
-    x: Array, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None
-) -> Array:
+def vector_norm(x: Array, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """The `ord`-norm over `dim`, of all elements as one vector when None; real."""
     _require_float("linalg.vector_norm", x)
     _require_dtype("linalg.vector_norm", x, dtype)

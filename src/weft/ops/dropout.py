@@ -15,9 +15,7 @@ from weft.ops._table import Array, Key, defop
 _SELU_LIMIT = -1.7580993408473766  # of `selu` at minus infinity
 
 
-def _dropout_vjp(
-    g: Array, out: Any, input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key
-) -> tuple[Array]:
+def _dropout_vjp(g: Array, out: Any, input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> tuple[Array]:
     del key, whole_dims, input
     return (_drop(g, out[1], p),)
 

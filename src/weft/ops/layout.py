@@ -41,9 +41,7 @@ def _check_cat(shapes: Sequence[Sizes], dim: int) -> None:
         if _is_legacy_empty(shape):
             continue
         if len(shape) != len(first):
-            raise ShapeError(
-                f"Tensors must have same number of dimensions: got {len(first)} and {len(shape)}"
-            )
+            raise ShapeError(f"Tensors must have same number of dimensions: got {len(first)} and {len(shape)}")
         for d, (want, have) in enumerate(zip(first, shape, strict=True)):
             if want != have and d != dim:
                 raise ShapeError(
@@ -104,9 +102,7 @@ def block_diag(tensors: Arrays) -> Array:
     """Matrices along the diagonal of a larger one, zeros elsewhere; fewer dims count as one row."""
     blocks = [_block(t, i) for i, t in enumerate(tensors)]
     ends = np.cumsum([b.shape[1] for b in blocks])
-    rows = [
-        jnp.pad(b, ((0, 0), (end - b.shape[1], ends[-1] - end))) for b, end in zip(blocks, ends, strict=True)
-    ]
+    rows = [jnp.pad(b, ((0, 0), (end - b.shape[1], ends[-1] - end))) for b, end in zip(blocks, ends, strict=True)]
     return jnp.concatenate(rows)
 
 
@@ -146,9 +142,7 @@ def tile(input: Array, dims: Shape) -> Array:
 def repeat(input: Array, repeats: Shape) -> Array:
     """Whole copies side by side; there are at least as many counts as dims."""
     if len(repeats) < input.ndim:
-        raise ShapeError(
-            "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
-        )
+        raise ShapeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
     return _tiled(input, repeats)
 
 
@@ -210,9 +204,7 @@ def roll(input: Array, shifts: Shape, dims: Dims = None) -> Array:
     if not dims and len(shifts) == 1:
         return jnp.roll(input, shifts[0])
     if len(shifts) != len(dims or ()):
-        raise ShapeError(
-            f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims or ())}"
-        )
+        raise ShapeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims or ())}")
     return jnp.roll(input, shifts, dims) if input.ndim else input
 
 
@@ -224,9 +216,7 @@ def _plane(ndim: int, dims: Sequence[int]) -> tuple[int, int]:
         raise ShapeError(f"expected total dims >= 2, but got total dims = {ndim}")
     first, second = (wrapped(d, ndim) for d in dims)
     if first == second:
-        raise ShapeError(
-            f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"
-        )
+        raise ShapeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
     return first, second
 
 

@@ -28,9 +28,7 @@ def _einsum_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(terms.ins, (terms.out,))
 
 
-def _without_stretched(
-    operand: Array, term: Sequence[int], sizes: Mapping[int, int]
-) -> tuple[Array, list[int]]:
+def _without_stretched(operand: Array, term: Sequence[int], sizes: Mapping[int, int]) -> tuple[Array, list[int]]:
     """Drop the dims of size one that stand for a larger size: they broadcast."""
     kept = [d for d, letter in enumerate(term) if operand.shape[d] == sizes[letter]]
     return operand.reshape([operand.shape[d] for d in kept]), [term[d] for d in kept]
@@ -46,17 +44,14 @@ def einsum(operands: Arrays, equation: str) -> Array:
     terms = parse(equation, [x.shape for x in operands])
     if len(operands) == 1 and category(operands[0]) < FLOAT and set(terms.ins[0]) - set(terms.out):
         operands = (operands[0].astype(jnp.int64),)  # a plain sum, which widens integers
-    pairs = [
-        _without_stretched(x, term, terms.sizes) for x, term in zip(operands, terms.ins, strict=True)
-    ]
+    pairs = [_without_stretched(x, term, terms.sizes) for x, term in zip(operands, terms.ins, strict=True)]
     return jnp.einsum(*(arg for pair in pairs for arg in pair), list(terms.out))
 
 
 def _tensordot_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     met = {("b", d): ("a", c) for c, d in zip(static["dims_a"], static["dims_b"], strict=True)}
     ins = tuple(
-        tuple(met.get((name, d), (name, d)) for d in range(len(s)))
-        for name, s in zip("ab", shapes, strict=True)
+        tuple(met.get((name, d), (name, d)) for d in range(len(s))) for name, s in zip("ab", shapes, strict=True)
     )
     gone = set(met.values())
     return Factors(ins, (tuple(x for term in ins for x in term if x not in gone),))
@@ -113,9 +108,7 @@ def _three(a: Sizes, b: Sizes, dim: int | None) -> int:
             raise ShapeError("no dimension of size 3 in input")
         dim = a.index(3)
     if a[dim] != 3 or b[dim] != 3:
-        raise ShapeError(
-            f"linalg.cross: inputs dimension {dim} must have length 3. Got {a[dim]} and {b[dim]}"
-        )
+        raise ShapeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {a[dim]} and {b[dim]}")
     return dim
 
 
@@ -153,9 +146,7 @@ def _distances(x1: Array, x2: Array, p: float) -> Array:
     return jnp.sum(size, -1) if p == 1 else jnp.sum(size**p, -1) ** (1 / p)
 
 
-def _cdist_vjp(
-    g: Array, out: Array, x1: Array, x2: Array, p: float, compute_mode: str | None
-) -> tuple[Array, Array]:
+def _cdist_vjp(g: Array, out: Array, x1: Array, x2: Array, p: float, compute_mode: str | None) -> tuple[Array, Array]:
     """Zero where rows coincide; `sign(d) * (|d| / distance) ** (p - 1)` elsewhere, whole at a maximum."""
     del compute_mode
     diff = _differences(x1, x2)
@@ -183,9 +174,7 @@ def cdist(x1: Array, x2: Array, p: float = 2.0, compute_mode: str | None = None)
         if x.ndim < 2:
             raise ShapeError(f"cdist only supports at least 2D tensors, {name} got: {x.ndim}D")
     if x1.shape[-1] != x2.shape[-1]:
-        raise ShapeError(
-            f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}"
-        )
+        raise ShapeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
     if p < 0:
         raise ShapeError("cdist only supports non-negative p values")
     if x1.dtype != x2.dtype:

@@ -98,17 +98,13 @@ def _mean_divisor(share: Array | None, input: Array) -> Array | float:
     return input.size / input.shape[_class_dim(input)] if share is None else jnp.sum(share)
 
 
-def _check_cross_entropy(
-    input: Array, target: Array, weight: Array | None, ignore: int, smooth: float
-) -> None:
+def _check_cross_entropy(input: Array, target: Array, weight: Array | None, ignore: int, smooth: float) -> None:
     if not 0 <= smooth <= 1:
         raise ShapeError(f"label_smoothing must be between 0.0 and 1.0. Got: {smooth:g}")
     if target.shape != input.shape:
         _check_classes(input, target, weight)
     elif not jnp.issubdtype(target.dtype, jnp.floating):
-        raise DTypeError(
-            f"Expected floating point type for target with class probabilities, got {scalar_word(target)}"
-        )
+        raise DTypeError(f"Expected floating point type for target with class probabilities, got {scalar_word(target)}")
     elif ignore >= 0:
         raise ShapeError("ignore_index is not supported for floating point target")
     else:
@@ -263,9 +259,7 @@ def multilabel_margin_loss(
 ) -> Array:  # fmt: skip
     """Sum over target classes t and others c of max(0, 1 - x[t] + x[c]) / C; a row of targets ends at -1."""
     if input.shape != target.shape:
-        raise ShapeError(
-            f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}"
-        )
+        raise ShapeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
     classes = input.shape[-1] if input.ndim else 1
     x, labels = input.reshape(-1, classes), target.reshape(-1, classes)
     listed = jnp.cumsum(labels < 0, axis=1) == 0

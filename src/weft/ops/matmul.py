@@ -71,8 +71,7 @@ def _check_mv(added: Sizes, mat: Array, vec: Array) -> None:
         raise ShapeError(f"vector + matrix @ vector expected, got {len(added)}, {mat.ndim}, {vec.ndim}")
     if mat.shape[1] != vec.shape[0] or added not in ((), (1,), mat.shape[:1]):
         raise ShapeError(
-            f"size mismatch, got input ({added[0] if added else 1}), mat ({_times(mat.shape)}), "
-            f"vec ({vec.shape[0]})"
+            f"size mismatch, got input ({added[0] if added else 1}), mat ({_times(mat.shape)}), vec ({vec.shape[0]})"
         )
 
 
@@ -184,9 +183,7 @@ def _matmul_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 def _check_matmul(a: Array, b: Array) -> None:
     """Dispatch on the numbers of dims, because PyTorch's texts tell which product it chose."""
     if min(a.ndim, b.ndim) == 0:
-        raise ShapeError(
-            f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D"
-        )
+        raise ShapeError(f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D")
     if a.ndim == 1 and b.ndim == 1:
         return _check_dot(a, b)
     if b.ndim == 1:
@@ -266,9 +263,7 @@ def addr(input: Array, vec1: Array, vec2: Array, *, beta: Scalar = 1, alpha: Sca
             raise ShapeError(f"addr: Expected 1-D argument {name}, but got {vector.ndim}-D")
     for name, scale in (("beta", beta), ("alpha", alpha)):
         if category(input) < FLOAT and not isinstance(scale, int) and category(scale) >= FLOAT:
-            raise DTypeError(
-                f"For integral input tensors, argument {name} must not be a floating point number."
-            )
+            raise DTypeError(f"For integral input tensors, argument {name} must not be a floating point number.")
     return _added(input, vec1[:, None] * vec2, beta, alpha)
 
 
@@ -290,8 +285,7 @@ def addbmm(input: Array, batch1: Array, batch2: Array, *, beta: Scalar = 1, alph
             raise ShapeError(f"batch{i} must be a 3D tensor")
     if batch1.shape[0] != batch2.shape[0]:
         raise ShapeError(
-            "batch1 and batch2 must have same number of batches, "
-            f"got {batch1.shape[0]} and {batch2.shape[0]}"
+            f"batch1 and batch2 must have same number of batches, got {batch1.shape[0]} and {batch2.shape[0]}"
         )
     if batch1.shape[2] != batch2.shape[1]:
         shapes = f"{_times(batch1.shape[1:])} and {_times(batch2.shape[1:])}"

@@ -45,9 +45,7 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> 
 
 
 @defop(dims=_pair_reduces, promote=Promote.FLOAT)
-def pairwise_distance(
-    x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
-) -> Array:
+def pairwise_distance(x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Array:
     """p-norm of x1 - x2 + eps over the last dim."""
     distance = lengths(x1 - x2 + eps, p, -1)
     return distance if keepdim else distance[..., 0]
@@ -59,8 +57,7 @@ def _whole_loss(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     lead = [s[:-1] if len(s) == depth else s for s in shapes]
     factors = element_loss(lead, static)
     ins = tuple(
-        (*letters, "vector") if len(s) == depth else letters
-        for letters, s in zip(factors.ins, shapes, strict=True)
+        (*letters, "vector") if len(s) == depth else letters for letters, s in zip(factors.ins, shapes, strict=True)
     )
     return Factors(ins, factors.outs, factors.whole | {"vector"})
 

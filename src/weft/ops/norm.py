@@ -67,9 +67,7 @@ def _trailing(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """Parameters lie over the last dims, which must be whole."""
     ndim, depth = len(shapes[0]), len(static["normalized_shape"])
     letters = tuple(range(ndim))
-    return Factors(
-        tuple(letters[ndim - len(s) :] for s in shapes), (letters,), frozenset(letters[ndim - depth :])
-    )
+    return Factors(tuple(letters[ndim - len(s) :] for s in shapes), (letters,), frozenset(letters[ndim - depth :]))
 
 
 def _layer_norm_vjp(
@@ -291,14 +289,11 @@ def _across_channels(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Fact
 
 
 @defop(dims=_across_channels, promote=Promote.FLOAT, module="nn.functional")
-def local_response_norm(
-    input: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-) -> Array:
+def local_response_norm(input: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Array:
     """Each element divided by (k + alpha * mean square over `size` neighbouring channels) ** beta."""
     if input.ndim < 3:
         raise ValueRangeError(
-            "Expected 3D or higher dimensionality                          input "
-            f"(got {input.ndim} dimensions)"
+            f"Expected 3D or higher dimensionality                          input (got {input.ndim} dimensions)"
         )
     before = size // 2
     margin = [(0, 0)] * input.ndim

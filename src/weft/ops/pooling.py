@@ -84,9 +84,7 @@ def _maxima(x: Array, windows: Windows, *, indices: bool = False) -> Sequence[Ar
     return arrays
 
 
-def _window_arguments(
-    n: int, kernel_size: Any, stride: Any, padding: Any, op: str
-) -> tuple[Shape, Shape, Shape]:
+def _window_arguments(n: int, kernel_size: Any, stride: Any, padding: Any, op: str) -> tuple[Shape, Shape, Shape]:
     kernel = spread(kernel_size, n, "kernel_size", op)
     step = kernel if stride is None or stride == () else spread(stride, n, "stride", op)
     if min(step) <= 0 or min(kernel) <= 0:
@@ -118,8 +116,7 @@ def _check_padding(n: int, kernel: Shape, padding: Shape, dilation: Shape, op: s
     for k, p, d in zip(kernel, padding, dilation, strict=True):
         if p > ((k - 1) * d + 1) // 2:
             raise ShapeError(
-                f"{op}() padding should be at most half of kernel size, "
-                f"but got padding={p} and kernel_size={k}"
+                f"{op}() padding should be at most half of kernel size, but got padding={p} and kernel_size={k}"
                 if n == 1
                 else "pad should be at most half of effective kernel size, "
                 f"but got pad={p}, kernel_size={k} and dilation={d}"
@@ -134,9 +131,7 @@ def _check_counts(input: Array, counts: Shape, op: str) -> None:
         raise ShapeError(f"max_pool1d() Invalid computed output size: {counts[0]}")
     channels = (input.shape[input.ndim - n - 1],)
     given, made = ("x".join(map(str, channels + c)) for c in (input.shape[input.ndim - n :], counts))
-    raise ShapeError(
-        f"Given input size: ({given}). Calculated output size: ({made}). Output size is too small"
-    )
+    raise ShapeError(f"Given input size: ({given}). Calculated output size: ({made}). Output size is too small")
 
 
 def _max_windows(
@@ -150,9 +145,7 @@ def _max_windows(
     if input.dtype == jnp.bool_ or jnp.iscomplexobj(input):
         raise UnsupportedDTypeError(f"\"{op}\" not implemented for '{scalar_word(input)}'")
     sizes = input.shape[input.ndim - n :]
-    counts = tuple(
-        _output_size(*given, ceil_mode) for given in zip(sizes, kernel, step, margin, apart, strict=True)
-    )
+    counts = tuple(_output_size(*given, ceil_mode) for given in zip(sizes, kernel, step, margin, apart, strict=True))
     _check_counts(input, counts, op)
     windows = []
     for size, k, s, p, d, count in zip(sizes, kernel, step, margin, apart, counts, strict=True):
@@ -180,22 +173,17 @@ def _avg_pool(
         raise ShapeError("divisor must be not zero")
     lead = input.ndim - n
     sizes = input.shape[lead:]
-    counts = tuple(
-        _output_size(*given, 1, ceil_mode) for given in zip(sizes, kernel, step, margin, strict=True)
-    )
+    counts = tuple(_output_size(*given, 1, ceil_mode) for given in zip(sizes, kernel, step, margin, strict=True))
     _check_counts(input, counts, op)
     x = wide(input)
-    ends = [
-        (c - 1) * s + k - size - p
-        for c, s, k, size, p in zip(counts, step, kernel, sizes, margin, strict=True)
-    ]
+    ends = [(c - 1) * s + k - size - p for c, s, k, size, p in zip(counts, step, kernel, sizes, margin, strict=True)]
     summed = jax.lax.reduce_window(
         x, np.zeros((), x.dtype)[()], jax.lax.add, (1,) * lead + kernel, (1,) * lead + step,
         [(0, 0)] * lead + list(zip(margin, ends, strict=True)),
     )  # fmt: skip
-    return _divided(
-        summed, _divisor(sizes, kernel, step, margin, counts, count_include_pad, divisor_override)
-    ).astype(input.dtype)
+    return _divided(summed, _divisor(sizes, kernel, step, margin, counts, count_include_pad, divisor_override)).astype(
+        input.dtype
+    )
 
 
 def _divided(total: Array, divisor: np.ndarray) -> Array:
@@ -268,9 +256,7 @@ def _adaptive_windows(n: int, input: Array, output_size: Any) -> Windows:
         bounds = list(_adapted(size, count))
         longest = max((stop - start for start, stop in bounds), default=1)
         # a short window repeats its last place, which never is the first of its value
-        places = [
-            np.array([min(start + o, stop - 1) for start, stop in bounds], np.int64) for o in range(longest)
-        ]
+        places = [np.array([min(start + o, stop - 1) for start, stop in bounds], np.int64) for o in range(longest)]
         windows.append((places, (0, 0)))
     return windows
 
@@ -332,18 +318,14 @@ def _avg_rows(n: int) -> tuple[OpDef, OpDef]:
         count_include_pad: bool = True, divisor_override: int | None = None,
     ) -> Array:  # fmt: skip
         """The sum of each window over its size, or over `divisor_override`."""
-        return _avg_pool(
-            n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-        )
+        return _avg_pool(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
     def adaptive_avg_pool(input: Array, output_size: Any) -> Array:
         """The mean of each of `output_size` windows."""
         return _adaptive_avg(n, input, output_size)
 
     make = {"dims": _space_dims(n), "cast": Cast.FLOAT32 if n == 3 else Cast.NONE, "module": _FUNCTIONAL}
-    adaptive = defop(
-        f"adaptive_avg_pool{n}d", **{**make, "module": "" if n == 1 else _FUNCTIONAL, "method": False}
-    )
+    adaptive = defop(f"adaptive_avg_pool{n}d", **{**make, "module": "" if n == 1 else _FUNCTIONAL, "method": False})
     if n == 1:
         return avg_pool1d, adaptive(adaptive_avg_pool)
     return defop(f"avg_pool{n}d", **make)(avg_pool), adaptive(adaptive_avg_pool)

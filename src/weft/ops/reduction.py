@@ -161,9 +161,7 @@ def aminmax(input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Ar
     """Smallest and largest element over one dim or all."""
     require_real(input, "aminmax(): does not support complex input")
     if dim is None and input.size == 0:
-        raise ShapeError(
-            "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity."
-        )
+        raise ShapeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.")
     require_sized("aminmax", input.shape, dim)
     over = axes(dim, input.ndim)
     return jnp.min(input, axis=over, keepdims=keepdim), jnp.max(input, axis=over, keepdims=keepdim)

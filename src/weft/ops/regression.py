@@ -15,9 +15,7 @@ from weft.ops._table import Array, Cast, Operand, Promote, defop
 from weft.ops._words import scalar_word
 
 _FUNCTIONAL = "nn.functional"
-_FLOAT_MEAN = (
-    "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype."
-)
+_FLOAT_MEAN = "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype."
 
 
 def _weighted(

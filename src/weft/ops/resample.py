@@ -117,8 +117,7 @@ def _image_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 def _check_shuffle(input: Array, factor: int, name: str, word: str) -> None:
     if input.ndim < 3:
         raise ShapeError(
-            f"{name} expects input to have at least 3 dimensions, "
-            f"but got input with {input.ndim} dimension(s)"
+            f"{name} expects input to have at least 3 dimensions, but got input with {input.ndim} dimension(s)"
         )
     if factor <= 0:
         raise ShapeError(f"{name} expects a positive {word}, but got {factor}")
@@ -163,13 +162,10 @@ def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
 def channel_shuffle(input: Array, groups: int) -> Array:
     """Channels dealt out over `groups`: (batch, g, C / g, ...) with the two middle dims swapped."""
     if input.ndim < 3:
-        raise ShapeError(
-            f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}"
-        )
+        raise ShapeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}")
     if groups <= 0 or input.shape[1] % groups:
         raise ShapeError(
-            "Number of channels must be divisible by groups. "
-            f"Got {input.shape[1]} channels and {groups} groups."
+            f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and {groups} groups."
         )
     x = input.reshape(input.shape[0], groups, -1, *input.shape[2:])
     return jnp.swapaxes(x, 1, 2).reshape(input.shape)

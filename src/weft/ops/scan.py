@@ -102,9 +102,7 @@ def _require_joinable(input: jax.Array, extra: jax.Array, dim: int) -> None:
 
 
 @defop(dims=_joined, promote=Promote.COMMON, linear="all")
-def diff(
-    input: Array, n: int = 1, dim: Dim = -1, prepend: Array | None = None, append: Array | None = None
-) -> Array:
+def diff(input: Array, n: int = 1, dim: Dim = -1, prepend: Array | None = None, append: Array | None = None) -> Array:
     """Differences of neighbours along `dim`, taken `n` times; of bools, whether neighbours differ."""
     if input.ndim == 0:
         raise ShapeError("diff expects input to be at least one-dimensional")

@@ -37,9 +37,7 @@ def _select_vjp(g: Any, out: Any, input: Array, dim: Dim, keepdim: bool = False)
     return (picked_vjp(g, out, input, dim),)
 
 
-def _kthvalue_vjp(
-    g: Any, out: Any, input: Array, k: int, dim: Dim = -1, keepdim: bool = False
-) -> tuple[Array]:
+def _kthvalue_vjp(g: Any, out: Any, input: Array, k: int, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
     return (picked_vjp(g, out, input, dim),)
 
 
@@ -152,8 +150,7 @@ def _require_quantile(name: str, input: jax.Array, q: jax.Array, interpolation: 
         raise DTypeError(f"{name}() q tensor must be same dtype as the input tensor")
     if interpolation not in (*_ROUNDED, "linear", "midpoint"):
         raise ShapeError(
-            f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, "
-            f"but got {interpolation}"
+            f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}"
         )
 
 
@@ -170,9 +167,7 @@ def _between(values: jax.Array, rank: jax.Array, interpolation: str) -> jax.Arra
     return below + weight * (above - below)
 
 
-def _quantile(
-    name: str, input: jax.Array, q: jax.Array, dim: Any, keepdim: bool, interpolation: str
-) -> jax.Array:
+def _quantile(name: str, input: jax.Array, q: jax.Array, dim: Any, keepdim: bool, interpolation: str) -> jax.Array:
     """Quantiles along one dim or all; NaN wins, or is left out by nanquantile."""
     _require_quantile(name, input, q, interpolation)
     last = input.reshape(-1) if dim is None or input.ndim == 0 else jnp.moveaxis(input, dim, -1)

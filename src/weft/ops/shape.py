@@ -103,7 +103,10 @@ def _unflat(shape: Sizes, dim: int, sizes: Shape) -> Sizes:
     return (*shape[:dim], *resolved(sizes, shape[dim]), *shape[dim + 1 :])
 
 
-@view_op(grad_name="View", dims=lambda shapes, static: regrouped(shapes[0], _unflat(shapes[0], static["dim"], static["sizes"])))
+@view_op(
+    grad_name="View",
+    dims=lambda shapes, static: regrouped(shapes[0], _unflat(shapes[0], static["dim"], static["sizes"])),
+)
 def unflatten(input: Array, dim: Dim, sizes: Shape) -> Array:
     """One dim becomes several, of which one size may be -1."""
     return jnp.reshape(input, _unflat(input.shape, dim, sizes))
@@ -204,9 +207,7 @@ def _matrix_flip(name: str, word: str, *, most: float = inf, conjugate: bool = T
         if input.ndim == 1 or input.ndim > most:
             which = "matrices or batches of matrices" if most == inf else "matrices (2-D tensors)"
             advice = " For batches of matrices, consider using tensor.mH" if input.ndim > most else ""
-            raise ShapeError(
-                f"tensor.{word} is only supported on {which}. Got {input.ndim}-D tensor.{advice}"
-            )
+            raise ShapeError(f"tensor.{word} is only supported on {which}. Got {input.ndim}-D tensor.{advice}")
         flipped = jnp.swapaxes(input, -1, -2) if input.ndim else input
         return jnp.conj(flipped) if conjugate else flipped
 
@@ -285,8 +286,7 @@ def expanded(input: Array, size: Shape) -> Shape:
         have = input.shape[i - new] if i >= new else 1
         if i < new and want < 0:
             raise ShapeError(
-                f"The expanded size of the tensor ({want}) isn't allowed in a leading, "
-                f"non-existing dimension {i}"
+                f"The expanded size of the tensor ({want}) isn't allowed in a leading, non-existing dimension {i}"
             )
         if want not in (-1, have) and (have != 1 or want < 0):
             raise ShapeError(

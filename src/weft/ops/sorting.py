@@ -47,9 +47,7 @@ def _sort_vjp(
 
 @defop(dims=_along_twice, outputs=("values", "indices"), vjp=_sort_vjp)
 @lifted
-def sort(
-    input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool | None = False
-) -> tuple[Array, Array]:
+def sort(input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool | None = False) -> tuple[Array, Array]:
     """Elements in order along `dim`, and where each came from. Always stable."""
     return ranked(input, dim, descending)
 
@@ -81,9 +79,7 @@ def _topk_vjp(
 
 @defop(dims=_along_twice, outputs=("values", "indices"), vjp=_topk_vjp)
 @lifted
-def topk(
-    input: Array, k: int, dim: Dim = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Array, Array]:
+def topk(input: Array, k: int, dim: Dim = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
     """The `k` largest or smallest elements along `dim` in order, and their indices."""
     if is_complex(input.dtype) or input.dtype == jnp.bool_:
         kind = "complex" if is_complex(input.dtype) else "bool"
@@ -147,8 +143,7 @@ def _side(right: bool, side: str | None) -> str:
         raise ShapeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
         raise ShapeError(
-            "torch.searchsorted(): side and right can't be set to opposites, "
-            "got side of left while right was True"
+            "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
         )
     return "right" if right else side or "left"
 

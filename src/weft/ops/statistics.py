@@ -92,18 +92,14 @@ def _real_type(dtype: Any) -> Any:
 
 
 @defop(grad_name="Var", dims=reduces, vjp=_var_vjp, function=False, method=False)
-def var_dims(
-    input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> Array:
+def var_dims(input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Array:
     """Variance over `dim`, divided by the number of elements less `correction` (1 when None); real."""
     var, _ = _moments("std and var", input, dim, correction, keepdim)
     return var.astype(_real_type(input.dtype))
 
 
 @defop(grad_name="Std", dims=reduces, vjp=_std_vjp, function=False, method=False)
-def std_dims(
-    input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> Array:
+def std_dims(input: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Array:
     """Standard deviation over `dim`: the root of `var_dims`."""
     var, _ = _moments("std and var", input, dim, correction, keepdim)
     return jnp.sqrt(var).astype(_real_type(input.dtype))
@@ -169,9 +165,7 @@ def _covariance(
 
 
 @defop(promote=Promote.FLOAT)
-def cov(
-    input: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None
-) -> Array:
+def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None) -> Array:
     """Covariance matrix of variables in rows, observations in columns; zero-dim for one variable."""
     _require_matrix("cov", input)
     return _covariance(input, correction, fweights, aweights)

@@ -38,9 +38,7 @@ def carry(old: Array, new: Array) -> Array:
 def copy(input: Array, src: Array) -> Array:
     """`src` cast and expanded to the type of `input`."""
     if len(src.shape) > len(input.shape):
-        raise ShapeError(
-            f"output with shape {list(input.shape)} doesn't match the broadcast shape {list(src.shape)}"
-        )
+        raise ShapeError(f"output with shape {list(input.shape)} doesn't match the broadcast shape {list(src.shape)}")
     if jnp.iscomplexobj(src) and not jnp.iscomplexobj(input):
         src = src.real
     return jnp.broadcast_to(src.astype(input.dtype), expanded(src, input.shape))

@@ -81,9 +81,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def _channel_dropout(n: int) -> Callable[..., Tensor]:
     """`dropout` of whole channels with `n` spatial dims."""
 
-    def channel_dropout(
-        input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-    ) -> Tensor:
+    def channel_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         return _dropped("dropout_train", input, p, training, inplace, n)
 
     channel_dropout.__name__ = channel_dropout.__qualname__ = f"dropout{n}d"
@@ -103,9 +101,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
 
 
 @composite(module=_FUNCTIONAL)
-def feature_alpha_dropout(
-    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
-) -> Tensor:
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` that keeps or drops whole channels."""
     return _dropped("alpha_dropout_train", input, p, training, inplace, max(input.ndim - 2, 0))
 
@@ -241,12 +237,9 @@ def interpolate(
         raise ArgumentError("interpolate: antialias is not supported; smooth the input before shrinking it")
     if align_corners is not None and (mode.startswith("nearest") or mode == "area"):
         raise ValueRangeError(
-            "align_corners option can only be set with the interpolating modes: "
-            "linear | bilinear | bicubic | trilinear"
+            "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
         )
     sizes, scales = output_sizes(tuple(input.shape[2:]), size, scale_factor, _MODES, mode)
     if mode == "area":
         return getattr(op, f"adaptive_avg_pool{len(sizes)}d")(input, sizes)
-    return op.interpolate_to(
-        input, sizes, mode, bool(align_corners), None if recompute_scale_factor else scales
-    )
+    return op.interpolate_to(input, sizes, mode, bool(align_corners), None if recompute_scale_factor else scales)

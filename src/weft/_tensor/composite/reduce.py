@@ -13,9 +13,7 @@ from weft.errors import ArgumentError
 def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]:
     """`max` or `min`, from the rows for all elements, along a dim, and between two tensors."""
 
-    def extreme(
-        input: Tensor, dim: Any = None, keepdim: bool | None = None, *, other: Tensor | None = None
-    ) -> Any:
+    def extreme(input: Tensor, dim: Any = None, keepdim: bool | None = None, *, other: Tensor | None = None) -> Any:
         other = dim if isinstance(dim, Tensor) else other
         if other is not None:
             return getattr(op, pair)(input, other)
@@ -87,9 +85,7 @@ std_mean = _moment("std_mean", method=False)
 
 
 @composite()
-def norm(
-    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Tensor:
+def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """The `p`-norm over `dim`: of vectors for a number, "fro" or None, of matrices for "nuc"."""
     if isinstance(p, str) and p != "fro":
         over = tuple(range(input.ndim)) if dim is None else dim

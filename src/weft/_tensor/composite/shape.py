@@ -47,9 +47,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     at, first = wrapped(dim, input.ndim), int(start)
     size = input.shape[at]
     if not -size <= first <= size:
-        raise IndexRangeError(
-            f"start out of range (expected to be in range of [{-size}, {size}], but got {first})"
-        )
+        raise IndexRangeError(f"start out of range (expected to be in range of [{-size}, {size}], but got {first})")
     first += size * (first < 0)
     if first + length > size:
         raise ShapeError(f"start ({first}) + length ({length}) exceeds dimension size ({size}).")
@@ -67,9 +65,7 @@ def unbind(input: Tensor, dim: int = 0) -> Tensors:
 
 def _pieces(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensors:
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    return tuple(
-        op.static_slice(input, dim, end - size, size) for size, end in zip(sizes, ends, strict=True)
-    )
+    return tuple(op.static_slice(input, dim, end - size, size) for size, end in zip(sizes, ends, strict=True))
 
 
 def _even_sizes(size: int, step: int) -> list[int]:
@@ -88,9 +84,7 @@ def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int =
     if step < 0:
         raise ShapeError(f"split expects split_size be non-negative, but got split_size={step}")
     if step == 0 and size:
-        raise ShapeError(
-            f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}"
-        )
+        raise ShapeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}")
     return _pieces(input, at, _even_sizes(size, step))
 
 
@@ -100,8 +94,7 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
     at, sizes = wrapped(dim, input.ndim), [int(n) for n in split_sizes]
     if any(n < 0 for n in sizes):
         raise ShapeError(
-            "split_with_sizes expects split_sizes have only non-negative entries, "
-            f"but got split_sizes={sizes}"
+            f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={sizes}"
         )
     if sum(sizes) != input.shape[at]:
         raise ShapeError(
@@ -124,14 +117,10 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> Tensors:
 
 
 @composite()
-def tensor_split(
-    input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
-) -> Tensors:
+def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> Tensors:
     """Pieces along `dim`: so many of nearly one size, or cut before the positions given."""
     if input.ndim == 0:
-        raise ShapeError(
-            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
-        )
+        raise ShapeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     at = wrapped(dim, input.ndim)
     size = input.shape[at]
     given: Any = indices_or_sections
@@ -271,23 +260,17 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> Tensors:
         raise ShapeError("meshgrid expects a non-empty TensorList")
     for x in vectors:
         if x.ndim > 1:
-            raise ShapeError(
-                f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {x.ndim}D"
-            )
+            raise ShapeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {x.ndim}D")
         if x.dtype != vectors[0].dtype:
             raise DTypeError("meshgrid expects all tensors to have the same dtype")
     if indexing not in ("ij", "xy"):
-        raise ShapeError(
-            f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
-        )
+        raise ShapeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     places = list(range(len(vectors)))
     if indexing == "xy":
         places[:2] = places[1::-1]
     sizes = [_to_1d(x).shape[0] for x in vectors]
     shape = [sizes[i] for i in places]
-    return tuple(
-        op.expand(op.view(x, [-1 if i == own else 1 for i in places]), shape) for own, x in enumerate(vectors)
-    )
+    return tuple(op.expand(op.view(x, [-1 if i == own else 1 for i in places]), shape) for own, x in enumerate(vectors))
 
 
 @composite()
