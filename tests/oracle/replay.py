@@ -127,8 +127,6 @@ def _decoded(tree: Tree, arrays: list[np.ndarray], leaves: list[Tensor]) -> Any:
 
 def report(results: Iterable[Result]) -> str:
     """The faults that are not known, ten at most; empty when there are none."""
-    faults = [
-        f"{result.fault:.300} in {result.case.label:.300}" for result in results if result.fault and not result.excuse
-    ]
+    faults = [f"{r.fault:.300} in {r.case.label:.300}" for r in results if r.fault and not r.excuse]
     more = [f"and {len(faults) - 10} more"] if len(faults) > 10 else []
     return "\n".join([*faults[:10], *more])

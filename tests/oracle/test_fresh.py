@@ -13,7 +13,7 @@ samples = pytest.importorskip("tests.oracle.samples", reason="needs torch", exc_
 
 pytestmark = pytest.mark.oracle
 
-_LIMIT = int(os.environ.get("WEFT_ORACLE_SAMPLES", "12")) or None  # of each dtype; 0 takes all
+_LIMIT = int(os.environ.get("WEFT_ORACLE_SAMPLES", "10")) or None  # of each dtype; 0 takes all
 _ENTRIES = {name: entry for name, entry in samples.entries().items() if samples.targets_of(entry)}
 
 

@@ -39,7 +39,7 @@ class Capture:
         self.state: dict[int, tuple[Tensor, Any]] = {}
         self.written: dict[int, Tensor] = {}
         self.grads: dict[int, tuple[Tape, Any, bool]] = {}
-        self.modules: dict[int, tuple[Any, bool]] = {}
+        self.modules: dict[int, tuple[Callable[[], Any], Any]] = {}
         self.drawn: list[tuple[Generator, list[int]]] = []
         self.broken = ""
         self.arguments = {id(tensor): at for at, tensor in enumerate(arguments)}
@@ -85,9 +85,9 @@ class Capture:
         """A number that every replay reads anew."""
         self.sources[value] = lambda _: number(getter())
 
-    def called(self, module: Any) -> None:
-        """A module runs; the replay holds while its training flag does."""
-        self.modules[id(module)] = (module, module.training)
+    def called(self, module: Any, depends_on: Callable[[], Any]) -> None:
+        """A module runs; the replay holds while `depends_on` says the same (training flag, hooks, its tensors)."""
+        self.modules.setdefault(id(module), (depends_on, depends_on()))
 
     def handles(self, results: Sequence[Tensor]) -> list[Tensor]:
         """Every tensor that a replay must give: results, tensors written in place, gradients left behind."""
@@ -128,7 +128,7 @@ class Replay:
         """Whether the tensors and modules that the function read are as they were."""
         return (
             all(_kind(tensor) == kind for tensor, kind in self._state)
-            and all(module.training is training for module, training in self._modules)
+            and all(depends_on() == before for depends_on, before in self._modules)
             and all(tape.grad is before for tape, before in self._grads)
         )
 

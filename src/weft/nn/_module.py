@@ -44,10 +44,17 @@ class Module(Lookup):
         own = self.__dict__
         capture = ambient().capture
         if capture is not None:
-            capture.called(self)
+            capture.called(self, self._what_a_capture_depends_on)
         if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
             return _hooks.call(self, args, kwargs)
         return self.forward(*args, **kwargs)
+
+    def _what_a_capture_depends_on(self) -> tuple[Any, ...]:
+        """Equal while a captured call of the module does what a new one would do, given its tensors' values."""
+        own = self.__dict__
+        hooks = (own[name] for name in ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"))
+        tensors = (*own["_parameters"].values(), *own["_buffers"].values())
+        return own["training"], *map(id, tensors), *(key for held in hooks for key in held)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False

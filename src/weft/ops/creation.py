@@ -64,9 +64,8 @@ def _between(count: int, start: Any, end: Any, dtype: DType) -> Array:
     """Evenly spaced numbers, exact at both ends, before they are cut to an integer `dtype`."""
     wide = _steps_in(dtype)
     first, last = (jnp.asarray(x).astype(wide) for x in (start, end))
-    by = (last - first) / jax.lax.optimization_barrier(
-        jnp.float64(max(count - 1, 1))
-    )  # XLA divides by constants inexactly
+    steps = jax.lax.optimization_barrier(jnp.float64(max(count - 1, 1)))  # XLA divides inexactly by what it knows
+    by = (last - first) / steps
     nth = jnp.arange(count)
     return jnp.where(nth < count / 2, first + by * nth, last - by * (count - 1 - nth))
 
