@@ -31,7 +31,7 @@ lint: $(VENV)/.installed  ## format, lint and type check
 	$(BIN)/pyright
 
 oracle: $(VENV)/.oracle  ## record PyTorch's answers again and compare with them afresh
-	$(BIN)/python -m tests.oracle.record
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.oracle.record
 	$(QUICK) $(BIN)/python -m pytest -n 2 -m oracle tests/oracle
 	$(BIN)/python -m tests.oracle.coverage
 

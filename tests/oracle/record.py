@@ -1,4 +1,4 @@
-"""Records PyTorch's answers: `python -m tests.oracle.record`.
+"""Records PyTorch's answers: `PYTHONHASHSEED=0 python -m tests.oracle.record`.
 
 A few small cases of every operator, form and dtype are computed and compared with the files in `answers/`. Only files
 whose answers are missing or wrong are written. The exit status is 1 when a recorded answer was wrong.
@@ -7,6 +7,7 @@ whose answers are missing or wrong are written. The exit status is 1 when a reco
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -76,6 +77,8 @@ def refresh(path: Path, new: list[Case]) -> str:
 
 def main() -> int:
     """Refresh every file; remove those of operators that are gone."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        sys.exit("set PYTHONHASHSEED=0: the operator database walks through sets of strings")
     ANSWERS.mkdir(exist_ok=True)
     done: dict[str, list[str]] = {"added": [], "kept": [], "changed": [], "removed": []}
     wanted = set()
