@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from weft._lazy.infer import Signature
+from weft._lazy.infer import Output, Signature
 from weft._lazy.realize import register_reads
 from weft._lazy.value import Value
 
 Arrays = tuple[jax.Array, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Derivative:
     """Gradients of some inputs of a signature, given cotangents of some of its outputs.
 
@@ -37,6 +38,11 @@ class Derivative:
     cotangents: tuple[int, ...]
     sources: tuple[tuple[bool, int] | None, ...]
     pick: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
+
+    @cached_property
+    def only(self) -> Output | None:
+        """The one output that is all there is, where one gradient is wanted and has to be made."""
+        return self.signature.outputs[0] if self.signature is not None and self.sources == ((True, 0),) else None
 
 
 def derivative_of(signature: Signature, need: tuple[int, ...], given: tuple[int, ...]) -> Derivative:

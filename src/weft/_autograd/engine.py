@@ -70,7 +70,7 @@ class _Pass:
             if useful is None and value.tape is INTERIOR:
                 origin = value.origin
                 assert origin is not None, "only applications are inside of the tape"
-                if len(origin.signature.outputs) == 1:  # the common case
+                if origin.alone:  # the common case
                     grad = grads.pop(value, None)
                     if grad is not None:
                         self._differentiate_one(value, grad)
@@ -106,7 +106,7 @@ class _Pass:
                     "second time"
                 )
             inputs = value.inputs
-            if len(value.origin.signature.outputs) > 1:  # pyright: ignore[reportOptionalMemberAccess]  an application
+            if not value.origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  an application
                 if id(inputs) in shared:
                     continue
                 shared.add(id(inputs))
@@ -134,6 +134,16 @@ class _Pass:
         signature = value.origin.signature  # pyright: ignore[reportOptionalMemberAccess]  checked by the caller
         need = _FIRST if len(inputs) == 1 else tuple([i for i, x in enumerate(inputs) if x.tape is not None])
         derivative = signature.derived.get(need) or derivative_of(signature, need, _FIRST)
+        only = derivative.only
+        if only is not None and not self.ambient.grad and not self.ambient.anomaly:
+            made_one = recorded(only, derivative.pick((*inputs, value, grad)))
+            self.ambient.pending.append(made_one)
+            x = inputs[need[0]]
+            before = self.grads.get(x)
+            self.grads[x] = made_one if before is None else add_values(before, made_one, self.ambient)
+            if x in self.left:
+                self._arrived(x)
+            return
         made: Sequence[Value] = ()
         if derivative.signature is not None:
             operands = derivative.pick((*inputs, value, grad))
@@ -211,7 +221,7 @@ class _Pass:
         if not given or not need:
             self._skip(inputs)
         elif tape.custom is not None:
-            grads = tape.custom(dict(given))
+            grads = tape.custom(dict(given), members)
             for i in need:
                 if grads[i] is not None:
                     self._add(inputs[i], grads[i])

@@ -61,15 +61,19 @@ ONE = many(1)
 
 
 class Output:
-    """One output of a signature. Values point here; its identity is their part of a program's key."""
+    """One output of a signature. Values point here; its identity is their part of a program's key.
 
-    __slots__ = ("aval", "index", "signature", "taped")
+    `alone` tells that the signature has no other; `taped` is the tape of values through which gradients flow.
+    """
+
+    __slots__ = ("alone", "aval", "index", "signature", "taped")
 
     def __init__(self, signature: Signature, index: int, aval: Aval, taped: Tape | None) -> None:
         self.signature = signature
         self.index = index
         self.aval = aval
         self.taped = taped
+        self.alone = True
 
 
 class Signature:
@@ -115,6 +119,8 @@ class Signature:
             taped = INTERIOR if smooth and aval.dtype.is_differentiable else None
             outputs.append(Output(self, index, aval, taped))
         self.outputs = tuple(outputs)
+        for output in outputs:
+            output.alone = len(outputs) == 1
         self.main = len(outputs) - aux
 
     def __repr__(self) -> str:

@@ -261,23 +261,17 @@ class _Numbering:
             if value.num >= 0:
                 continue
             origin, inputs = value.origin, value.inputs
-            several = len(origin.signature.outputs) > 1  # pyright: ignore[reportOptionalMemberAccess]  pending: has one
-            first = self.shared.get(id(inputs)) if several else None  # outputs of one application share the tuple
-            if first is not None and steps[first][0].signature is origin.signature:  # pyright: ignore[reportOptionalMemberAccess]
-                steps.append((origin, (~first,)))  # pyright: ignore[reportArgumentType]
-            else:
+            if origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  what is pending has an origin
                 args = []
                 for x in inputs:
                     number = x.num
                     if number < 0:
                         number = self._enter(x)
+                    uses[number] += 1
                     args.append(number)
                 steps.append((origin, tuple(args)))  # pyright: ignore[reportArgumentType]
-                if several:
-                    self.shared[id(inputs)] = len(steps) - 1
-                if first is None:
-                    for number in args:
-                        uses[number] += 1
+            else:
+                steps.append((origin, self._shared_inputs(origin, inputs)))  # pyright: ignore[reportArgumentType]
             if value.tape is not None and value.tape is not FREED:
                 self.taped = True
             if value.extras is not None:
@@ -286,6 +280,18 @@ class _Numbering:
             entries.append(value)
             made.append(value)
             uses.append(0)
+
+    def _shared_inputs(self, origin: Any, inputs: tuple[Value, ...]) -> tuple[int, ...]:
+        """Numbers of inputs that outputs of one application share; after the first output, where that stands."""
+        first = self.shared.get(id(inputs))
+        if first is not None and self.steps[first][0].signature is origin.signature:
+            return (~first,)
+        args = tuple([x.num if x.num >= 0 else self._enter(x) for x in inputs])
+        self.shared[id(inputs)] = len(self.steps)
+        if first is None:
+            for number in args:
+                self.uses[number] += 1
+        return args
 
     def _enter(self, value: Value) -> int:
         """Number an input that is no value of the list: a leaf, or pending elsewhere."""

@@ -61,7 +61,7 @@ class Tape:
         self.hooks: dict[int, Any] | None = None
         self.post_hooks: dict[int, Any] | None = None
         self.owner: Any = None  # weak reference to the leaf's tensor, where post-accumulate hooks need it
-        self.custom: Any = None  # cotangents of the outputs -> gradients of the inputs (`autograd/_function.py`)
+        self.custom: Any = None  # (cotangents by output, outputs) -> gradients of the inputs (`autograd/_function.py`)
 
 
 INTERIOR = Tape()

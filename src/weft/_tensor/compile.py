@@ -100,6 +100,7 @@ class Capture:
 
 
 _MOST_REPLAYS = 8
+_NUMBERS = (bool, int, float, complex, str)
 
 
 class Replay:
@@ -173,6 +174,7 @@ class Compiled:
         self._fullgraph = fullgraph
         self._replays: dict[Any, list[Replay]] = {}
         self._tried: set[Any] = set()
+        self._code = getattr(getattr(function, "__func__", function), "__code__", None)
         self._warned = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -181,11 +183,26 @@ class Compiled:
             return self._function(*args, **kwargs)
         tensors: list[Tensor] = []
         shape = (_flatten(args, tensors), _flatten(kwargs, tensors))
-        key = (shape, tuple([_kind(t) for t in tensors]), _sharing(tensors), state.grad, default_dtype())
+        key = (self._surroundings(), shape, tuple([_kind(t) for t in tensors]), _sharing(tensors), state.grad, default_dtype())
         for replay in self._replays.get(key, ()):
             if replay.holds():
                 return replay.run(tensors)
         return self._capture(key, tensors, args, kwargs)
+
+    def _surroundings(self) -> tuple[Any, ...]:
+        """The globals and closed-over variables that the function names: numbers by value, other things by identity."""
+        code = self._code
+        if code is None:
+            return ()
+        function: Any = getattr(self._function, "__func__", self._function)
+        space = function.__globals__
+        found = [space.get(name) for name in code.co_names if name in space]
+        for cell in function.__closure__ or ():
+            try:
+                found.append(cell.cell_contents)
+            except ValueError:  # not assigned yet
+                found.append(None)
+        return tuple([x if isinstance(x, _NUMBERS) else id(x) for x in found])
 
     def _capture(self, key: Any, tensors: list[Tensor], args: Any, kwargs: Any) -> Any:
         capture = Capture(tensors)

@@ -236,5 +236,5 @@ def _moved_value(value: Value, where: device_class) -> Value:
         signature = Signature("to_device", lambda x: (x,), (value.aval,), device=where)
         found.origin, found.inputs, found.time = signature.outputs[0], (value,), tick()
         found.tape = Tape()
-        found.tape.custom = lambda given: [_moved_value(given[0], value.aval.device)]
+        found.tape.custom = lambda given, _: [_moved_value(given[0], value.aval.device)]
     return found

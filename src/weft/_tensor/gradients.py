@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,19 +95,23 @@ def _nothing(tape: Tape, grad: Value) -> None:
     del tape, grad
 
 
+_accumulating = threading.Lock()  # several threads may run backward into one leaf
+
+
 def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
     """Add a gradient to what a leaf has collected; then its post-accumulate hooks run."""
     capture = ambient().capture
     if capture is not None:
         capture.writes_grad(tape, reads=True)
-    held = tape.grad
-    if held is None:
-        tape.grad = wrap(grad)
-    elif create_graph:
-        tape.grad = held + wrap(grad)
-    else:
-        with using(grad=False):
-            held += wrap(grad)
+    with _accumulating:
+        held = tape.grad
+        if held is None:
+            tape.grad = wrap(grad)
+        elif create_graph:
+            tape.grad = held + wrap(grad)
+        else:
+            with using(grad=False):
+                held += wrap(grad)
     if tape.post_hooks and tape.owner is not None:
         owner = tape.owner()
         if owner is not None:

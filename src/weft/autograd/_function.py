@@ -24,6 +24,7 @@ class FunctionCtx:
     _materialize = True
     _plain: tuple[int, ...] = ()
     _dirty: tuple[int, ...] = ()
+    _outputs: dict[int, Value] = {}  # noqa: RUF012  replaced, never changed: results on the tape by raw result
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors, as they are now, for `backward`."""
@@ -37,7 +38,13 @@ class FunctionCtx:
                 "Trying to backward through the graph a second time (or directly access saved tensors after they have "
                 "already been freed). Specify retain_graph=True if you need to backward through the graph a second time"
             )
-        return tuple(None if s is None else s[1] if s[1]._value is s[0] else wrap(s[0]) for s in self._saved)
+        return tuple(None if s is None else self._unpacked(*s) for s in self._saved)
+
+    def _unpacked(self, value: Value, tensor: Tensor) -> Tensor:
+        on_tape = self._outputs.get(id(value))
+        if on_tape is not None:
+            return wrap(on_tape)
+        return tensor if tensor._value is value else wrap(value)
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Results through which no gradient flows."""
@@ -114,13 +121,22 @@ def _linked(
         )
     values = record(signature, operands, ambient())
     custom = _custom(cls, ctx, args, results, [any(r is s for s in smooth) for r in results])
+    raw = [id(value) for value in operands[:count]]
+
+    def derivative(given: dict[int, Value], members: list[Value]) -> list[Value | None]:
+        ctx._outputs = {raw[v.origin.index]: v for v in members if v.origin is not None}
+        try:
+            return [None] * count + custom(given)
+        finally:
+            ctx._outputs = {}
+
+    made = {}
     for tensor, value in zip(smooth, values, strict=True):
         value.tape = Tape()
-        value.tape.custom = lambda given: [None] * count + custom(given)
+        value.tape.custom = derivative
         if id(tensor) in ctx._dirty:
             tensor._value = value
-    fresh = iter(values)
-    made = {id(t): t if id(t) in ctx._dirty else wrap(next(fresh)) for t in smooth}
+        made[id(tensor)] = tensor if id(tensor) in ctx._dirty else wrap(value)
     return [made.get(id(r), r) for r in results]
 
 

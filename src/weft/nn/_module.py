@@ -17,6 +17,9 @@ from weft.nn._parameter import Buffer, Parameter
 Self = TypeVar("Self", bound="Module")
 
 
+_PLAIN = (bool, int, float, str, tuple, type(None))
+
+
 class Module(Lookup):
     """A layer or model: tensors, and modules below it, by name; `forward` computes with them.
 
@@ -53,8 +56,9 @@ class Module(Lookup):
         """Equal while a captured call of the module does what a new one would do, given its tensors' values."""
         own = self.__dict__
         hooks = (own[name] for name in ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"))
-        tensors = (*own["_parameters"].values(), *own["_buffers"].values())
-        return own["training"], *map(id, tensors), *(key for held in hooks for key in held)
+        parts = (*own["_parameters"].values(), *own["_buffers"].values(), *own["_modules"].values())
+        options = [value for value in own.values() if isinstance(value, _PLAIN)]
+        return *options, *map(id, parts), *(key for held in hooks for key in held)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
