@@ -114,7 +114,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "renorm": {"input": _X, "p": 2.0, "dim": 0, "maxnorm": 0.5},
     # places
     "index_fill": {"input": _X, "dim": 0, "index": indices(2, below=4), "value": np.float64(2)},
-    "index_tensors": {"input": _X, "indices": [indices(4, below=2), indices(4, below=6)], "spec": (1, 2)},
+    "index": {"input": _X, "indices": [indices(4, below=2), indices(4, below=6)], "spec": (1, 2)},
     "index_put": {"input": _X, "indices": [indices(4, below=2)], "values": numbers(4, 4, 6), "spec": (1,)},
     "scatter_reduce": {
         "input": _MATRIX, "dim": 0, "index": indices(4, 2, below=4), "src": numbers(4, 2), "reduce": "amax",

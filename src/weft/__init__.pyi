@@ -8,7 +8,9 @@ from weft._tensor.generator import Generator
 
 import builtins
 from weft import autograd as autograd
+from weft import cuda as cuda
 from weft import errors as errors
+from weft import linalg as linalg
 from weft import nn as nn
 from weft import optim as optim
 from weft import random as random
@@ -30,6 +32,7 @@ from weft._tensor.generator import default_generator as default_generator
 from weft._base.device import device as device
 from weft._base.dtype import float64 as double
 from weft._base.dtype import DType as dtype
+from math import e as e
 from weft.autograd import enable_grad as enable_grad
 from weft._lazy.explain import explain as explain
 from weft._base.limits import finfo as finfo
@@ -45,6 +48,7 @@ from weft._tensor.display import get_printoptions as get_printoptions
 from weft.random import get_rng_state as get_rng_state
 from weft._base.dtype import float16 as half
 from weft._base.limits import iinfo as iinfo
+from math import inf as inf
 from weft.autograd import inference_mode as inference_mode
 from weft.random import initial_seed as initial_seed
 from weft._base.dtype import int32 as int
@@ -57,7 +61,10 @@ from weft.autograd import is_inference_mode_enabled as is_inference_mode_enabled
 from weft.serialization import load as load
 from weft._base.dtype import int64 as long
 from weft.random import manual_seed as manual_seed
+from math import nan as nan
+from weft._base.size import NEW_AXIS as newaxis
 from weft.autograd import no_grad as no_grad
+from math import pi as pi
 from weft._tensor.display import printoptions as printoptions
 from weft._base.dtype import promote_types as promote_types
 from weft.serialization import save as save

@@ -5,7 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-MODULES = frozenset({"autograd", "nn", "optim", "utils", "errors", "random", "serialization"})
+MODULES = frozenset({
+    "autograd", "cuda", "errors", "linalg", "nn", "optim", "random", "serialization", "utils",
+})  # fmt: skip
 
 _NAMES = {
     "weft._base.dtype": (
@@ -27,6 +29,7 @@ _NAMES = {
     "weft.random": ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"),
 }  # fmt: skip
 _RENAMED = {
+    **{name: ("math", name) for name in ("pi", "inf", "nan", "e")}, "newaxis": ("weft._base.size", "NEW_AXIS"),
     "dtype": ("weft._base.dtype", "DType"), "bool": ("weft._base.dtype", "bool_"),
     "get_default_dtype": ("weft._base.state", "default_dtype"),
     "from_numpy": ("weft._tensor.convert", "from_numpy_array"),

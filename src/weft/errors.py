@@ -43,6 +43,10 @@ class DeferredIndexError(IndexRangeError, RuntimeError):
     """
 
 
+class DeferredValueError(WeftError, RuntimeError):
+    """A value in a tensor was outside of the operator's domain, found when the program that used it had run."""
+
+
 class UnsupportedDTypeError(DTypeError, NotImplementedError):
     """The operator is not defined for this element type."""
 

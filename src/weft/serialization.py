@@ -93,12 +93,15 @@ def _is_path(f: Any) -> bool:
 # --- loading ----------------------------------------------------------------------------------------------------
 
 
-def load(f: Any, map_location: Any = None) -> Any:
+def load(f: Any, map_location: Any = None, *, weights_only: bool = True, mmap: bool | None = None) -> Any:
     """Read what `save` wrote to a path, or from a file open for binary reading. No code of the file is run.
+
+    `weights_only` and `mmap` are accepted for compatibility: there is nothing else that a file could hold.
 
     Tensors come to the device that they were saved from, or where `map_location` says: a device, or a dict from saved
     to new devices. `CheckpointError` says why a file is not a checkpoint, or not a whole one.
     """
+    del weights_only, mmap
     if _is_path(f):
         with open(f, "rb") as file:
             return _load(file, map_location, str(f))

@@ -229,7 +229,7 @@ def test_a_failed_program_leaves_its_values_pending(monkeypatch):
 
 # --- index checks ---
 
-OUT_OF_RANGE = r"^index_tensors\(\): index is out of bounds for dimension \(inputs .*\), called at .*test_realize\.py:"
+OUT_OF_RANGE = r"^index\(\): index is out of bounds for dimension \(inputs .*\), called at .*test_realize\.py:"
 
 
 def test_a_bad_index_names_the_operator_and_the_line_when_a_value_is_read():

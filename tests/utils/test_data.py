@@ -117,7 +117,6 @@ REFUSED = [
         "DataLoader([1], batch_size=0)", ValueError,
         "batch_size should be a positive integer value, but got batch_size=0",
     ),
-    ("DataLoader([1], num_workers=2)", ValueError, "num_workers must be 0, got 2: batches are made in this process"),
     ("DataLoader([1], sampler=[0], shuffle=True)", ValueError, "sampler option is mutually exclusive with shuffle"),
     (
         "DataLoader([1], 2, batch_sampler=[[0]])", ValueError,
@@ -169,3 +168,9 @@ REFUSED = [
 def test_what_does_not_fit_is_refused(text, kind, message):
     with pytest.raises(kind, match=f"^{message}"):
         eval(text, vars(data) | {"weft": weft, "Counting": Counting})
+
+
+def test_worker_processes_are_not_there_yet():
+    with pytest.warns(UserWarning, match="num_workers=2: there are no worker processes yet"):
+        loader = data.DataLoader([1, 2], num_workers=2, pin_memory=True, persistent_workers=True)
+    assert [batch.item() for batch in loader] == [1, 2]

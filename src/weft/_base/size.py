@@ -32,3 +32,7 @@ class Size(tuple[int, ...]):
         return Size(super().__mul__(count))
 
     __rmul__ = __mul__
+
+
+NEW_AXIS = None
+"""In an index: a new dim of size one."""

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from weft.errors import CheckpointError
+
 _ALIGNMENT = 64
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # archives of equal objects are equal
 _HEADER = 30  # bytes of a local file header without name and extra fields
@@ -38,6 +40,8 @@ def write(file: IO[bytes], members: Iterable[Member]) -> None:
 
 def write_atomically(path: Path, members: Callable[[], Iterable[Member]]) -> None:
     """Write an archive next to its place, then put it there: nobody sees half of it, not even after a power cut."""
+    if not path.parent.is_dir():
+        raise CheckpointError(f"cannot save {path}: Parent directory {path.parent} does not exist.")
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(part, "xb") as file:
@@ -98,6 +102,11 @@ def _checked(infos: list[zipfile.ZipInfo], length: int) -> dict[str, zipfile.Zip
     members: dict[str, zipfile.ZipInfo] = {}
     end = 0
     for info in sorted(infos, key=lambda member: member.header_offset):
+        if info.filename.endswith("/data.pkl"):
+            raise ValueError(
+                "it is a checkpoint of PyTorch's, which holds pickled code; load it there, and save its state dict as "
+                "NumPy arrays"
+            )
         if not _NAME.fullmatch(info.filename):
             raise ValueError(f"it has a member of unexpected name {info.filename!r}")
         if info.filename in members:

@@ -12,7 +12,7 @@ from weft._base import state
 from weft._base.device import CPU, device
 from weft._base.dtype import DType, from_numpy, result_type
 from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
-from weft.errors import ArgumentError, DeviceError, DimError, ShapeError, WeftError
+from weft.errors import ArgumentError, DeferredIndexError, DeviceError, DimError, ShapeError, WeftError
 from weft.ops._table import TENSOR_KINDS, Kind, OpDef, Promote
 
 Arrays = tuple[jax.Array, ...]
@@ -87,7 +87,19 @@ class Signature:
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
     """
 
-    __slots__ = ("avals", "call", "check", "check_text", "derived", "fn", "grads", "main", "name", "outputs")
+    __slots__ = (
+        "avals",
+        "call",
+        "check",
+        "check_error",
+        "check_text",
+        "derived",
+        "fn",
+        "grads",
+        "main",
+        "name",
+        "outputs",
+    )
 
     def __init__(
         self,
@@ -101,6 +113,7 @@ class Signature:
         call: Call | None = None,
         check: Callable[..., jax.Array] | None = None,
         check_text: str = "index out of range",
+        check_error: type[WeftError] = DeferredIndexError,
         grads: Callable[..., Sequence[jax.Array | None]] | None = None,
     ) -> None:
         self.name = name
@@ -109,6 +122,7 @@ class Signature:
         self.call = call
         self.check = check
         self.check_text = check_text
+        self.check_error = check_error
         self.grads = grads
         self.derived: dict[Any, Any] = {}
         structs = jax.eval_shape(fn, *(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
@@ -199,14 +213,19 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
     def check(*arrays: jax.Array) -> jax.Array:
-        assert op.check is not None
+        return jnp.any(bad(*arrays))
+
+    def bad(*arrays: jax.Array) -> Any:
+        assert op.check is not None, "only called where there is one"
         args, kwargs = place(arrays)
-        return jnp.any(op.check(*args, **kwargs))
+        return op.check(*args, **kwargs)
 
     try:
+        structs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
+        checked = op.check is not None and jax.eval_shape(bad, *structs) is not None
         return Signature(
             op.name, fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
-            check=check if op.check else None, check_text=op.check_text,
+            check=check if checked else None, check_text=op.check_text, check_error=op.check_error,
             grads=_hand_written(call, place) if op.vjp else None,
         )  # fmt: skip
     except WeftError as error:
@@ -321,11 +340,11 @@ def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
         ndim = max(rank for rank, kind in ranks if kind is Kind.ARRAYS)
     entries = []
     for param, entry in zip(call.op.params, call.static, strict=True):
-        if param.kind is Kind.DIM and isinstance(entry, int):
-            entry = wrap_dim(entry, ndim)
+        if param.kind is Kind.DIM and entry is not None:
+            entry = wrap_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
         elif param.kind is Kind.DIMS and entry is not None:
-            listed = (entry,) if isinstance(entry, int) else entry
-            entry = tuple(wrap_dim(d, ndim) for d in listed)
+            listed = entry if isinstance(entry, tuple) else (entry,)
+            entry = tuple(wrap_dim(d, ndim, f"{call.op.name}(): argument {param.name!r}") for d in listed)
             if len(set(entry)) != len(entry):
                 twice = next(d for d in entry if entry.count(d) > 1)
                 raise ShapeError(f"dim {twice} appears multiple times in the list of dims")
@@ -333,10 +352,10 @@ def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
     return tuple(entries)
 
 
-def wrap_dim(dim: Any, ndim: int) -> int:
+def wrap_dim(dim: Any, ndim: int, argument: str = "a dim") -> int:
     """A dim counted from the front; `IndexError` in PyTorch's words when there is none such."""
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-        raise ArgumentError(f"a dim must be an int, not {type(dim).__name__}: {dim!r}")
+        raise ArgumentError(f"{argument} must be int, not {type(dim).__name__}: {dim!r}")
     dim = dim.__index__()
     span = max(ndim, 1)
     if not -span <= dim < span:

@@ -19,11 +19,11 @@ from weft._base.state import LEAST_LIMIT, Pending, ambient
 from weft._lazy.infer import Output
 from weft._lazy.program import Graph, Program, execute, pack, pack_of, program_of
 from weft._lazy.value import FREED, Value, inputs_first
-from weft.errors import DeferredIndexError
 
 _LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own
-_CHUNK = 256  # operators in a program cut from a repeating stretch
-_LONG = 1024  # operators from which on it is worth looking for repetition
+_CHUNK = 96  # operators in a program cut from a repeating stretch
+_LONG = 256  # operators from which on it is worth looking for repetition
+_MANY = 32  # repetitions that no network's layers reach in half of a step
 _MOST_FLAGS = 64
 
 _planning = threading.Lock()
@@ -82,7 +82,7 @@ def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
     pending.limit = LEAST_LIMIT
     values = _take(pending)
     if len(values) > _LONG:
-        _flush_in_chunks(values, pending)
+        _flush_in_chunks(values, pending, _MANY)
     _flush(values, pending, wanted)
 
 
@@ -94,16 +94,19 @@ def relieve(pending: Pending) -> None:
         pending.limit = max(LEAST_LIMIT, 2 * len(values))
         return
     pending.limit = config.NODE_CAP
-    _flush_in_chunks(values, pending)
+    _flush_in_chunks(values, pending, 2)
     pending[:0] = values
 
 
-def _flush_in_chunks(values: list[Value], pending: Pending) -> None:
+def _flush_in_chunks(values: list[Value], pending: Pending, least: int) -> None:
     """Compute the repeating stretch of a long list in equal programs, and leave what follows it.
 
-    So an endless loop compiles one program, whatever its length is and wherever a limit falls in it.
+    So an endless loop compiles one program, whatever its length is and wherever a limit falls in it. The stretch must
+    repeat `least` times; the layers of a network do so, too, and are better off in one program.
     """
-    start, end, size = _repeating([v.origin for v in values])
+    start, end, size = _repeating([v.origin for v in values], least)
+    if not start and size == len(values) and len(values) < config.NODE_CAP:
+        return
     rest = values[end:]
     chunks = [values[:start], *(values[at : at + size] for at in range(start, end, size))]
     values.clear()
@@ -121,7 +124,7 @@ def check_flags(flags: list[Any], most: int = 0) -> None:
         for failed, (signature, site) in zip(jax.device_get(bad).tolist(), sites, strict=True):
             if failed:
                 shapes = ", ".join(map(repr, signature.avals))
-                raise DeferredIndexError(
+                raise signature.check_error(
                     f"{signature.name}(): {signature.check_text} (inputs {shapes}), called at {site}"
                 )
 
@@ -364,11 +367,11 @@ def _packs(leaves: list[Value]) -> tuple[Any, Any, Any]:
     return pack(numbers)
 
 
-def _repeating(origins: list[Any]) -> tuple[int, int, int]:
+def _repeating(origins: list[Any], least: int) -> tuple[int, int, int]:
     """(start, end, size): from `start` to `end`, equal runs of `size` operators follow each other.
 
     The shortest period of the list's middle half (Knuth, Morris and Pratt's failure function), extended both ways as
-    far as it holds. Without one, the run is the whole list.
+    far as it holds. One that the half holds fewer than `least` times does not count; then the run is the whole list.
     """
     n = len(origins)
     middle = origins[n // 4 : 3 * n // 4]
@@ -380,7 +383,7 @@ def _repeating(origins: list[Any]) -> tuple[int, int, int]:
         k += middle[i] is middle[k]
         failure[i] = k
     period = len(middle) - failure[-1]
-    if period > len(middle) // 2:
+    if period * least > len(middle):
         return 0, n, n
     start, end = n // 4, 3 * n // 4
     while start and origins[start - 1] is origins[start - 1 + period]:

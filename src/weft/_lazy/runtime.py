@@ -47,13 +47,15 @@ def _configure() -> None:
 
 _configure()
 
-_PLATFORMS = {"cpu": ("cpu",), "cuda": ("cuda",), "gpu": ("gpu",), "tpu": ("tpu",), "mps": ("METAL",)}
+_PLATFORMS = {"cpu": "cpu", "cuda": "cuda", "gpu": "gpu", "tpu": "tpu", "mps": "METAL", "xla": None}
 
 
 @lru_cache(maxsize=64)
 def jax_device(where: device) -> Any:
     """The jax device behind a name. `xla` is the default backend's; `RuntimeError` when there is none such."""
-    platform_name = None if where.type == "xla" else _PLATFORMS[where.type][0]
+    if where.type not in _PLATFORMS:
+        raise DeviceError(f"{where}: there are no {where.type} devices here; use one of {', '.join(_PLATFORMS)}")
+    platform_name = _PLATFORMS[where.type]
     try:
         found = jax.local_devices(backend=platform_name)
     except RuntimeError as error:

@@ -183,7 +183,14 @@ class Compiled:
             return self._function(*args, **kwargs)
         tensors: list[Tensor] = []
         shape = (_flatten(args, tensors), _flatten(kwargs, tensors))
-        key = (self._surroundings(), shape, tuple([_kind(t) for t in tensors]), _sharing(tensors), state.grad, default_dtype())
+        key = (
+            self._surroundings(),
+            shape,
+            tuple([_kind(t) for t in tensors]),
+            _sharing(tensors),
+            state.grad,
+            default_dtype(),
+        )
         for replay in self._replays.get(key, ()):
             if replay.holds():
                 return replay.run(tensors)

@@ -30,7 +30,7 @@ class Step:
 
 @dataclass(slots=True)
 class Plan:
-    """View steps in order, then `index_tensors(x, indices, spec)` where there are indices.
+    """View steps in order, then `index(x, indices, spec)` where there are indices.
 
     `spec` names the indexed dim for each of `indices`, counted after the steps.
     """

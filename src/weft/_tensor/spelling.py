@@ -51,11 +51,19 @@ def _int(x: Any) -> Any:
 def _shape(sizes: Any) -> tuple[int, ...]:
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = sizes[0]
-    return tuple([_int(s) for s in sizes])
+    return tuple([s if type(s) is int else _size(s) for s in sizes])
 
 
 def _one_shape(size: Any) -> tuple[int, ...]:
-    return tuple([_int(s) for s in size]) if isinstance(size, (tuple, list)) else (_int(size),)
+    return _shape(size) if isinstance(size, (tuple, list)) else (_size(size),)
+
+
+def _size(x: Any) -> int:
+    if not hasattr(x, "__index__"):
+        raise ArgumentError(
+            f"argument 'size' must be tuple of ints, but found element of type {type(x).__name__}: {x!r}"
+        )
+    return x.__index__()
 
 
 def _static(x: Any) -> Any:
@@ -77,6 +85,8 @@ def _device(x: Any) -> Any:
 
 def _draw(generator: Generator | None) -> tuple[Value, Value]:
     source = default_generator if generator is None else generator
+    if not isinstance(source, Generator):
+        raise ArgumentError(f"argument 'generator' must be Generator, not {type(source).__name__}")
     capture = ambient().capture
     if capture is not None:
         return capture.draws(source)

@@ -77,9 +77,10 @@ _KNOWN = {"Tensor", "int", "float", "bool", "str", "None", "Any", "DType"}
 
 def _stub(name: str, function: Callable[..., Any], *, method: bool = False) -> str:
     base = name.removesuffix("_")
+    is_composite = any(entry.function is inspect.unwrap(function) for entry in COMPOSITES.values())
     for spelled in (name, base):
         row = TABLE.get(spelled)
-        if row is not None and (row.module, spelled) not in COMPOSITES and ("", spelled) not in COMPOSITES:
+        if row is not None and not is_composite:
             return _row(row, name, method=method)
     return _plain(inspect.unwrap(function), name, method=method)
 

@@ -40,7 +40,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     plan = _plan(x, index)
     found = _walked(x, plan)
     if plan.indices:
-        return op.index_tensors(found, indices=plan.indices, spec=plan.spec)
+        return op.index(found, indices=plan.indices, spec=plan.spec)
     return found if plan.steps else op.alias(x)
 
 

@@ -160,7 +160,8 @@ def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tu
     if not at:
         return at, tuple(passed)
 
-    def on_values(given: dict[int, Value]) -> list[Value | None]:
+    def on_values(given: dict[int, Value], outputs: list[Value]) -> list[Value | None]:
+        del outputs
         grads: list[Tensor | None] = [None] * len(passed)
         for index, grad in given.items():
             grads[at[index]] = wrap(grad)

@@ -55,7 +55,9 @@ class Module(Lookup):
     def _what_a_capture_depends_on(self) -> tuple[Any, ...]:
         """Equal while a captured call of the module does what a new one would do, given its tensors' values."""
         own = self.__dict__
-        hooks = (own[name] for name in ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"))
+        hooks = (
+            own[name] for name in ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+        )
         parts = (*own["_parameters"].values(), *own["_buffers"].values(), *own["_modules"].values())
         options = [value for value in own.values() if isinstance(value, _PLAIN)]
         return *options, *map(id, parts), *(key for held in hooks for key in held)

@@ -30,6 +30,7 @@ from typing import Any
 
 import jax
 
+from weft.errors import DeferredIndexError, WeftError
 from weft.ops._dims import Rule
 
 Array = jax.Array
@@ -120,8 +121,9 @@ class OpDef:
     linear: str = ""  # where partial sums may pass: "each" input alone, or "all" together
     view: bool = False  # the result aliases the first input
     write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> new base
-    check: Callable[..., Any] | None = None  # same parameters as impl -> bool array, true where an index is bad
+    check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where a value is bad; or None
     check_text: str = ""
+    check_error: type[WeftError] = DeferredIndexError
     differentiable: bool = True
     grad_name: GradName = ""  # what PyTorch calls the derivative, where it is not the row's own name
     function: bool = True  # whether the package exports a function of this name
@@ -165,6 +167,7 @@ def defop(
     write: Callable[..., Any] | None = None,
     check: Callable[..., Any] | None = None,
     check_text: str = "",
+    check_error: type[WeftError] = DeferredIndexError,
     differentiable: bool = True,
     grad_name: GradName = "",
     function: bool = True,
@@ -189,7 +192,7 @@ def defop(
         is_method = method if method is not None else bool(params) and params[0].name == "input" and not module
         row = OpDef(
             row_name, impl, params, dims, promote, cast, vjp, tuple(outputs), aux, partial, linear, view, write,
-            check, check_text, differentiable, grad_name, function,
+            check, check_text, check_error, differentiable, grad_name, function,
             row_name if is_method is True else is_method or "",
             (dunder,) if isinstance(dunder, str) else tuple(dunder),
             inplace, module, inspect.getdoc(impl) or "",

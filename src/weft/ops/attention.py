@@ -36,6 +36,11 @@ def _check(query: Array, key: Array, value: Array, mask: Array | None, is_causal
             "Expected query, key, and value to have the same dtype, but got "
             f"query.dtype: {c_word(query)} key.dtype: {c_word(key)} and value.dtype: {c_word(value)} instead."
         )
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise ShapeError(
+            "scaled_dot_product_attention(): query and key must have equally many features, and key and value equally "
+            f"many positions, but got query {list(query.shape)}, key {list(key.shape)} and value {list(value.shape)}"
+        )
     if mask is None:
         return
     if is_causal:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
-from weft.errors import DTypeError
+from weft.errors import DeferredValueError, DTypeError
 from weft.ops._dims import pointwise
 from weft.ops._rows import alias, category, in_float32, refuse_complex, require, unbroadcast
 from weft.ops._table import Array, Cast, Operand, Promote, Scalar, defop
@@ -106,7 +107,18 @@ def true_divide(input: Operand, other: Operand) -> Array:
     return lax.div(*jnp.broadcast_arrays(input, other))
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, function=False, method=False)
+def _by_zero(input: Array, other: Array) -> Array | None:
+    """Integers have no quotient by zero; floating numbers do."""
+    return None if category(input) == FLOAT else other == 0
+
+
+divides = partial(
+    defop, dims=pointwise, promote=Promote.COMMON, check=_by_zero, check_text="ZeroDivisionError",
+    check_error=DeferredValueError,
+)  # fmt: skip
+
+
+@divides(function=False, method=False)
 def div_trunc(input: Operand, other: Operand) -> Array:
     """`input / other` rounded towards zero, in the common type."""
     require(input, "div_trunc_cpu", INTEGER, FLOAT)
@@ -114,7 +126,7 @@ def div_trunc(input: Operand, other: Operand) -> Array:
     return jnp.trunc(quotient) if category(input) == FLOAT else quotient
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, dunder=("__floordiv__", "__rfloordiv__"), inplace=True)
+@divides(dunder=("__floordiv__", "__rfloordiv__"), inplace=True)
 def floor_divide(input: Operand, other: Operand) -> Array:
     """`input / other` rounded down, in the common type."""
     require(input, "div_floor_cpu", INTEGER, FLOAT)
@@ -126,14 +138,14 @@ def floor_divide(input: Operand, other: Operand) -> Array:
     return jnp.where(other == 0, quotient, floor)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, dunder=("__mod__", "__rmod__"), inplace=True)
+@divides(dunder=("__mod__", "__rmod__"), inplace=True)
 def remainder(input: Operand, other: Operand) -> Array:
     """`input - other * floor(input / other)`: the sign is that of `other`."""
     require(input, "remainder_cpu", INTEGER, FLOAT)
     return jnp.remainder(input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+@divides(inplace=True)
 def fmod(input: Array, other: Operand) -> Array:
     """`input - other * trunc(input / other)`: the sign is that of `input`."""
     require(input, "fmod_cpu", INTEGER, FLOAT)

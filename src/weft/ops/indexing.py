@@ -119,7 +119,7 @@ def _index_tensors_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -
     dims=_advanced_read, linear="each", check=_index_tensors_check, check_text=OUT_OF_BOUNDS,
     function=False, method=False,
 )  # fmt: skip
-def index_tensors(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
+def index(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
     """Elements named by integer tensors, one for each dim in `spec` (ascending); they broadcast together.
 
     Their dims take the place of the indexed ones when these are adjacent, else they come first.
@@ -158,7 +158,7 @@ def _index_put_vjp(
     function=False, method=False,
 )  # fmt: skip
 def index_put(input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool = False) -> Array:
-    """`input` with `values` written, or added, where `index_tensors` with the same indices reads.
+    """`input` with `values` written, or added, where `index` with the same indices reads.
 
     Where indices repeat, `accumulate` adds every value; otherwise one of them stays, the last on CPU.
     """

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DeferredValueError, DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, factory, pointwise
 from weft.ops._rows import require
 from weft.ops._table import Array, DTypeArg, Key, Operand, Promote, Scalar, Shape, defop
@@ -86,7 +86,7 @@ def _bernoulli_check(input: Array, p: Operand | None = None, *, key: Key) -> Arr
 
 @defop(
     dims=pointwise, check=_bernoulli_check,
-    check_text="Expected p_in >= 0 && p_in <= 1 to be true, but got false.",
+    check_text="Expected p_in >= 0 && p_in <= 1 to be true, but got false.", check_error=DeferredValueError,
 )  # fmt: skip
 def bernoulli(input: Array, p: Operand | None = None, *, key: Key) -> Array:
     """Ones with probability `p`, or with the probabilities in `input` when there is no `p`; else zeros."""
@@ -103,7 +103,7 @@ def _normal_sample_check(mean: Operand, std: Operand, *, key: Key) -> Array:
 
 @defop(
     dims=pointwise, promote=Promote.COMMON, check=_normal_sample_check, function=False, method=False,
-    check_text="normal expects all elements of std >= 0.0",
+    check_text="normal expects all elements of std >= 0.0", check_error=DeferredValueError,
 )  # fmt: skip
 def normal_sample(mean: Operand, std: Operand, *, key: Key) -> Array:
     """Normal numbers with the means and standard deviations in two tensors, which broadcast."""
@@ -118,7 +118,12 @@ def _rates_check(input: Array, *, key: Key) -> Array:
     return ~(input >= 0)
 
 
-@defop(dims=pointwise, check=_rates_check, check_text="invalid Poisson rate, expected rate to be non-negative")
+@defop(
+    dims=pointwise,
+    check=_rates_check,
+    check_text="invalid Poisson rate, expected rate to be non-negative",
+    check_error=DeferredValueError,
+)
 def poisson(input: Array, *, key: Key) -> Array:
     """Poisson numbers with the rates in `input`, in its type."""
     require(input, "poisson_cpu", FLOAT)
@@ -156,6 +161,7 @@ def _multinomial_check(input: Array, num_samples: int, replacement: bool = False
 @defop(
     dims=_samples, check=_multinomial_check,
     check_text="probability tensor contains either `inf`, `nan` or element < 0, or sums to 0",
+    check_error=DeferredValueError,
 )  # fmt: skip
 def multinomial(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
     """Indices along the last dim, drawn with the weights in `input`, which need not add up to one; int64."""

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
+from weft.errors import DeferredValueError, DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, reduces
 from weft.ops._reduce import (
     axes,
@@ -196,7 +196,7 @@ def _outside(
 _OUTSIDE = "quantile() q values must be in the range [0, 1]"
 
 
-@defop(dims=_quantile_dims, cast=Cast.FLOAT32, check=_outside, check_text=_OUTSIDE)
+@defop(dims=_quantile_dims, cast=Cast.FLOAT32, check=_outside, check_text=_OUTSIDE, check_error=DeferredValueError)
 def quantile(
     input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:
@@ -204,7 +204,7 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
-@defop(dims=_quantile_dims, cast=Cast.FLOAT32, check=_outside, check_text=_OUTSIDE)
+@defop(dims=_quantile_dims, cast=Cast.FLOAT32, check=_outside, check_text=_OUTSIDE, check_error=DeferredValueError)
 def nanquantile(
     input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -19,20 +20,27 @@ class DataLoader:
     """Batches of a dataset, made in this process.
 
     What is pending when the next batch is asked for is computed then, so a loop without an optimizer step does not
-    pile up work. `num_workers` must be 0; without `batch_size`, samples come one by one, not stacked.
+    pile up work. There are no worker processes yet: options about them, and about pinned memory, are accepted. Without
+    `batch_size`, samples come one by one, not stacked.
     """
 
     def __init__(
         self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
         sampler: Iterable[Any] | None = None, batch_sampler: Iterable[Any] | None = None, num_workers: int = 0,
-        collate_fn: Callable[[Any], Any] | None = None, drop_last: bool = False, *, generator: Generator | None = None,
+        collate_fn: Callable[[Any], Any] | None = None, pin_memory: bool = False, drop_last: bool = False,
+        timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None, *,
+        generator: Generator | None = None, prefetch_factor: int | None = None, persistent_workers: bool = False,
     ) -> None:  # fmt: skip
+        del pin_memory, timeout, worker_init_fn, prefetch_factor, persistent_workers
         if num_workers:
-            raise ValueRangeError(f"num_workers must be 0, got {num_workers}: batches are made in this process")
+            warnings.warn(
+                f"num_workers={num_workers}: there are no worker processes yet, batches are made in this process",
+                stacklevel=2,
+            )
         self._iterable = isinstance(dataset, IterableDataset)
         _check(self._iterable, batch_size, shuffle, sampler, batch_sampler, drop_last)
         self.dataset = dataset
-        self.num_workers = num_workers
+        self.num_workers = 0
         self.generator = generator
         self.drop_last = drop_last
         self.batch_size = None if batch_sampler is not None else batch_size
