@@ -209,7 +209,7 @@ class Compiled:
                 found.append(cell.cell_contents)
             except ValueError:  # not assigned yet
                 found.append(None)
-        return tuple([x if isinstance(x, _NUMBERS) else id(x) for x in found])
+        return tuple([(type(x), x) if isinstance(x, _NUMBERS) else Identity(x) for x in found])
 
     def _capture(self, key: Any, tensors: list[Tensor], args: Any, kwargs: Any) -> Any:
         capture = Capture(tensors)
@@ -320,7 +320,7 @@ def _flatten(structure: Any, tensors: list[Tensor]) -> Any:
     try:
         hash(structure)
     except TypeError:
-        return _Identity(structure)
+        return Identity(structure)
     return (type(structure), structure) if isinstance(structure, (bool, int, float, complex)) else _Constant(structure)
 
 
@@ -339,13 +339,13 @@ class _Constant:
         return hash(self.value)
 
 
-class _Identity(_Constant):
-    """An argument that cannot be hashed: equal to itself alone."""
+class Identity(_Constant):
+    """A thing that stands for itself: equal to itself alone, and kept alive."""
 
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and self.value is other.value
+        return isinstance(other, Identity) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)

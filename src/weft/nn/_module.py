@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from weft._base.dtype import DType, bfloat16, float16, float32, float64
 from weft._base.state import ambient
+from weft._tensor.compile import Identity
 from weft._tensor.tensor import Handle, Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import _hooks, _state_dict
@@ -60,7 +61,7 @@ class Module(Lookup):
         )
         parts = (*own["_parameters"].values(), *own["_buffers"].values(), *own["_modules"].values())
         options = [value for value in own.values() if isinstance(value, _PLAIN)]
-        return *options, *map(id, parts), *(key for held in hooks for key in held)
+        return *options, *map(Identity, parts), *(key for held in hooks for key in held)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
