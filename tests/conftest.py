@@ -14,7 +14,7 @@ from weft._base.state import Pending, default_dtype, using
 from weft._lazy import explain, program
 
 settings.register_profile("ci", derandomize=True, max_examples=20, deadline=None, database=None)
-settings.register_profile("soak", max_examples=2000, deadline=None)
+settings.register_profile("soak", max_examples=300, deadline=None)
 settings.load_profile("ci")
 
 
