@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 REPEATS = 9
+_SETTLE = 0.4  # seconds in which the other side's worker threads stop spinning
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class _Worker:
         raise RuntimeError(f"the benchmark worker {self.name!r} ended before it was ready; run it by hand to see why")
 
     def sample(self) -> float:
+        time.sleep(_SETTLE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")

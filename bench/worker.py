@@ -11,7 +11,7 @@ import time
 
 from bench import workloads
 
-_LEAST_SECONDS = 0.2  # of one sample
+_LEAST_SECONDS = 0.4  # of one sample
 
 
 def main() -> None:

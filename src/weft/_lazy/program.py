@@ -19,7 +19,7 @@ from weft._base.site import user_site
 from weft._lazy import explain
 from weft._lazy.infer import Output
 from weft._lazy.runtime import default_jax_device, jax_device
-from weft._lazy.value import Aval
+from weft._lazy.value import Aval, Value
 
 Step = tuple[Output, tuple[int, ...]]
 """An output and the numbers of the application's inputs; or, for a further output of the application of an earlier
@@ -32,27 +32,37 @@ class Graph:
     """A graph in canonical form. Entries are numbered in order of first use.
 
     steps     the recorded outputs, in order
-    numbers   the number of each step
-    leaves    (number, type) of each leaf, in order
+    made      the values of the steps, numbered
+    inputs    the values of the leaves, numbered
     wanted    numbers of the entries to return
     donated   positions, among leaves that are arrays, whose buffers may be overwritten
     """
 
-    __slots__ = ("donated", "leaves", "numbers", "steps", "wanted")
+    __slots__ = ("donated", "inputs", "made", "steps", "wanted")
 
     def __init__(
         self,
         steps: Sequence[Step],
-        numbers: Sequence[int],
-        leaves: Sequence[tuple[int, Aval]],
+        made: Sequence[Value],
+        inputs: Sequence[Value],
         wanted: Sequence[int],
         donated: Sequence[int],
     ) -> None:
         self.steps = steps
-        self.numbers = numbers
-        self.leaves = leaves
+        self.made = made
+        self.inputs = inputs
         self.wanted = wanted
         self.donated = donated
+
+    @property
+    def numbers(self) -> list[int]:
+        """The number of each step, while the graph is being planned."""
+        return [value.num for value in self.made]
+
+    @property
+    def leaves(self) -> list[tuple[int, Aval]]:
+        """(number, type) of each leaf, in order, while the graph is being planned."""
+        return [(value.num, value.aval) for value in self.inputs]
 
     def applications(self) -> list[Step]:
         """The steps with the inputs of each spelled out."""

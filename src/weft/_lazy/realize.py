@@ -214,18 +214,18 @@ def _batch(graph: _Numbering) -> _Batch | None:
     graph.with_extras = []
     value = None
     taped = graph.taped and any(v.tape is not None and not (v.tape.leaf or v.tape.freed) for v in made)
-    outside = [getrefcount(v) - uses[v.num] > 4 for v in made]  # entries, made, the loop, the call
-    kept = _for_derivatives(made, outside) if taped else ()
-    chosen = [v for v, held in zip(made, outside, strict=True) if held or v.num in kept]
+    chosen = [v for v in made if getrefcount(v) - uses[v.num] > 4]  # entries, made, the loop, the call
+    if taped:
+        kept = _for_derivatives(made, chosen)
+        chosen = [v for v in made if v.num in kept]
     if not chosen:
         return None
     batch = _Batch()
     batch.arrays = [leaf.array for leaf in leaves if not leaf.aval.weak]
     batch.packs = _packs(leaves)
     batch.graph = Graph(
-        graph.steps, [v.num for v in made], [(x.num, x.aval) for x in leaves], [v.num for v in chosen],
-        () if taped else _donated(leaves, uses, chosen),
-    )  # fmt: skip
+        graph.steps, made, leaves, [v.num for v in chosen], () if taped else _donated(leaves, uses, chosen)
+    )
     batch.program = program_of(batch.graph)
     batch.sites = [(graph.steps[at][0].signature, made[at].site) for at in batch.program.checks]
     batch.ticket = Ticket()
@@ -315,13 +315,13 @@ def _pending_ancestors(value: Value) -> list[Value]:
     return inputs_first(value, lambda x: x.num < 0 and x.array is None, lambda _: True)
 
 
-def _for_derivatives(made: list[Value], outside: list[bool]) -> set[int]:
-    """Numbers of the values that a living tape will read."""
-    reached: set[int] = set()
-    kept: set[int] = set()
-    for value, held in zip(reversed(made), reversed(outside), strict=True):
+def _for_derivatives(made: list[Value], outside: list[Value]) -> set[int]:
+    """Numbers of the values held outside of the graph, and of those that a living tape will read."""
+    kept = {value.num for value in outside}
+    reached = set(kept)
+    for value in reversed(made):
         tape = value.tape
-        if tape is None or tape.leaf or tape.freed or not (held or value.num in reached):
+        if tape is None or tape.leaf or tape.freed or value.num not in reached:
             continue
         reached.update(x.num for x in value.inputs)
         origin = value.origin
