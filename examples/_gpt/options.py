@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _SETTINGS = (
-    ("steps", 1200, "steps of training"),
+    ("steps", 1000, "steps of training"),
     ("batch", 8, "windows of text in a step"),
     ("context", 128, "characters in a window"),
     ("width", 128, "width of the model"),
