@@ -269,3 +269,13 @@ def test_unread_checks_are_bounded():
         realize.flush(pending())
     assert len(pending().flags) <= 64
     assert y.tolist() == [1]
+
+
+def test_a_loop_of_writes_is_cut_into_equal_programs(compilations):
+    filled = weft.zeros(300)
+    filled.numpy()
+    compilations()
+    for position in range(300):
+        filled[position] = position * 2.0
+    assert filled.sum().item() == 300 * 299
+    assert all(compilation.operators <= 100 for compilation in compilations())

@@ -104,3 +104,14 @@ def test_threads_run_backward_over_a_shared_input():
     x = weft.ones(2) * 3
     in_threads(2, lambda at: (weights[at] * x).sum().backward())
     assert [w.grad.tolist() for w in weights] == [[3, 3], [3, 3]]
+
+
+def test_threads_that_run_backward_into_one_leaf_lose_no_gradient():
+    leaf = weft.ones(4, requires_grad=True)
+    threads = [threading.Thread(target=lambda: (leaf * 2).sum().backward()) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [16.0] * 4

@@ -313,3 +313,22 @@ def test_a_result_that_is_an_argument_or_a_constant():
     for value in (1.0, 2.0):
         found = step(weft.tensor([value]))
         assert [f.item() for f in found] == [value, 5, 10]
+
+
+def test_what_the_function_names_and_modules_options_are_guards():
+    norm = weft.nn.BatchNorm1d(2).eval()
+    factor = 2
+
+    def scaled(x):
+        return norm(x) * factor
+
+    fast = weft.compile(scaled)
+    x = weft.ones(3, 2)
+    for _ in range(3):
+        assert weft.equal(fast(x), scaled(x))
+    factor = 5
+    assert weft.equal(fast(x), scaled(x))
+    norm.eps = 10.0
+    assert weft.equal(fast(x), scaled(x))
+    norm.weight = weft.nn.Parameter(weft.full((2,), 3.0))
+    assert weft.equal(fast(x), scaled(x))

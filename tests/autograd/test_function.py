@@ -252,3 +252,23 @@ def test_what_is_missing_is_named(x):
 
     with pytest.raises(NotImplementedError, match=r"^a Function needs a static method backward"):
         Forward.apply(x).sum().backward()
+
+
+class _Exp(Function):
+    """The exponential, whose derivative reads the result."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        return grad * y
+
+
+def test_a_saved_result_is_on_the_tape():
+    x = weft.tensor([0.1, 0.4], dtype=weft.float64, requires_grad=True)
+    assert weft.autograd.gradgradcheck(lambda t: _Exp.apply(t) ** 2, x)

@@ -40,7 +40,14 @@ from weft.errors import ArgumentError, DTypeError, ValueRangeError
 def resolve_device(device: Any) -> device_class:
     """A device from a device, a string, an index, or None for the default."""
     found = default_device() if device is None else device
-    return CPU if found is None else canonical(found)
+    return CPU if found is None else existing(found)
+
+
+def existing(device: Any) -> device_class:
+    """A device that this machine has; `RuntimeError` for others."""
+    found = canonical(device)
+    jax_device(found)
+    return found
 
 
 def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from weft._base.device import canonical
 from weft._base.dtype import as_dtype, float64
 from weft._base.state import ambient, default_device
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, Exact, call_of, many
 from weft._lazy.value import Value
 from weft._tensor import hot
-from weft._tensor.convert import from_numpy_array
+from weft._tensor.convert import existing, from_numpy_array
 from weft._tensor.generator import Generator, default_generator
 from weft._tensor.tensor import Tensor, number, operand, operand_or_number, wrap
 from weft._tensor.view import become, is_view_of, make_view, write
@@ -48,14 +47,15 @@ def _int(x: Any) -> Any:
     return x if type(x) is int else x.__index__() if hasattr(x, "__index__") else x
 
 
-def _shape(sizes: Any) -> tuple[int, ...]:
+def shape_of(sizes: Any) -> tuple[int, ...]:
+    """Sizes given one by one or as one sequence; `TypeError` for what is no integer."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = sizes[0]
     return tuple([s if type(s) is int else _size(s) for s in sizes])
 
 
 def _one_shape(size: Any) -> tuple[int, ...]:
-    return _shape(size) if isinstance(size, (tuple, list)) else (_size(size),)
+    return shape_of(size) if isinstance(size, (tuple, list)) else (_size(size),)
 
 
 def _size(x: Any) -> int:
@@ -80,7 +80,7 @@ def _dtype(x: Any) -> Any:
 
 def _device(x: Any) -> Any:
     found = default_device() if x is None else x
-    return None if found is None else canonical(found)
+    return None if found is None else existing(found)
 
 
 def _draw(generator: Generator | None) -> tuple[Value, Value]:
@@ -159,7 +159,7 @@ def write_out(out: Any, result: Any) -> Any:
 
 _SCOPE: dict[str, Any] = {
     "_Tensor": Tensor, "_ONE": ONE, "_Exact": Exact, "_many": many, "_operand": operand, "_any": operand_or_number,
-    "_sequence": _sequence, "_dims": _dims, "_int": _int, "_shape": _shape, "_one_shape": _one_shape,
+    "_sequence": _sequence, "_dims": _dims, "_int": _int, "_shape": shape_of, "_one_shape": _one_shape,
     "_static": _static, "_dtype": _dtype, "_device": _device, "_draw": _draw, "_finish": _finish,
     "_finish_view": _finish_view, "_write_out": write_out,
 }  # fmt: skip

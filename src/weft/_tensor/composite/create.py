@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import DType, as_dtype
 from weft._base.state import default_dtype
-from weft._tensor.spelling import composite, op
+from weft._tensor.spelling import composite, op, shape_of
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, ShapeError
 
@@ -35,9 +34,9 @@ def sizes_of(name: str, size: Any, options: dict[str, Any] | None = None) -> tup
     """Sizes that came one by one, as one sequence, or by keyword; `RuntimeError` when one is negative."""
     if options and "size" in options:
         size = options.pop("size")
-    elif len(size) == 1 and not hasattr(size[0], "__index__"):
+    elif len(size) == 1 and isinstance(size[0], (tuple, list)):
         size = size[0]
-    sizes = tuple(operator.index(n) for n in size)
+    sizes = shape_of(size)
     if any(n < 0 for n in sizes):
         raise ShapeError(f"{name}: Dimension size must be non-negative.")
     return sizes

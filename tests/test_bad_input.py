@@ -1,0 +1,76 @@
+"""What users get wrong, and what they are told: the exception PyTorch raises, and what was given and expected."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft as torch
+from weft._base.state import using
+
+BAD_CALLS = [
+    ("torch.ones(2, 3) + torch.ones(4, 3)", RuntimeError, r"tensor a \(2\) must match the size of tensor b \(4\)"),
+    ("torch.ones(2, 3) @ torch.ones(4, 5)", RuntimeError, r"mat1 and mat2 shapes cannot be multiplied \(2x3 and 4x5\)"),
+    ("torch.ones(2, 2) @ torch.ones(2, 2).double()", RuntimeError, "expected m1 and m2 to have the same dtype"),
+    ("torch.cat([torch.ones(2, 2), torch.ones(2, 3)])", RuntimeError, "must match except in dimension 0"),
+    ("torch.ones(2).sum(3)", IndexError, r"Dimension out of range \(expected to be in range of \[-1, 0\], but got 3\)"),
+    ("torch.softmax(torch.ones(2), dim='a')", TypeError, r"softmax\(\): argument 'dim' must be int, not str: 'a'"),
+    ("torch.zeros(2.5)", TypeError, "argument 'size' must be tuple of ints, but found element of type float"),
+    ("torch.zeros('a')", TypeError, "argument 'size' must be tuple of ints, but found element of type str"),
+    ("torch.randn(2, generator=3)", TypeError, "argument 'generator' must be Generator, not int"),
+    ("torch.ones(2).to('meta')", RuntimeError, "meta:0: there are no meta devices here; use one of cpu, "),
+    ("torch.ones(2, device='gpux')", RuntimeError, "Expected one of cpu, .* device string: gpux"),
+    ("torch.ones(2, device='cpu:99')", RuntimeError, r"cpu:99: this machine has \d+ cpu device\(s\), counted from 0"),
+    ("torch.ones(3)[5]", IndexError, "index 5 is out of bounds for dimension 0 with size 3"),
+    ("torch.ones(2, 2).item()", RuntimeError, "a Tensor with 4 elements cannot be converted to Scalar"),
+    ("int(torch.ones(2))", ValueError, "only one element tensors can be converted to Python scalars"),
+    ("torch.ones(2, requires_grad=True).backward()", RuntimeError, "implicitly created only for scalar outputs"),
+    ("torch.ones(2).sum().backward()", RuntimeError, "does not require grad and does not have a grad_fn"),
+    ("torch.ones(2, requires_grad=True).add_(1)", RuntimeError, "a leaf Variable that requires grad is being used"),
+    ("torch.ones(2, dtype=torch.int64).add_(1.5)", RuntimeError, "result type Float can't be cast to the desired"),
+    ("torch.ones(2).requires_grad_().numpy()", RuntimeError, "Can't call numpy\\(\\) on Tensor that requires grad"),
+    ("torch.tensor([[1], [1, 2]])", ValueError, r"expected sequence of length 1 at dim 1 \(got 2\)"),
+    ("torch.save({}, '/nonexistent/x.weft')", RuntimeError, "Parent directory /nonexistent does not exist"),
+]  # fmt: skip
+
+
+def run(call):
+    """What an expression gives, as if it stood in this file."""
+    return eval(compile(call, __file__, "eval"), {"torch": torch})
+
+
+@pytest.mark.parametrize(("call", "error", "text"), BAD_CALLS, ids=[call for call, _, _ in BAD_CALLS])
+def test_a_bad_call_is_an_error_at_once(call, error, text):
+    with pytest.raises(error, match=text):
+        run(call)
+
+
+VALUES = [
+    ("torch.ones(3)[torch.tensor([7])]", IndexError, "index.*out of bounds"),
+    ("torch.nn.functional.embedding(torch.tensor([4]), torch.ones(3, 2))", IndexError, "index out of range in self"),
+    ("torch.ones(2, 2).gather(1, torch.tensor([[2]]))", RuntimeError, "out of bounds"),
+    ("torch.arange(3) // 0", RuntimeError, "ZeroDivisionError"),
+    ("torch.arange(3) % torch.tensor([1, 0, 1])", RuntimeError, "ZeroDivisionError"),
+    ("torch.bernoulli(torch.tensor([2.0]))", RuntimeError, "Expected p_in >= 0 && p_in <= 1"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "text"), VALUES, ids=[call for call, _, _ in VALUES])
+def test_a_bad_value_is_an_error_where_it_is_read(call, error, text):
+    bad = run(call)
+    with pytest.raises(error, match=f"{text}.*called at .*test_bad_input.py"):
+        bad.tolist()
+
+
+def test_eager_mode_raises_bad_values_at_the_call():
+    with using(eager=True), pytest.raises(IndexError, match="out of bounds"):
+        torch.ones(3)[torch.tensor([7])]
+
+
+def test_a_file_of_pytorchs_is_named_as_such(tmp_path):
+    import zipfile
+
+    path = tmp_path / "model.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model/data.pkl", b"\x80\x02}.")
+    with pytest.raises(RuntimeError, match=r"model\.pt: it is a checkpoint of PyTorch's, which holds pickled code"):
+        torch.load(path)
