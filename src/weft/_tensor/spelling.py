@@ -212,6 +212,15 @@ def _variadic(op: OpDef) -> str:
     return ""
 
 
+_NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
+
+
+def _numpy_names(op: OpDef) -> dict[str, str]:
+    """Parameters that NumPy spells otherwise, and its spellings, which PyTorch takes as keywords, too."""
+    optional = {p.name for p in op.params if p.default is not REQUIRED}
+    return {name: theirs for name, theirs in _NUMPY_NAMES.items() if name in optional}
+
+
 def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
     """The parameters of the public function; `default` spells a default value."""
     variadic = _variadic(op)
@@ -229,6 +238,7 @@ def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
         keywords.append("generator=None")
     if op.dims is factory:
         keywords += ["device=None", "requires_grad=False", "pin_memory=False", "layout=None"]
+    keywords += [f"{theirs}=None" for theirs in _numpy_names(op).values()]
     if not op.view:
         keywords.append("out=None")
     if keywords and not variadic:
@@ -238,7 +248,8 @@ def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
 
 def _source(op: OpDef, name: str) -> str:
     variadic = _variadic(op)
-    lines = ["_inputs = []"]
+    lines = [f"if {theirs} is not None: {ours} = {theirs}" for ours, theirs in _numpy_names(op).items()]
+    lines.append("_inputs = []")
     for param in op.params:
         lines += _lines(param, op, param.name == variadic)
     static = "".join(f"s_{p.name}, " for p in op.params)

@@ -26,7 +26,7 @@ _TYPES = {
 }  # fmt: skip
 _KEYWORDS = {
     "generator": "Generator | None", "device": "Any", "requires_grad": "bool", "pin_memory": "bool", "layout": "Any",
-    "out": "Any",
+    "out": "Any", "axis": "Any", "keepdims": "bool",
 }  # fmt: skip
 _STATIC = {"bool", "int", "float", "str", "int | float"}
 
