@@ -161,7 +161,7 @@ def _checked_steps(graph: Graph) -> list[int]:
 
 
 _programs: dict[Any, Program] = {}
-_MOST_PROGRAMS = 4096
+_MOST_PROGRAMS = 1024  # each holds memory maps, of which Linux allows a process 65,530
 
 
 def program_of(graph: Graph) -> Program:
