@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,8 @@ def unique_consecutive(
     """
     host = _host(input).reshape(-1) if dim is None else _host(input)
     axis = 0 if dim is None else wrap_dim(dim, input.ndim)
-    rows = np.moveaxis(host, axis, 0).reshape(host.shape[axis], -1)
+    moved = np.moveaxis(host, axis, 0)
+    rows = moved.reshape(len(moved), prod(moved.shape[1:]))
     starts = np.ones(len(rows), bool)
     starts[1:] = (rows[1:] != rows[:-1]).any(axis=1)
     inverse = np.cumsum(starts) - 1
