@@ -51,10 +51,6 @@ class UnsupportedDTypeError(DTypeError, NotImplementedError):
     """The operator is not defined for this element type."""
 
 
-class DimNameError(WeftError, RuntimeError):
-    """Dims that must carry the same name do not, or a name is unknown."""
-
-
 class GradientError(WeftError, RuntimeError):
     """A backward pass was asked for something that the tape cannot give."""
 

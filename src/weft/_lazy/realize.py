@@ -148,10 +148,9 @@ def escaping(region: list[Value]) -> set[int]:
 class _Batch:
     """What one program is to compute."""
 
-    __slots__ = ("arrays", "graph", "keep", "made", "packs", "program", "sites", "ticket")
+    __slots__ = ("arrays", "graph", "made", "packs", "program", "sites", "ticket")
     arrays: list[jax.Array]
     graph: Graph
-    keep: bool
     made: list[Value]
     packs: tuple[Any, Any, Any]
     program: Program

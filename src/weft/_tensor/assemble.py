@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import weft._tensor.composite as _composites  # the import registers them
@@ -95,3 +95,16 @@ _attach_rows()
 _attach_composites()
 _attach_properties()
 _attach_rest()
+
+
+def namespace(module: str, of_the_package: Sequence[str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a public module: its own functions, and some that are the package's, too."""
+    functions = {name: PUBLIC[""][name] for name in of_the_package} | PUBLIC[module]
+
+    def look_up(name: str) -> Any:
+        try:
+            return functions[name]
+        except KeyError:
+            raise AttributeError(f"module 'weft.{module}' has no attribute {name!r}") from None
+
+    return look_up, lambda: sorted(functions)

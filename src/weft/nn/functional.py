@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from weft._tensor.assemble import PUBLIC
+from weft._tensor.assemble import namespace
 
 _OF_THE_PACKAGE = (
     "adaptive_avg_pool1d", "avg_pool1d", "bilinear", "binary_cross_entropy_with_logits", "celu_", "channel_shuffle",
@@ -15,16 +13,4 @@ _OF_THE_PACKAGE = (
 )  # fmt: skip
 """Functions that are the package's own, too."""
 
-_FUNCTIONS = {name: PUBLIC[""][name] for name in _OF_THE_PACKAGE} | PUBLIC["nn.functional"]
-
-
-def __getattr__(name: str) -> Any:
-    try:
-        found = globals()[name] = _FUNCTIONS[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted(_FUNCTIONS)
+__getattr__, __dir__ = namespace("nn.functional", _OF_THE_PACKAGE)
