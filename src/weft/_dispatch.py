@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft._base.site import user_site
 from weft._base.state import Ambient, ambient
-from weft._lazy.infer import Call, signature_of
+from weft._lazy.infer import Call, Signature, signature_of
 from weft._lazy.realize import check_flags, flush
 from weft._lazy.record import record
 from weft._lazy.value import Tape, Value
@@ -12,9 +12,13 @@ from weft._lazy.value import Tape, Value
 
 def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     """Record `call` on `inputs`; return the values of its outputs. Raises whatever does not fit."""
-    state = ambient()
     avals = tuple([x.aval for x in inputs])
-    signature = call.signatures.get(avals) or signature_of(call, avals)
+    return apply_signature(call.signatures.get(avals) or signature_of(call, avals), inputs)
+
+
+def apply_signature(signature: Signature, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Record a signature on inputs of its types; return the values of its outputs."""
+    state = ambient()
     values = record(signature, inputs, state)
     if not state.plain:
         _serve_modes(values, state)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from weft._lazy.infer import Output, Signature
 from weft._lazy.realize import register_reads
 from weft._lazy.value import Value
+from weft.errors import WeftError
 
 Arrays = tuple[jax.Array, ...]
 
@@ -68,7 +69,11 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
         present[:] = [i for i, g in enumerate(grads) if g is not None]
         return [g for g in grads if g is not None]
 
-    closed = jax.make_jaxpr(whole)(*structs)
+    try:
+        closed = jax.make_jaxpr(whole)(*structs)
+    except WeftError as error:
+        vars(error).pop("__notes__", None)  # jax's advice on frames of its own
+        raise
     passed, made = _sort_results(closed.jaxpr, n + m)
     read = _read_by(closed.jaxpr, made)
     sources: list[tuple[bool, int] | None] = [None] * len(need)

@@ -197,7 +197,7 @@ def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
 
 def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     op = call.op
-    where = call.device or _common_device(op, avals)
+    where = call.device or common_device(op.name, avals)
     casts = _casts(call, avals)
     if op.dims is not None:
         tensors = [a.shape for a, kind in zip(avals, _kinds(call), strict=True) if kind in TENSOR_KINDS]
@@ -321,12 +321,13 @@ def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Any]:
     return [target.numpy if k in TENSOR_KINDS else None for k in kinds]
 
 
-def _common_device(op: OpDef, avals: tuple[Aval, ...]) -> device:
+def common_device(name: str, avals: tuple[Aval, ...]) -> device:
+    """Where an operator runs: where its tensors are; `RuntimeError` when they are not in one place."""
     devices = {a.device: None for a in avals if not a.weak}
     if len(devices) > 1:
         names = " and ".join(map(str, devices))
         raise DeviceError(
-            f"{op.name}(): Expected all tensors to be on the same device, but found at least two devices, {names}! "
+            f"{name}(): Expected all tensors to be on the same device, but found at least two devices, {names}! "
             "Move them with .to(device) first"
         )
     return next(iter(devices), CPU)

@@ -73,7 +73,11 @@ def default_jax_device() -> Any:
 
 def device_of(array: jax.Array) -> device:
     """The name of the device that holds an array."""
-    held = next(iter(array.devices()))
+    return named(next(iter(array.devices())))
+
+
+def named(held: Any) -> device:
+    """The name of a jax device."""
     if held.platform == "cpu" and held.id == 0:
         return CPU
     return device("cuda" if held.platform == "gpu" else held.platform, held.id)

@@ -89,6 +89,9 @@ class Capture:
         """A module runs; the replay holds while `depends_on` says the same (training flag, hooks, its tensors)."""
         self.modules.setdefault(id(module), (depends_on, depends_on()))
 
+    def user_derivative(self, name: str) -> None:
+        """An `autograd.Function` is applied; if gradients flow through it, the capture is thrown away in the end."""
+
     def handles(self, results: Sequence[Tensor]) -> list[Tensor]:
         """Every tensor that a replay must give: results, tensors written in place, gradients left behind."""
         left = [tape.grad for tape, before, _ in self.grads.values() if tape.grad is not before]

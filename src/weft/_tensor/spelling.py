@@ -294,7 +294,7 @@ def _is_plain(op: OpDef) -> bool:
 
 def function_of(op: OpDef) -> Callable[..., Any]:
     """The public function of a row."""
-    general = _compiled(op, op.name)
+    general = _compiled(op, op.name.rpartition("::")[2])
     if not _is_plain(op) or any(p.default is not REQUIRED or p.optional for p in op.params):
         return general
     static = _default_static(op, len(op.params))

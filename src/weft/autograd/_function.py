@@ -80,6 +80,9 @@ class Function:
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Call the operator."""
+        capture = ambient().capture
+        if capture is not None:
+            capture.user_derivative(cls.__name__)
         ctx = FunctionCtx()
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         inputs = [operand(a) for a in args if isinstance(a, Tensor)]

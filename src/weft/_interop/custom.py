@@ -1,0 +1,256 @@
+"""`weft.library.custom_op`: users' rows of the operator table.
+
+The body is a function of jax arrays, or a function of tensors, which is traced into one. A body that looks at values
+(NumPy code) runs on the host while the program waits for it; its results' types come from a fake.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial, update_wrapper
+from typing import Any
+
+import jax
+import numpy as np
+
+from weft._interop.structure import Flat, arrays_in
+from weft._interop.trace import NeedsValueError, traced
+from weft._tensor.convert import from_host
+from weft._tensor.spelling import function_of
+from weft._tensor.tensor import Tensor
+from weft._tensor.view import write
+from weft.autograd._function import FunctionCtx
+from weft.errors import ArgumentError, CompileError, GradientError, ShapeError, ValueRangeError
+from weft.ops._dims import Rule
+from weft.ops._table import Cast, Kind, OpDef, Param
+
+
+class CustomOp:
+    """An operator made by `custom_op`: call it on tensors."""
+
+    def __init__(
+        self, name: str, body: Callable[..., Any], mutates: tuple[str, ...], dims: Rule | None, cast: Cast,
+        vjp: Callable[..., Any] | None,
+    ) -> None:  # fmt: skip
+        params, of_tensors = _params(name, body)
+        self._name = name
+        self._body = body
+        self._mutates = mutates
+        self._fake: Callable[..., Any] | None = None
+        self._host = False  # whether the body turned out to look at values
+        self._single = True
+        for wanted in mutates:
+            if wanted not in [p.name for p in params if p.kind is Kind.ARRAY]:
+                raise ValueRangeError(f"{name}: mutates_args names {wanted!r}, which is no tensor parameter of it")
+        impl = self._traced_body if of_tensors else body
+        self._define(OpDef(name, impl, params, dims, cast=cast, vjp=vjp))
+        update_wrapper(self, body)
+
+    def _define(self, row: OpDef) -> None:
+        self.row = row
+        self._function = function_of(row)
+
+    def __repr__(self) -> str:
+        return f"<CustomOpDef({self._name})>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Record the operator; tensors named in `mutates_args` get their new values."""
+        found = self._function(*args, **kwargs)
+        if not self._mutates:
+            return found
+        listed = list(found) if isinstance(found, tuple) else [found]
+        given = inspect.signature(self._body).bind(*args, **kwargs).arguments
+        for name in reversed(self._mutates):
+            write(given[name], listed.pop()._read())
+        return None if not listed else listed[0] if self._single else tuple(listed)
+
+    # --- what may be added -------------------------------------------------------------------------------------
+
+    def register_fake(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`fn` gives empty tensors of the types that the operator gives. Needed where its body looks at values."""
+        self._fake = fn
+        return fn
+
+    def register_autograd(self, backward: Callable[..., Any], /, *, setup_context: Any = None) -> None:
+        """The derivative: `backward(ctx, *grads)` gives one gradient or None per argument, in order.
+
+        `setup_context(ctx, inputs, output)` leaves on `ctx` what it needs. Both are functions of tensors and are
+        traced, so derivatives of the derivative follow.
+        """
+
+        def vjp(g: Any, out: Any, *args: Any, **kwargs: Any) -> list[Any]:
+            given = arrays_in((g, out, args))
+            places: list[list[Any]] = []
+
+            def run(tensors: list[Tensor]) -> list[Tensor]:
+                grads, output, inputs = given.rebuilt(tensors)
+                ctx = FunctionCtx()
+                ctx.needs_input_grad = tuple(isinstance(x, (Tensor, tuple)) for x in inputs)
+                if setup_context is not None:
+                    extra = {"keyword_only_inputs": kwargs} if kwargs else {}
+                    setup_context(ctx=ctx, inputs=inputs, output=output, **extra)
+                listed = grads if isinstance(grads, tuple) else (grads,)
+                found = backward(ctx, *listed[: len(listed) - len(self._mutates)])
+                places.append(self._by_tensor(found, len(inputs)))
+                return [x for x in _flat(places[0]) if x is not None]
+
+            arrays = iter(traced(run, given.inputs, f"the derivative of {self._name}"))
+            return _filled(places[0], arrays)
+
+        self._define(replace(self.row, vjp=vjp))
+
+    def _by_tensor(self, found: Any, count: int) -> list[Any]:
+        """What `backward` returned for tensor arguments, of all `count` positional ones."""
+        grads = list(found) if isinstance(found, (tuple, list)) else [found]
+        if len(grads) != count:
+            raise GradientError(
+                f"{self._name}: its backward must return a gradient or None for each of its {count} arguments, "
+                f"got {len(grads)}"
+            )
+        return [g for g, p in zip(grads, self.row.params, strict=False) if p.kind in (Kind.ARRAY, Kind.ARRAYS)]
+
+    # --- the body, over arrays -----------------------------------------------------------------------------------
+
+    def _traced_body(self, *args: Any, **kwargs: Any) -> tuple[jax.Array, ...]:
+        given = arrays_in((args, kwargs))
+        if not self._host:
+            try:
+                return tuple(traced(partial(self._run, given), given.inputs, self._name))
+            except NeedsValueError:
+                self._host = True
+        return self._on_host(given)
+
+    def _run(self, given: Flat, tensors: list[Tensor]) -> list[Tensor]:
+        """The body on tensors: its results, then the new values of what it writes to."""
+        args, kwargs = given.rebuilt(tensors)
+        bound = inspect.signature(self._body).bind(*args, **kwargs).arguments
+        written = [bound[name] for name in self._mutates]
+        before = [tensor._read() for tensor in tensors]
+        found = self._body(*args, **kwargs)
+        for tensor, old in zip(tensors, before, strict=True):
+            if tensor._read() is not old and not any(tensor is x for x in written):
+                name = next(name for name, x in bound.items() if x is tensor)
+                raise CompileError(f"{self._name}: it writes to {name!r}, which mutates_args does not name")
+        self._single = not isinstance(found, (tuple, list))
+        results = [] if found is None else [found] if self._single else list(found)
+        return [*results, *written]
+
+    def _on_host(self, given: Flat) -> tuple[jax.Array, ...]:
+        if self._fake is None:
+            raise CompileError(
+                f"{self._name}: its body looks at values, so it runs on the host, and the types of its results must be "
+                "known before; register_fake a function that gives empty tensors of these types"
+            )
+        fake = self._fake
+
+        def types_of(tensors: list[Tensor]) -> list[Tensor]:
+            args, kwargs = given.rebuilt(tensors)
+            found = fake(*args, **kwargs)
+            return list(found) if isinstance(found, (tuple, list)) else [found]
+
+        structs = jax.eval_shape(lambda *a: tuple(traced(types_of, a, f"the fake of {self._name}")), *given.inputs)
+
+        def host(*arrays: Any) -> tuple[np.ndarray[Any, Any], ...]:
+            found = [tensor.numpy() for tensor in self._run(given, [from_host(np.asarray(a)) for a in arrays])]
+            for at, (array, struct) in enumerate(zip(found, structs, strict=True)):
+                if (array.shape, array.dtype) != (struct.shape, struct.dtype):
+                    raise ShapeError(
+                        f"{self._name}: result {at} is {array.dtype}{list(array.shape)}, and its fake says "
+                        f"{struct.dtype}{list(struct.shape)}"
+                    )
+            return tuple(found)
+
+        def refuse(*_: Any) -> Any:
+            raise GradientError(
+                f"Trying to backward through {self._name} but no autograd formula was registered. Please use "
+                "register_autograd to add one."
+            )
+
+        @jax.custom_vjp
+        def call(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+            return jax.pure_callback(host, structs, *arrays, vmap_method="sequential")
+
+        call.defvjp(
+            lambda *arrays: (call(*arrays), arrays),
+            lambda arrays, _: jax.pure_callback(refuse, arrays),
+        )  # fmt: skip
+        return call(*given.inputs)
+
+
+def custom_op(
+    name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: str | Iterable[str] = (),
+    device_types: Any = None, schema: str | None = None, tags: Any = None, dims: Rule | None = None,
+    cast: Cast = Cast.NONE, vjp: Callable[..., Any] | None = None,
+) -> Any:  # fmt: skip
+    """Make an operator of the decorated function, called `namespace::name`.
+
+    Its parameters are annotated: `weft.Tensor` for a body over tensors or `jax.Array` for one over arrays (also
+    optional, and sequences of them); all others are constants. A body over tensors is traced once for each
+    combination of types; one that looks at values runs on the host and needs `register_fake`. Tensors that it writes
+    to are named in `mutates_args`.
+
+    `dims` is the dimension rule, which checks shapes (see `weft.library`); `cast` the autocast class. `vjp`, for a
+    body over arrays, takes the cotangent(s), the output(s) and the arguments, and returns a gradient or None per
+    tensor argument; bodies over tensors use `register_autograd`. Without either the derivative is that of the body.
+    `device_types`, `schema` and `tags` are accepted for compatibility: the compiler serves every device.
+    """
+    del device_types, schema, tags
+    if fn is None:
+        return lambda fn: custom_op(name, fn, mutates_args=mutates_args, dims=dims, cast=cast, vjp=vjp)
+    namespace, _, own = name.partition("::")
+    if not (namespace.isidentifier() and own.isidentifier()):
+        raise ValueRangeError(f"custom_op: the name should be of the form namespace::name, got {name!r}")
+    mutates = (mutates_args,) if isinstance(mutates_args, str) else tuple(mutates_args)
+    return CustomOp(name, fn, mutates, dims, cast, vjp)
+
+
+# --- parameters from annotations --------------------------------------------------------------------------------
+
+
+def _params(name: str, body: Callable[..., Any]) -> tuple[tuple[Param, ...], bool]:
+    """The row's parameters, and whether the body is one over tensors."""
+    params: list[Param] = []
+    kinds: set[type] = set()
+    for p in inspect.signature(body, eval_str=True).parameters.values():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise ArgumentError(f"{name}: parameter {str(p)!r}: an operator has a fixed number of parameters")
+        if p.annotation is p.empty:
+            raise ArgumentError(f"{name}: parameter {p.name!r} must have a type annotation")
+        kind, of, optional = _kind_of(p.annotation)
+        kinds |= {of} if of else set()
+        params.append(Param(p.name, kind, p.default, p.kind is p.KEYWORD_ONLY, optional))
+    if len(kinds) > 1:
+        raise ArgumentError(f"{name}: its parameters are tensors and jax arrays; annotate all as one of them")
+    return tuple(params), kinds != {jax.Array}
+
+
+def _kind_of(hint: Any) -> tuple[Kind, type | None, bool]:
+    """What a parameter is by its annotation; what tensors are for it; whether it may be None."""
+    parts = typing.get_args(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        inner = [part for part in parts if part is not type(None)]
+        kind, of, _ = _kind_of(inner[0]) if len(inner) == 1 else (Kind.STATIC, None, False)
+        return kind, of, len(inner) < len(parts)
+    if typing.get_origin(hint) in (list, tuple, Sequence) and parts and parts[0] in (Tensor, jax.Array):
+        return Kind.ARRAYS, parts[0], False
+    return (Kind.ARRAY, hint, False) if hint in (Tensor, jax.Array) else (Kind.STATIC, None, False)
+
+
+# --- gradients, some of them in lists -----------------------------------------------------------------------------
+
+
+def _flat(grads: Iterable[Any]) -> list[Any]:
+    return [x for g in grads for x in (g if isinstance(g, (list, tuple)) else [g])]
+
+
+def _filled(grads: Iterable[Any], arrays: Any) -> list[Any]:
+    """The gradients with arrays in place of tensors."""
+    return [
+        [None if x is None else next(arrays) for x in g] if isinstance(g, (list, tuple))
+        else None if g is None else next(arrays)
+        for g in grads
+    ]  # fmt: skip

@@ -1,0 +1,74 @@
+"""`weft.from_jax`: a traceable jax function as an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any
+
+import jax
+
+from weft._base.device import CPU
+from weft._dispatch import apply_signature
+from weft._interop.structure import Flat, tensors_in
+from weft._lazy.infer import Signature, common_device
+from weft._tensor.tensor import operand, wrap
+from weft.errors import ArgumentError
+
+_MOST_SIGNATURES = 1024
+
+
+def from_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator on tensors that computes what `fn` computes on jax arrays; `fn` must be traceable by `jax.jit`.
+
+    Tensors anywhere in its arguments (in any pytree) reach `fn` as arrays; arrays in its result come back as tensors.
+    Every other argument is constant: `fn` is traced anew for each value, so give numbers that change as tensors.
+
+    The call is recorded, compiled and differentiated like any operator; the derivative is `jax.vjp` of `fn`, or what
+    `jax.custom_vjp` says.
+    """
+    name = getattr(fn, "__name__", type(fn).__name__)
+    signatures: dict[Any, tuple[Signature, Any]] = {}
+
+    def operator(*args: Any, **kwargs: Any) -> Any:
+        given = tensors_in((args, kwargs))
+        inputs = tuple([operand(tensor) for tensor in given.inputs])
+        key = (given.tree, tuple([(type(x), x) for x in given.rest]), tuple([x.aval for x in inputs]))
+        try:
+            found = signatures.get(key)
+        except TypeError:
+            odd = next(type(x).__name__ for x in given.rest if not _hashable(x))
+            raise ArgumentError(
+                f"{name}(): arguments that hold no tensors are constants, and must be hashable; got {odd}"
+            ) from None
+        if found is None:
+            if len(signatures) >= _MOST_SIGNATURES:
+                del signatures[next(iter(signatures))]
+            found = signatures[key] = _signature(fn, name, given, key[2])
+        signature, results = found
+        outputs = apply_signature(signature, inputs) if signature.outputs else ()
+        return jax.tree.unflatten(results, map(wrap, outputs))
+
+    return update_wrapper(operator, fn) if hasattr(fn, "__name__") else operator
+
+
+def _signature(fn: Callable[..., Any], name: str, given: Flat, avals: tuple[Any, ...]) -> tuple[Signature, Any]:
+    """The function on inputs of these types, and the structure of its results."""
+    trees: list[Any] = []
+
+    def flat(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        args, kwargs = given.rebuilt(arrays)
+        leaves, tree = jax.tree.flatten(fn(*args, **kwargs))
+        trees[:] = [tree]
+        return tuple(leaves)
+
+    where = common_device(name, avals) if avals else CPU
+    return Signature(name, flat, avals, device=where), trees[0]
+
+
+def _hashable(x: Any) -> bool:
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,67 @@
+"""Arguments and results taken apart: arrays or tensors on one side, what surrounds them on the other.
+
+Containers are jax's pytrees, so whatever is registered there (named tuples, optax states, flax structs) is seen into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from weft._tensor.convert import from_jax_array
+from weft._tensor.tensor import Tensor
+
+
+class _Slot:
+    """Stands for an input in a structure."""
+
+    def __repr__(self) -> str:
+        return "<input>"
+
+
+_SLOT = _Slot()
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """A structure whose inputs are listed apart; `rest` holds the other leaves, and marks the places of the inputs."""
+
+    inputs: list[Any]
+    rest: tuple[Any, ...]
+    tree: Any
+
+    def rebuilt(self, inputs: Sequence[Any]) -> Any:
+        """The structure with these inputs."""
+        following = iter(inputs)
+        return jax.tree.unflatten(self.tree, [next(following) if x is _SLOT else x for x in self.rest])
+
+    def with_tensors(self) -> Any:
+        """The structure with tensors in place of its arrays, which they share."""
+        return self.rebuilt([tensor_of(a) for a in self.inputs])
+
+
+def _taken_apart(structure: Any, is_input: Callable[[Any], bool]) -> Flat:
+    leaves, tree = jax.tree.flatten(structure, is_leaf=is_input)
+    inputs = [x for x in leaves if is_input(x)]
+    return Flat(inputs, tuple(_SLOT if is_input(x) else x for x in leaves), tree)
+
+
+def arrays_in(structure: Any) -> Flat:
+    """The jax and NumPy arrays of a structure."""
+    return _taken_apart(structure, lambda x: isinstance(x, (jax.Array, np.ndarray, np.generic)))
+
+
+def tensors_in(structure: Any) -> Flat:
+    """The tensors of a structure, and arrays as tensors."""
+    found = _taken_apart(structure, lambda x: isinstance(x, (Tensor, jax.Array, np.ndarray)))
+    return Flat([x if isinstance(x, Tensor) else tensor_of(x) for x in found.inputs], found.rest, found.tree)
+
+
+def tensor_of(array: Any) -> Tensor:
+    """A tensor that shares a jax array's elements, or holds a copy of a NumPy array's."""
+    return from_jax_array(array if isinstance(array, jax.Array) else jnp.array(array))

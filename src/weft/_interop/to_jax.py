@@ -1,0 +1,61 @@
+"""`weft.to_jax`: a function of tensors as a function of jax arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import update_wrapper
+from typing import Any
+
+import jax
+import jax.core
+
+from weft._interop.structure import Flat, arrays_in, tensors_in
+from weft._interop.trace import traced
+from weft._lazy.realize import array_of
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError
+
+
+def to_jax(fn: Callable[..., Any], *, random: bool = False) -> Callable[..., Any]:
+    """`fn` as a function of jax arrays, for `jax.jit`, `jax.grad`, `jax.vmap` and libraries such as optax.
+
+    Arrays anywhere in its arguments (in any pytree) reach `fn` as tensors; tensors in its result come back as arrays.
+    Tensors that it uses from outside, such as a module's parameters, are constants to jax; pass what should be
+    differentiated. With `random`, the first argument is a `jax.random.key`, from which all random operators draw.
+
+    `CompileError` under a transformation if `fn` looks at values, writes to tensors that it did not make, or draws
+    random numbers without a key. Derivatives are the operators' own, so reverse mode only: `jax.jvp` is refused.
+    """
+    name = getattr(fn, "__name__", type(fn).__name__)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        key = None
+        if random:
+            if not args:
+                raise ArgumentError(f"to_jax({name}, random=True): the first argument must be a jax.random.key")
+            key, args = args[0], args[1:]
+        given = arrays_in((args, kwargs))
+        if key is None and not any(isinstance(a, jax.core.Tracer) for a in given.inputs):
+            args, kwargs = given.with_tensors()
+            return jax.tree.map(_as_array, fn(*args, **kwargs), is_leaf=_is_tensor)
+        results: list[Flat] = []  # their structure alone: a tensor that is still held afterwards was not made inside
+
+        def run(tensors: list[Tensor]) -> list[Tensor]:
+            args, kwargs = given.rebuilt(tensors)
+            found = tensors_in(fn(*args, **kwargs))
+            results.append(replace(found, inputs=[]))
+            return found.inputs
+
+        found = traced(run, given.inputs, f"to_jax({name})", key)
+        return results[0].rebuilt(found)
+
+    return update_wrapper(function, fn) if hasattr(fn, "__name__") else function
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor)
+
+
+def _as_array(x: Any) -> Any:
+    return array_of(x._read()) if isinstance(x, Tensor) else x

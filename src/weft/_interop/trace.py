@@ -1,0 +1,139 @@
+"""Tracing: what a function of tensors does, as a pure function of arrays.
+
+Under a jax transformation arrays are abstract. The function is run on tensors that stand for them and records as
+always; the record is then evaluated on the arrays themselves, with every row's own derivative.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft._base.dtype import from_numpy
+from weft._base.site import user_site
+from weft._base.state import Pending, using
+from weft._lazy.outline import outline
+from weft._lazy.realize import array_of
+from weft._lazy.runtime import default_jax_device, named
+from weft._lazy.value import Tape, Value, aval_of
+from weft._tensor.generator import Generator
+from weft._tensor.tensor import Tensor, number, wrap
+from weft._tensor.view import set_value
+from weft.errors import CompileError
+
+
+class NeedsValueError(CompileError):
+    """A function that is being traced looks at a value, which is not there."""
+
+
+class Trace:
+    """What a traced function touched besides its arguments: the ambient `capture` while it runs."""
+
+    def __init__(self, name: str, key: Any) -> None:
+        self.name = name
+        self.key = key
+        self.drawn: dict[Value, Callable[[], Any]] = {}
+        self._written: dict[int, tuple[weakref.ref[Tensor], Value]] = {}
+        self._leaves: dict[int, weakref.ref[Tensor]] = {}  # tensors read, by identity of the tape they collect in
+        self._grads: dict[int, tuple[Tape, Any]] = {}
+
+    def read(self, tensor: Tensor, value: Value) -> None:
+        """An operator reads a tensor."""
+        if value.tape is not None and value.tape.leaf:
+            self._leaves.setdefault(id(value.tape), weakref.ref(tensor))
+
+    def wrote(self, tensor: Tensor, old: Value) -> None:
+        """A tensor got a new value in place."""
+        self._written.setdefault(id(tensor), (weakref.ref(tensor), old))
+
+    def writes_grad(self, tape: Tape, *, reads: bool) -> None:
+        """A leaf's `.grad` is about to change."""
+        del reads
+        self._grads.setdefault(id(tape), (tape, tape.grad))
+
+    def draws(self, generator: Generator) -> tuple[Value, Value]:
+        """A random operator takes a draw: from the key that the call was given."""
+        del generator
+        if self.key is None:
+            raise CompileError(
+                f"{self.name}: it draws random numbers at {user_site()}, and under a jax transformation every run "
+                "would draw the same; use to_jax(fn, random=True) and pass a jax.random.key as first argument"
+            )
+        seed, offset = number(0), number(len(self.drawn) // 2)
+        self.drawn[seed] = lambda: jax.random.bits(self.key, dtype=jnp.uint32).astype(jnp.int64)
+        self.drawn[offset] = lambda: jnp.asarray(offset.array, jnp.int64)
+        return seed, offset
+
+    def lift(self, value: Value, getter: Callable[[], Any]) -> None:
+        """A number that compiled functions read anew; here it is a constant."""
+
+    def called(self, module: Any, depends_on: Callable[[], Any]) -> None:
+        """A module runs."""
+
+    def user_derivative(self, name: str) -> None:
+        """An `autograd.Function` is applied, whose derivative jax would not see."""
+        raise CompileError(
+            f"{self.name}: it applies the autograd.Function {name} at {user_site()}, whose derivative jax cannot see; "
+            "make an operator of it with weft.library.custom_op and register_autograd"
+        )
+
+    def needs_value(self) -> None:
+        """The function looks at a value."""
+        raise NeedsValueError(
+            f"{self.name}: it needs a tensor's value at {user_site()}, and under a jax transformation there is none; "
+            "use operators such as where() in place of Python's control flow, or call it outside of the transformation"
+        )
+
+    def undo(self, mine: Iterable[Tensor]) -> None:
+        """Take back what would outlive the trace: writes to tensors and gradients from outside, by an error."""
+        own = set(map(id, mine))
+        outside = [(ref(), old) for key, (ref, old) in self._written.items() if key not in own]
+        kept = [(tensor, old) for tensor, old in outside if tensor is not None]
+        for tensor, old in kept:
+            set_value(tensor, old)
+        changed = [tape for tape, before in self._grads.values() if tape.grad is not before]
+        for tape, before in self._grads.values():
+            tape.grad = before
+        if kept:
+            shape = list(kept[0][0].shape)
+            raise CompileError(
+                f"{self.name}: it writes to a tensor of shape {shape} that it did not make, such as a module's "
+                "buffer; a jax function has no side effects, so return the new value instead (or use model.eval())"
+            )
+        for tape in changed:
+            leaf = self._leaves.get(id(tape), lambda: None)()
+            if leaf is not None and id(leaf) not in own:
+                raise CompileError(
+                    f"{self.name}: it leaves a gradient in a tensor of shape {list(leaf.shape)} that it did not make; "
+                    "use torch.autograd.grad in place of backward()"
+                )
+
+
+def traced(
+    function: Callable[[list[Tensor]], Sequence[Tensor]], arrays: Sequence[Any], name: str, key: Any = None
+) -> list[jax.Array]:
+    """What `function` gives for tensors that stand for `arrays`, as arrays that depend on them.
+
+    `CompileError` if it looks at values, writes to tensors from outside, or draws random numbers without a `key`.
+    """
+    where = named(default_jax_device())
+    leaves = [Value(aval_of(tuple(a.shape), from_numpy(a.dtype), device=where), a) for a in arrays]
+    tensors = [wrap(leaf) for leaf in leaves]
+    trace = Trace(name, key)
+    region = Pending()
+    region.limit = 1 << 62
+    with jax.ensure_compile_time_eval():  # what does not depend on the arrays is computed now
+        with using(pending=region, capture=trace):
+            wanted = [result._read() for result in function(list(tensors))]
+        trace.undo(tensors)
+        signature, inputs = outline(wanted, region, name)
+        given = {id(leaf): a for leaf, a in zip(leaves, arrays, strict=True)}
+        held = {id(x): array_of(x) for x in inputs if id(x) not in given and x not in trace.drawn}
+    for value, draw in trace.drawn.items():
+        given[id(value)] = draw()
+    full = (given[id(x)] if id(x) in given else jnp.asarray(held[id(x)], x.aval.dtype.numpy) for x in inputs)
+    return list(signature.fn(*full))
