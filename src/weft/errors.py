@@ -3,6 +3,9 @@
 Each class is also the builtin that PyTorch raises in that place, so `except RuntimeError` keeps working.
 """
 
+import pickle
+from urllib.error import URLError
+
 
 class WeftError(Exception):
     """Root of all errors raised on purpose."""
@@ -10,6 +13,10 @@ class WeftError(Exception):
 
 class ShapeError(WeftError, RuntimeError):
     """Shapes do not fit the operator."""
+
+
+class UnsupportedShapeError(ShapeError, NotImplementedError):
+    """The operator is not defined for this number of dims."""
 
 
 class DTypeError(WeftError, RuntimeError):
@@ -28,6 +35,10 @@ class ValueRangeError(WeftError, ValueError):
     """An argument has the right type and a value outside of its range."""
 
 
+class PreconditionError(WeftError, AssertionError):
+    """What a call takes for granted does not hold, where PyTorch asserts it."""
+
+
 class DimError(WeftError, IndexError):
     """A dim number lies outside of the tensor's dims."""
 
@@ -43,8 +54,11 @@ class DeferredIndexError(IndexRangeError, RuntimeError):
     """
 
 
-class DeferredValueError(WeftError, RuntimeError):
-    """A value in a tensor was outside of the operator's domain, found when the program that used it had run."""
+class DeferredValueError(ValueRangeError, RuntimeError):
+    """A value in a tensor was outside of the operator's domain, found when the program that used it had run.
+
+    PyTorch raises `RuntimeError` for most of these operators and `ValueError` for a few.
+    """
 
 
 class UnsupportedDTypeError(DTypeError, NotImplementedError):
@@ -55,8 +69,16 @@ class GradientError(WeftError, RuntimeError):
     """A backward pass was asked for something that the tape cannot give."""
 
 
+class ExportError(WeftError, BufferError):
+    """A tensor cannot be handed to another library through dlpack."""
+
+
 class InPlaceError(WeftError, RuntimeError):
     """A write that the receiver does not allow."""
+
+
+class OptionError(WeftError, RuntimeError):
+    """Options of an optimizer exclude each other, or do not suit its parameters."""
 
 
 class StateDictError(WeftError, RuntimeError):
@@ -67,5 +89,32 @@ class CheckpointError(WeftError, RuntimeError):
     """A file is not a checkpoint, is damaged, or asks for something unsafe."""
 
 
+class PickleError(CheckpointError, pickle.UnpicklingError):
+    """A checkpoint of PyTorch's holds something else than tensors and plain objects, or a damaged pickle."""
+
+
+class DownloadError(WeftError, URLError):
+    """A file could not be fetched. `code` is the status of a server that refused, and None where none answered."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.reason)
+
+
+class HubError(WeftError, RuntimeError):
+    """A published repository cannot be had, is not trusted, or lacks what was asked of it."""
+
+
 class CompileError(WeftError, RuntimeError):
     """A function cannot be captured."""
+
+
+class DatasetError(WeftError, AssertionError):
+    """Datasets or indices do not fit together; PyTorch asserts that they do."""
+
+
+class WorkerError(WeftError, RuntimeError):
+    """A worker process of a loader died, did not start, or did not answer in time."""

@@ -1,0 +1,138 @@
+"""Fetching: what is fetched stands at its place whole, or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from pooch import HTTPDownloader
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from weft._base.files import written_whole
+from weft.errors import CheckpointError, DownloadError, ValueRangeError
+
+_CHUNK = 128 * 1024
+# Without compression on the way, a body has as many bytes as its header says.
+_HEADERS = {"User-Agent": "weft.hub", "Accept-Encoding": "identity"}
+
+
+def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, progress: bool = True) -> None:
+    """Download what an `http`, `https` or `file` URL leads to into the file `dst`.
+
+    The file changes when everything is there, in one step: an interrupted or failed download leaves what was there
+    before. The SHA256 digest must start with `hash_prefix` where that is given, else `CheckpointError`.
+    `DownloadError` says why nothing came. With `progress`, a bar is shown where stderr is a terminal.
+    """
+    with written_whole(Path(os.path.expanduser(dst))) as file:
+        _fetch(url, file, {}, progress=progress)
+        if hash_prefix is not None:
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if not digest.startswith(hash_prefix):
+                raise CheckpointError(f'invalid hash value (expected "{hash_prefix}", got "{digest}")')
+
+
+def read(url: str, headers: Mapping[str, str]) -> bytes:
+    """What a URL leads to, for small things."""
+    file = io.BytesIO()
+    _fetch(url, file, headers, progress=False)
+    return file.getvalue()
+
+
+def _fetch(url: str, file: IO[bytes], headers: Mapping[str, str], *, progress: bool) -> None:
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        try:
+            with open(url2pathname(parts.path), "rb") as source:
+                shutil.copyfileobj(source, file, _CHUNK)
+        except OSError as error:
+            raise DownloadError(f"cannot download {url}: {error}") from error
+    elif parts.scheme in ("http", "https"):
+        with _bar(os.path.basename(parts.path), shown=progress and sys.stderr.isatty()) as bar:
+            _request(url, file, headers, bar)
+    else:
+        raise ValueRangeError(f"unknown url type: {url!r}; use an http, https or file URL")
+
+
+def _request(url: str, file: IO[bytes], headers: Mapping[str, str], bar: Any) -> None:
+    answers: list[Any] = []  # of redirections, too
+
+    def note(answer: Any, **_: Any) -> None:
+        answers.append(answer)
+
+    get = HTTPDownloader(bar, _CHUNK, headers={**_HEADERS, **headers}, hooks={"response": note})
+    try:
+        get(url, file, None)
+        _check_whole(url, file, answers[-1])
+    except DownloadError:
+        raise
+    except OSError as error:  # as all are that requests raises
+        if answers and answers[-1].status_code >= 300:
+            raise _refusal(url, answers[-1]) from error
+        raise DownloadError(f"cannot download {url}: {error}") from error
+    finally:
+        for answer in answers:
+            answer.close()
+
+
+def _check_whole(url: str, file: IO[bytes], answer: Any) -> None:
+    if answer.status_code >= 300:  # such as 300, which is no error to requests, and no file to us
+        raise _refusal(url, answer)
+    length = answer.headers.get("Content-Length")
+    if length is not None and "Content-Encoding" not in answer.headers and file.tell() != int(length):
+        raise DownloadError(f"cannot download {url}: {file.tell()} of {length} bytes came before the connection ended")
+
+
+def _refusal(url: str, answer: Any) -> DownloadError:
+    return DownloadError(f"HTTP Error {answer.status_code}: {answer.reason} ({url})", answer.status_code)
+
+
+class _Bar:
+    """A bar on a terminal that pooch moves."""
+
+    def __init__(self, display: Progress, name: str) -> None:
+        self._display = display
+        self._task = display.add_task(name, total=None)
+        self._total: int | None = None
+
+    @property
+    def total(self) -> int | None:
+        """Bytes to come, or None where the server does not say."""
+        return self._total
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self._total = size or None
+        self._display.update(self._task, total=self._total)
+
+    def update(self, size: int) -> None:
+        """So many bytes more have come."""
+        self._display.update(self._task, advance=size)
+
+    def reset(self) -> None:
+        """Start again: pooch counts whole chunks, then corrects itself where it knows the sum."""
+        if self._total is not None:
+            self._display.update(self._task, completed=0)
+
+    def close(self) -> None:
+        """Nothing: the block of `_bar` ends the display."""
+
+
+@contextmanager
+def _bar(name: str, *, shown: bool) -> Iterator[_Bar | bool]:
+    if not shown:
+        yield False
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as display:
+        yield _Bar(display, name)

@@ -1,0 +1,122 @@
+"""Entry points: the public functions of a repository's `hubconf.py`."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from types import ModuleType
+from typing import Any
+
+from weft.errors import HubError, ValueRangeError
+from weft.hub._repository import Trust, cached
+
+
+def list(
+    github: str,
+    force_reload: bool = False,
+    skip_validation: bool = False,
+    trust_repo: Trust = "check",
+    verbose: bool = True,
+) -> builtins.list[str]:
+    """The names of a repository's entry points: what its `hubconf.py` defines that can be called, and is public.
+
+    The arguments are those of `load`.
+    """
+    folder = cached(
+        github, force_reload=force_reload, trust_repo=trust_repo, verbose=verbose, skip_validation=skip_validation
+    )
+    with _hubconf(folder) as module:
+        return [name for name in dir(module) if callable(getattr(module, name)) and not name.startswith("_")]
+
+
+def help(
+    github: str,
+    model: str,
+    force_reload: bool = False,
+    skip_validation: bool = False,
+    trust_repo: Trust = "check",
+) -> str | None:
+    """The docstring of the entry point `model`. The arguments are those of `load`."""
+    folder = cached(
+        github, force_reload=force_reload, trust_repo=trust_repo, verbose=True, skip_validation=skip_validation
+    )
+    with _hubconf(folder) as module:
+        return _entry(module, model).__doc__
+
+
+def load(
+    repo_or_dir: str,
+    model: str,
+    *args: Any,
+    source: str = "github",
+    trust_repo: Trust = "check",
+    force_reload: bool = False,
+    verbose: bool = True,
+    skip_validation: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """What the entry point `model` of a repository returns for `args` and `kwargs`. This runs the repository's code.
+
+    `source="local"` takes the path of a folder with a `hubconf.py`. `source="github"` takes `owner/name` or
+    `owner/name:ref`, where `ref` is a branch, a tag or a commit, by default `main` or else `master`. Its archive is
+    fetched into `get_dir()` unless it is there; `force_reload` fetches it anew, and `verbose` tells of a cached one.
+    `skip_validation` leaves out the question to GitHub whether the ref is the repository's own rather than a fork's.
+
+    With `trust_repo="check"` the user is asked about a repository that is not on the list of the trusted, with False
+    about any, with True about none; where the answer is yes, it comes to the list.
+
+    `HubError` tells of missing dependencies, of a missing entry point and of an untrusted repository,
+    `DownloadError` of a failed download.
+    """
+    source = source.lower()
+    if source not in ("github", "local"):
+        raise ValueRangeError(f'Unknown source: "{source}". Allowed values: "github" | "local".')
+    if source == "github":
+        repo_or_dir = cached(
+            repo_or_dir,
+            force_reload=force_reload,
+            trust_repo=trust_repo,
+            verbose=verbose,
+            skip_validation=skip_validation,
+        )
+    with _hubconf(repo_or_dir) as module:
+        return _entry(module, model)(*args, **kwargs)
+
+
+@contextmanager
+def _hubconf(folder: str | os.PathLike[str]) -> Iterator[ModuleType]:
+    """The module, with its folder on the path of imports as long as the block runs."""
+    folder = os.fspath(folder)
+    sys.path.insert(0, folder)
+    try:
+        spec = spec_from_file_location("hubconf.py", os.path.join(folder, "hubconf.py"))
+        assert spec is not None, "the name ends in .py"
+        assert spec.loader is not None, "the name ends in .py"
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        sys.path.remove(folder)
+
+
+def _entry(module: ModuleType, model: str) -> Callable[..., Any]:
+    if not isinstance(model, str):
+        raise ValueRangeError("Invalid input: model should be a string of function name")
+    missing = [name for name in getattr(module, "dependencies", None) or () if not _is_installed(name)]
+    if missing:
+        raise HubError(f"Missing dependencies: {', '.join(missing)}")
+    found = getattr(module, model, None)
+    if not callable(found):
+        raise HubError(f"Cannot find callable {model} in hubconf")
+    return found
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # a part of a package that is not there
+        return False

@@ -1,0 +1,34 @@
+"""Where downloads are kept."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+
+class _Chosen:
+    """What `set_dir` was told, for the whole process."""
+
+    folder: str | None = None
+
+
+def get_dir() -> str:
+    """The folder of downloaded repositories and, in its `checkpoints`, of weights.
+
+    Without `set_dir` it is `hub` in the first of `$WEFT_HOME`, `$TORCH_HOME`, `$XDG_CACHE_HOME/weft` and
+    `~/.cache/weft`. The variables are read in every call.
+    """
+    if os.environ.get("TORCH_HUB"):
+        warnings.warn("TORCH_HUB is deprecated, please use env TORCH_HOME instead", stacklevel=2)
+    return _Chosen.folder if _Chosen.folder is not None else os.path.join(_home(), "hub")
+
+
+def set_dir(d: str | os.PathLike[str]) -> None:
+    """Keep downloads in this folder from now on; it is made when it is needed."""
+    _Chosen.folder = os.path.expanduser(d)
+
+
+def _home() -> str:
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    default = os.environ.get("TORCH_HOME", os.path.join(cache, "weft"))
+    return os.path.expanduser(os.environ.get("WEFT_HOME", default))

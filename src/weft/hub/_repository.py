@@ -1,0 +1,210 @@
+"""Repositories on GitHub: which one is meant, whether it is trusted, and a copy of it in the cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import warnings
+import zipfile
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+from weft.errors import DownloadError, HubError, ValueRangeError
+from weft.hub._download import download_url_to_file, read
+from weft.hub._folder import get_dir
+
+Trust = bool | Literal["check"]
+
+_GITHUB = "https://github.com"
+_GITHUB_API = "https://api.github.com"
+_NAME = re.compile(r"(?P<owner>[^/:]+)/(?P<name>[^/:]+)(?::(?P<ref>[^:]+))?")
+_TRUSTED_OWNERS = frozenset({"facebookresearch", "facebookincubator", "pytorch", "fairinternal"})
+_AMBIGUOUS = 300  # the status where a ref is a branch and a tag
+
+
+@dataclass(frozen=True)
+class _Repository:
+    owner: str
+    name: str
+    ref: str
+
+    @property
+    def url(self) -> str:
+        return f"{_GITHUB}/{self.owner}/{self.name}"
+
+    @property
+    def listed(self) -> str:
+        """Its line in the list of trusted repositories."""
+        return f"{self.owner}_{self.name}"
+
+    @property
+    def folder(self) -> Path:
+        """Its place in the cache."""
+        return Path(get_dir(), f"{self.listed}_{self.ref.replace('/', '_')}")
+
+
+def cached(github: str, *, force_reload: bool, trust_repo: Trust, verbose: bool, skip_validation: bool) -> str:
+    """The folder with a copy of the repository, fetched unless it is there already."""
+    os.makedirs(get_dir(), exist_ok=True)
+    repository = _parse(github)
+    _check_trust(repository, trust_repo)
+    if repository.folder.exists() and not force_reload:
+        if verbose:
+            print(f"Using cache found in {repository.folder}", file=sys.stderr)
+    else:
+        if not skip_validation:
+            _check_ref(repository)
+        _install(repository)
+    return str(repository.folder)
+
+
+# --- which repository -------------------------------------------------------------------------------------------
+
+
+def _parse(github: str) -> _Repository:
+    found = _NAME.fullmatch(github)
+    if found is None:
+        raise ValueRangeError(f"expected a repository as 'owner/name' or 'owner/name:ref', got {github!r}")
+    owner, name, ref = found["owner"], found["name"], found["ref"]
+    return _Repository(owner, name, ref) if ref else _on_default_branch(_Repository(owner, name, "main"))
+
+
+def _on_default_branch(main: _Repository) -> _Repository:
+    """`main` where there is such a branch, else `master`; without a network, the one that is cached."""
+    master = replace(main, ref="master")
+    try:
+        read(f"{main.url}/tree/main/", {})
+        return main
+    except DownloadError as error:
+        if error.code == 404:
+            return master
+        if error.code is not None:
+            raise
+        for repository in (main, master):
+            if repository.folder.exists():
+                return repository
+        raise HubError(
+            f"It looks like there is no internet connection and the repo could not be found in the cache ({get_dir()})"
+        ) from error
+
+
+def _check_ref(repository: _Repository) -> None:
+    """Archives of a fork's commits can be asked of the original: refuse what is no branch or tag of its own."""
+    for kind in ("branches", "tags"):
+        pages = f"{_GITHUB_API}/repos/{repository.owner}/{repository.name}/{kind}?per_page=100"
+        for page in count(1):
+            entries = _ask(f"{pages}&page={page}")
+            if any(e["name"] == repository.ref or e["commit"]["sha"].startswith(repository.ref) for e in entries):
+                return
+            if not entries:
+                break
+    raise ValueRangeError(
+        f"Cannot find {repository.ref} in {repository.url}. If it's a commit from a forked repo, please call "
+        "hub.load() with forked repo directly."
+    )
+
+
+def _ask(url: str) -> list[dict[str, Any]]:
+    headers = {"Accept": "application/vnd.github.v3+json"}
+    token = os.environ.get("GITHUB_TOKEN")
+    if token is not None:
+        try:
+            return json.loads(read(url, {**headers, "Authorization": f"token {token}"}))
+        except DownloadError as error:
+            if error.code is None:
+                raise
+    return json.loads(read(url, headers))  # a token may permit less than none
+
+
+# --- trust ------------------------------------------------------------------------------------------------------
+
+
+def _check_trust(repository: _Repository, trust_repo: Trust) -> None:
+    """Ask the user where that is wanted, and write down that the repository is trusted."""
+    if trust_repo not in (True, False, "check"):
+        raise ValueRangeError(f"trust_repo is True, False or 'check', got {trust_repo!r}")
+    listing = Path(get_dir(), "trusted_list")
+    listing.touch()
+    trusted = (
+        repository.listed in (line.strip() for line in listing.read_text().splitlines())
+        or repository.folder.is_dir()
+        or repository.owner in _TRUSTED_OWNERS
+    )
+    if trust_repo is False or (trust_repo == "check" and not trusted):
+        _ask_for_trust(repository, trusted)
+    if not trusted:
+        with listing.open("a") as file:
+            file.write(f"{repository.listed}\n")
+
+
+def _ask_for_trust(repository: _Repository, trusted: bool) -> None:
+    answer = input(
+        f"The repository {repository.listed} does not belong to the list of trusted repositories and as such cannot "
+        "be downloaded. Do you trust this repository and wish to add it to the trusted list of repositories (y/N)?"
+    )
+    if answer.lower() in ("n", "no", ""):
+        raise HubError("Untrusted repository.")
+    if answer.lower() not in ("y", "yes"):
+        raise ValueRangeError(f"Unrecognized response {answer}.")
+    if trusted:
+        print("The repository is already trusted.")
+
+
+# --- the copy ---------------------------------------------------------------------------------------------------
+
+
+def _install(repository: _Repository) -> None:
+    """Put the repository into the cache, in the place of an old copy, whole or not at all."""
+    with TemporaryDirectory(dir=get_dir(), prefix=".part-") as work:
+        archive = os.path.join(work, f"{repository.ref.replace('/', '_')}.zip")
+        _download(repository, archive)
+        fresh = _extract(archive, Path(work, "fresh"))
+        if repository.folder.exists():
+            shutil.move(repository.folder, Path(work, "old"))
+        os.replace(fresh, repository.folder)
+
+
+def _download(repository: _Repository, archive: str) -> None:
+    url = f"{repository.url}/zipball/{repository.ref}"
+    print(f'Downloading: "{url}" to {archive}', file=sys.stderr)
+    try:
+        download_url_to_file(url, archive, progress=False)
+    except DownloadError as error:
+        if error.code != _AMBIGUOUS:
+            raise
+        warnings.warn(
+            f"The ref {repository.ref} is ambiguous. Perhaps it is both a tag and a branch in the repo? Torchhub will "
+            "now assume that it's a branch. You can disambiguate tags and branches by explicitly passing "
+            "refs/heads/branch_name or refs/tags/tag_name as the ref. That might require using skip_validation=True.",
+            stacklevel=2,
+        )
+        download_url_to_file(f"{repository.url}/zipball/refs/heads/{repository.ref}", archive, progress=False)
+
+
+def _extract(archive: str, into: Path) -> Path:
+    """Unpack an archive of one folder; the folder's path. Nothing is written where a member's path is unsafe."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            names = [member.filename for member in opened.infolist()]
+            for name in names:
+                _check_member(name)
+            tops = {name.split("/")[0] for name in names}
+            if len(tops) != 1:
+                raise HubError(f"expected an archive of one folder, got one with {len(tops)}")
+            opened.extractall(into)
+            return into / tops.pop()
+    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        raise HubError(f"what was downloaded is no zip file, or is damaged ({error})") from error
+
+
+def _check_member(name: str) -> None:
+    if name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
+        raise ValueRangeError(f"Archive entry has absolute path: {name}")
+    if ".." in re.split(r"[/\\]", name):
+        raise ValueRangeError(f"Archive entry contains directory traversal: {name}")

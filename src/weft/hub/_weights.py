@@ -1,0 +1,67 @@
+"""Weights from a URL, kept in a folder."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+import warnings
+import zipfile
+import zlib
+from typing import Any
+from urllib.parse import urlsplit
+
+from weft.errors import CheckpointError, ValueRangeError
+from weft.hub._download import download_url_to_file
+from weft.hub._folder import get_dir
+from weft.serialization import load
+
+_HASH = re.compile(r"-([a-f0-9]*)\.")  # `bfd8deac` of `resnet18-bfd8deac.weft`
+
+
+def load_state_dict_from_url(
+    url: str,
+    model_dir: str | None = None,
+    map_location: Any = None,
+    progress: bool = True,
+    check_hash: bool = False,
+    file_name: str | None = None,
+    weights_only: bool = False,
+) -> dict[str, Any]:
+    """What `weft.load` makes of the file at a URL, which is downloaded unless it is in `model_dir` already.
+
+    `model_dir` is `checkpoints` in `get_dir()` unless given. The file is named as in the URL, or `file_name`. With
+    `check_hash` a name such as `net-5c106cde.weft` says how the SHA256 digest of a new download starts, else
+    `CheckpointError`. A zip file around one checkpoint is unpacked. For `map_location` and `weights_only` see
+    `weft.load`.
+    """
+    if os.environ.get("TORCH_MODEL_ZOO"):
+        warnings.warn("TORCH_MODEL_ZOO is deprecated, please use env TORCH_HOME instead", stacklevel=2)
+    folder = os.path.join(get_dir(), "checkpoints") if model_dir is None else model_dir
+    name = os.path.basename(urlsplit(url).path) if file_name is None else file_name
+    if not name:
+        raise ValueRangeError(f"the URL {url!r} names no file; give a file_name")
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        print(f'Downloading: "{url}" to {path}', file=sys.stderr)
+        expected = _HASH.search(name) if check_hash else None
+        download_url_to_file(url, path, expected and expected[1], progress=progress)
+    return load(_unpacked(path), map_location, weights_only=weights_only)
+
+
+def _unpacked(path: str) -> str | io.BytesIO:
+    """The path, or what is in a zip file that is no checkpoint itself."""
+    if not zipfile.is_zipfile(path):
+        return path
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if any(member.filename == "weft.json" or member.filename.endswith("/data.pkl") for member in members):
+                return path
+            if len(members) == 1 and not members[0].is_dir():
+                return io.BytesIO(archive.read(members[0]))
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, zlib.error) as error:
+        raise CheckpointError(f"cannot load {path}: it is damaged ({error})") from error
+    raise CheckpointError("Only one file(not dir) is allowed in the zipfile")

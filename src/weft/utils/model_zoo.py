@@ -1,0 +1,7 @@
+"""The old name of `weft.hub.load_state_dict_from_url`."""
+
+from __future__ import annotations
+
+from weft.hub import load_state_dict_from_url as load_url
+
+__all__ = ["load_url"]

@@ -1,0 +1,424 @@
+"""Writing event files."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from weft.errors import ArgumentError, PreconditionError, ValueRangeError
+from weft.utils.tensorboard import _projector, summary
+from weft.utils.tensorboard._arrays import figures_to_images, to_numpy
+from weft.utils.tensorboard._graph import graph
+from weft.utils.tensorboard._protos import (
+    Event,
+    EventFileWriter,
+    Message,
+    MessageToString,
+    ProjectorConfig,
+    SessionLog,
+    TaggedRunMetadata,
+)
+
+
+class FileWriter:
+    """An event file in a folder, written by a thread of its own.
+
+    The thread writes when `max_queue` events wait, and every `flush_secs` seconds. The file's name ends in
+    `filename_suffix`.
+    """
+
+    def __init__(self, log_dir: Any, max_queue: int = 10, flush_secs: float = 120, filename_suffix: str = "") -> None:
+        self._options: tuple[Any, ...] = str(log_dir), max_queue, flush_secs, filename_suffix
+        self.event_writer = EventFileWriter(*self._options)
+        self._closed = False
+
+    def get_logdir(self) -> str:
+        """The folder of the file."""
+        return self.event_writer.get_logdir()
+
+    def add_event(self, event: Any, step: Any = None, walltime: float | None = None) -> None:
+        """Add an event, of this step and of now or `walltime` (seconds since 1970)."""
+        event.wall_time = time.time() if walltime is None else walltime
+        if step is not None:
+            event.step = int(step)
+        self.event_writer.add_event(event)
+
+    def add_summary(self, summary: Message, global_step: Any = None, walltime: float | None = None) -> None:
+        """Add an event with these values."""
+        self.add_event(Event(summary=summary), global_step, walltime)
+
+    def add_graph(self, graph_profile: tuple[Message, Message], walltime: float | None = None) -> None:
+        """Add an event with a graph and one with what is known of its run."""
+        found, run = graph_profile
+        self.add_event(Event(graph_def=found.SerializeToString()), None, walltime)
+        tagged = TaggedRunMetadata(tag="step1", run_metadata=run.SerializeToString())
+        self.add_event(Event(tagged_run_metadata=tagged), None, walltime)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        self.event_writer.flush()
+
+    def close(self) -> None:
+        """Write what waits, end the thread and close the file."""
+        self.event_writer.close()
+        self._closed = True
+
+    def reopen(self) -> None:
+        """Go on in a new file of the same folder, where this one is closed."""
+        if self._closed:
+            self.event_writer = EventFileWriter(*self._options)
+            self._closed = False
+
+
+class SummaryWriter:
+    """Writes what TensorBoard shows into event files of a folder. It is closed by `close`, or as a context manager.
+
+    log_dir            the folder; by default `runs/<date>_<time>_<host><comment>`
+    purge_step         TensorBoard hides what an earlier run wrote into this folder for this step and later ones
+    max_queue          so many events wait at most before they are written
+    flush_secs         so long an event waits at most
+    filename_suffix    how the names of the files end
+
+    In all `add_…` methods, `tag` is the name under which TensorBoard shows it, `global_step` the step that it belongs
+    to, and `walltime` the seconds since 1970, by default now. A closed writer that is used again starts a new file.
+    """
+
+    def __init__(
+        self,
+        log_dir: Any = None,
+        comment: str = "",
+        purge_step: int | None = None,
+        max_queue: int = 10,
+        flush_secs: float = 120,
+        filename_suffix: str = "",
+    ) -> None:
+        if not log_dir:
+            now = datetime.now().strftime("%b%d_%H-%M-%S")
+            log_dir = os.path.join("runs", f"{now}_{socket.gethostname()}{comment}")
+        self.log_dir = log_dir
+        self.purge_step = purge_step
+        self.max_queue = max_queue
+        self.flush_secs = flush_secs
+        self.filename_suffix = filename_suffix
+        self.default_bins = summary.default_bins()
+        self.file_writer: FileWriter | None = None
+        self.all_writers: dict[str, FileWriter] | None = None
+        self._projector_config = ProjectorConfig()
+        self._get_file_writer()
+
+    def _get_file_writer(self) -> FileWriter:
+        """The writer of the folder's own file, opened where it is closed."""
+        return self._open()[0]
+
+    def _open(self) -> tuple[FileWriter, dict[str, FileWriter]]:
+        if self.all_writers is None or self.file_writer is None:
+            self.file_writer = self._new_writer(str(self.log_dir))
+            self.all_writers = {self.file_writer.get_logdir(): self.file_writer}
+            if self.purge_step is not None:
+                self.file_writer.add_event(Event(step=self.purge_step, file_version="brain.Event:2"))
+                started = SessionLog(status=SessionLog.START)
+                self.file_writer.add_event(Event(step=self.purge_step, session_log=started))
+                self.purge_step = None
+        return self.file_writer, self.all_writers
+
+    def _new_writer(self, folder: str) -> FileWriter:
+        return FileWriter(folder, self.max_queue, self.flush_secs, self.filename_suffix)
+
+    def _add(self, found: Message, global_step: Any, walltime: float | None) -> None:
+        self._get_file_writer().add_summary(found, global_step, walltime)
+
+    def get_logdir(self) -> Any:
+        """The folder of the event files."""
+        return self.log_dir
+
+    # --- numbers ---
+
+    def add_scalar(
+        self,
+        tag: str,
+        scalar_value: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        new_style: bool = False,
+        double_precision: bool = False,
+    ) -> None:
+        """Add a number. `new_style` writes it as a tensor; then `double_precision` keeps a `float64`."""
+        found = summary.scalar(tag, scalar_value, new_style=new_style, double_precision=double_precision)
+        self._add(found, global_step, walltime)
+
+    def add_scalars(
+        self, main_tag: str, tag_scalar_dict: Mapping[str, Any], global_step: Any = None, walltime: float | None = None
+    ) -> None:
+        """Add numbers to one chart: each name gets a file in a folder of its own, with the tag `main_tag`."""
+        walltime = time.time() if walltime is None else walltime
+        found = {name: summary.scalar(main_tag, value) for name, value in tag_scalar_dict.items()}
+        main, writers = self._open()
+        for name, value in found.items():
+            folder = f"{main.get_logdir()}/{main_tag.replace('/', '_')}_{name}"
+            if folder not in writers:
+                writers[folder] = self._new_writer(folder)
+            writers[folder].add_summary(value, global_step, walltime)
+
+    def add_tensor(self, tag: str, tensor: Any, global_step: Any = None, walltime: float | None = None) -> None:
+        """Add a whole tensor."""
+        self._add(summary.tensor_proto(tag, tensor), global_step, walltime)
+
+    def add_histogram(
+        self,
+        tag: str,
+        values: Any,
+        global_step: Any = None,
+        bins: Any = "tensorflow",
+        walltime: float | None = None,
+        max_bins: int | None = None,
+    ) -> None:
+        """Add a histogram of all elements. `bins` is "tensorflow" for bins that grow by a tenth, or what
+        `numpy.histogram` takes; of more than `max_bins`, neighbours are joined.
+        """
+        limits = self.default_bins if isinstance(bins, str) and bins == "tensorflow" else bins
+        self._add(summary.histogram(tag, values, limits, max_bins), global_step, walltime)
+
+    def add_histogram_raw(
+        self,
+        tag: str,
+        min: Any,
+        max: Any,
+        num: Any,
+        sum: Any,
+        sum_squares: Any,
+        bucket_limits: Any,
+        bucket_counts: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add a histogram that is counted already; `bucket_limits` are the upper ends."""
+        if len(bucket_limits) != len(bucket_counts):
+            raise ValueRangeError("len(bucket_limits) != len(bucket_counts), see the document.")
+        found = summary.histogram_raw(tag, min, max, num, sum, sum_squares, bucket_limits, bucket_counts)
+        self._add(found, global_step, walltime)
+
+    def add_pr_curve(
+        self,
+        tag: str,
+        labels: Any,
+        predictions: Any,
+        global_step: Any = None,
+        num_thresholds: int = 127,
+        weights: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add the precision-recall curve of predictions from 0 to 1 for true or false labels."""
+        self._add(summary.pr_curve(tag, labels, predictions, num_thresholds, weights), global_step, walltime)
+
+    def add_pr_curve_raw(
+        self,
+        tag: str,
+        true_positive_counts: Any,
+        false_positive_counts: Any,
+        true_negative_counts: Any,
+        false_negative_counts: Any,
+        precision: Any,
+        recall: Any,
+        global_step: Any = None,
+        num_thresholds: int = 127,
+        weights: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add a precision-recall curve that is computed already: each row has `num_thresholds` numbers."""
+        rows = (
+            true_positive_counts, false_positive_counts, true_negative_counts, false_negative_counts, precision, recall,
+        )  # fmt: skip
+        self._add(summary.pr_curve_raw(tag, *rows, num_thresholds, weights), global_step, walltime)
+
+    # --- pictures, sounds, texts ---
+
+    def add_image(
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        dataformats: str = "CHW",
+    ) -> None:
+        """Add an image: `uint8`, or numbers from 0 to 1. `dataformats` has a letter for each dim."""
+        self._add(summary.image(tag, img_tensor, dataformats=dataformats), global_step, walltime)
+
+    def add_images(
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        dataformats: str = "NCHW",
+    ) -> None:
+        """Add images side by side in one, eight in a row."""
+        self.add_image(tag, img_tensor, global_step, walltime, dataformats)
+
+    def add_image_with_boxes(
+        self,
+        tag: str,
+        img_tensor: Any,
+        box_tensor: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        rescale: float = 1,
+        dataformats: str = "CHW",
+        labels: Sequence[str] | str | None = None,
+    ) -> None:
+        """Add an image with boxes (left, top, right, bottom), labelled where there is a label for each."""
+        names = [labels] if isinstance(labels, str) else labels
+        if names is not None and len(names) != box_tensor.shape[0]:
+            names = None
+        found = summary.image_boxes(tag, img_tensor, box_tensor, rescale, dataformats, names)
+        self._add(found, global_step, walltime)
+
+    def add_figure(
+        self, tag: str, figure: Any, global_step: Any = None, close: bool = True, walltime: float | None = None
+    ) -> None:
+        """Add a figure of matplotlib's, or a list of figures side by side, and close them unless told otherwise."""
+        dataformats = "NCHW" if isinstance(figure, list) else "CHW"
+        self.add_image(tag, figures_to_images(figure, close), global_step, walltime, dataformats)
+
+    def add_video(
+        self, tag: str, vid_tensor: Any, global_step: Any = None, fps: float = 4, walltime: float | None = None
+    ) -> None:
+        """Add videos (number, time, channel, height, width) side by side: `uint8`, or numbers from 0 to 1."""
+        self._add(summary.video(tag, vid_tensor, fps), global_step, walltime)
+
+    def add_audio(
+        self,
+        tag: str,
+        snd_tensor: Any,
+        global_step: Any = None,
+        sample_rate: int = 44100,
+        walltime: float | None = None,
+    ) -> None:
+        """Add a sound of one channel from -1 to 1."""
+        self._add(summary.audio(tag, snd_tensor, sample_rate), global_step, walltime)
+
+    def add_text(self, tag: str, text_string: str, global_step: Any = None, walltime: float | None = None) -> None:
+        """Add a text in Markdown."""
+        self._add(summary.text(tag, text_string), global_step, walltime)
+
+    def add_mesh(
+        self,
+        tag: str,
+        vertices: Any,
+        colors: Any = None,
+        faces: Any = None,
+        config_dict: Mapping[str, Any] | None = None,
+        global_step: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add points in space (batch, point, 3), their colours from 0 to 255, and triangles between them.
+
+        `config_dict` sets camera, lights and material of three.js.
+        """
+        self._add(summary.mesh(tag, vertices, colors, faces, config_dict), global_step, walltime)
+
+    # --- models and runs ---
+
+    def add_graph(
+        self, model: Any, input_to_model: Any = None, verbose: bool = False, use_strict_trace: bool = True
+    ) -> None:
+        """Add the operators that a module records for an input, or a tuple of inputs, by the modules that use them.
+
+        `verbose` prints the graph. `use_strict_trace` is accepted for compatibility: nothing is traced twice.
+        """
+        del use_strict_trace
+        self._get_file_writer().add_graph(graph(model, input_to_model, verbose))
+
+    def add_embedding(
+        self,
+        mat: Any,
+        metadata: Sequence[Any] | None = None,
+        label_img: Any = None,
+        global_step: Any = None,
+        tag: str = "default",
+        metadata_header: Sequence[str] | None = None,
+    ) -> None:
+        """Add points (point, coordinate) for the projector, with a label and a square image for each.
+
+        With `metadata_header`, each label is a row with an entry for each column.
+        """
+        points = to_numpy(mat)
+        images = None if label_img is None else to_numpy(label_img)
+        _projector.check_embedding(points, metadata, images, metadata_header)
+        step = str(0 if global_step is None else global_step).zfill(5)
+        place = f"{step}/{self._encode(tag)}"
+        main = self._get_file_writer().get_logdir()
+        _projector.write(f"{main}/{place}", points, metadata, images, metadata_header)
+        entry = self._projector_config.embeddings.add(tensor_name=f"{tag}:{step}", tensor_path=f"{place}/tensors.tsv")
+        if metadata is not None:
+            entry.metadata_path = f"{place}/metadata.tsv"
+        if images is not None:
+            entry.sprite.image_path = f"{place}/sprite.png"
+            entry.sprite.single_image_dim.extend([images.shape[3], images.shape[2]])
+        _projector.write_config(main, MessageToString(self._projector_config))
+
+    @staticmethod
+    def _encode(rawstr: str) -> str:
+        """A tag as the name of a folder."""
+        return rawstr.replace("%", "%25").replace("/", "%2f").replace("\\", "%5c")
+
+    def add_hparams(
+        self,
+        hparam_dict: dict[str, Any],
+        metric_dict: dict[str, Any],
+        hparam_domain_discrete: dict[str, list[Any]] | None = None,
+        run_name: str | None = None,
+        global_step: Any = None,
+    ) -> None:
+        """Add a row to the table of runs: hyperparameters (numbers, texts, None), and what was measured with them.
+
+        It becomes a run of its own in the folder `run_name`, by default the time.
+        """
+        if type(hparam_dict) is not dict or type(metric_dict) is not dict:
+            raise ArgumentError("hparam_dict and metric_dict should be dictionary.")
+        records = summary.hparams(hparam_dict, metric_dict, hparam_domain_discrete)
+        records += tuple(summary.scalar(tag, value) for tag, value in metric_dict.items())
+        folder = os.path.join(self._get_file_writer().get_logdir(), run_name or str(time.time()))
+        with SummaryWriter(folder) as run:
+            for found in records:
+                run._add(found, global_step, None)
+
+    def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
+        """Put scalars together in charts, once per writer: {category: {chart: ["Multiline" or "Margin", tags]}}."""
+        self._add(summary.custom_scalars(layout), None, None)
+
+    def add_custom_scalars_multilinechart(
+        self, tags: Sequence[str], category: str = "default", title: str = "untitled"
+    ) -> None:
+        """Put scalars together in one chart."""
+        self.add_custom_scalars({category: {title: ["Multiline", tags]}})
+
+    def add_custom_scalars_marginchart(
+        self, tags: Sequence[str], category: str = "default", title: str = "untitled"
+    ) -> None:
+        """Show a scalar between two others: the tags of the value, the lower and the upper bound."""
+        if len(tags) != 3:
+            raise PreconditionError(f"Expected 3 tags, got {len(tags)}.")
+        self.add_custom_scalars({category: {title: ["Margin", tags]}})
+
+    # --- the end ---
+
+    def flush(self) -> None:
+        """Write what waits."""
+        for writer in (self.all_writers or {}).values():
+            writer.flush()
+
+    def close(self) -> None:
+        """Write what waits, end the threads and close the files."""
+        for writer in (self.all_writers or {}).values():
+            writer.close()
+        self.file_writer = self.all_writers = None
+
+    def __enter__(self) -> SummaryWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
