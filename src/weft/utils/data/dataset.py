@@ -9,11 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, Generic, TypeVar
 
-from weft._base.dtype import int64
+import numpy as np
+
+from weft._tensor.convert import from_host
 from weft._tensor.generator import Generator
-from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, ShapeError, ValueRangeError
+from weft.errors import DatasetError, ValueRangeError
+from weft.utils.data._utils.draw import permutation
+from weft.utils.data._utils.info import get_worker_info
 
 T = TypeVar("T", covariant=True)
 
@@ -39,15 +42,21 @@ class IterableDataset(Dataset[T]):
 
 
 class TensorDataset(Dataset[tuple[Any, ...]]):
-    """Samples along the first dim of tensors."""
+    """Samples along the first dim of tensors; `AssertionError` where their sizes differ."""
 
     def __init__(self, *tensors: Tensor) -> None:
         if len({tensor.shape[0] for tensor in tensors}) > 1:
-            raise ShapeError("Size mismatch between tensors")
+            raise DatasetError("Size mismatch between tensors")
         self.tensors: tuple[Any, ...] = tensors
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
         return tuple(tensor[index] for tensor in self.tensors)
+
+    def __getitems__(self, indices: list[Any]) -> list[tuple[Any, ...]]:
+        if get_worker_info() is None:
+            return [self[index] for index in indices]
+        columns = [tensor.detach()._host() for tensor in self.tensors]  # a worker reads rows without XLA
+        return [tuple(from_host(np.asarray(column[index])) for column in columns) for index in indices]
 
     def __len__(self) -> int:
         return len(self.tensors[0])
@@ -57,8 +66,13 @@ class StackDataset(Dataset[Any]):
     """Samples of several datasets side by side, as tuples, or as dicts if the datasets are given by name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if bool(args) == bool(kwargs):
-            raise ValueRangeError("give datasets either by position or by name")
+        if args and kwargs:
+            raise ValueRangeError(
+                "Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like input/output, but both "
+                "types are given."
+            )
+        if not args and not kwargs:
+            raise ValueRangeError("At least one dataset should be passed")
         self.datasets: Any = kwargs or args
         listed = list(kwargs.values()) or list(args)
         if len({len(dataset) for dataset in listed}) > 1:
@@ -70,19 +84,35 @@ class StackDataset(Dataset[Any]):
             return {name: dataset[index] for name, dataset in self.datasets.items()}
         return tuple(dataset[index] for dataset in self.datasets)
 
+    def __getitems__(self, indices: list[Any]) -> list[Any]:
+        if isinstance(self.datasets, dict):
+            columns = [_items(dataset, indices) for dataset in self.datasets.values()]
+            return [dict(zip(self.datasets, row, strict=True)) for row in zip(*columns, strict=True)]
+        return list(zip(*(_items(dataset, indices) for dataset in self.datasets), strict=True))
+
     def __len__(self) -> int:
         return self._length
 
 
+def _items(dataset: Any, indices: list[Any]) -> Any:
+    """The samples at some indices, at once where the dataset can."""
+    if not callable(getattr(dataset, "__getitems__", None)):
+        return [dataset[index] for index in indices]
+    found = dataset.__getitems__(indices)
+    if len(found) != len(indices):
+        raise ValueRangeError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(found)}")
+    return found
+
+
 class ConcatDataset(Dataset[Any]):
-    """Datasets one after another, by number."""
+    """Datasets one after another, by number; `AssertionError` for none, and for iterable ones."""
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = list(datasets)
         if not self.datasets:
-            raise ValueRangeError("datasets should not be an empty iterable")
+            raise DatasetError("datasets should not be an empty iterable")
         if any(isinstance(dataset, IterableDataset) for dataset in self.datasets):
-            raise ArgumentError("ConcatDataset does not support IterableDataset")
+            raise DatasetError("ConcatDataset does not support IterableDataset")
         self.cumulative_sizes = list(accumulate(map(len, self.datasets)))
 
     def __len__(self) -> int:
@@ -98,31 +128,51 @@ class ConcatDataset(Dataset[Any]):
 
 
 class ChainDataset(IterableDataset[Any]):
-    """Iterable datasets one after another."""
+    """Iterable datasets one after another; `AssertionError` for others."""
 
     def __init__(self, datasets: Iterable[Any]) -> None:
-        self.datasets = list(datasets)
+        self.datasets = datasets
+
+    def _checked(self) -> Iterator[Any]:
+        for dataset in self.datasets:
+            if not isinstance(dataset, IterableDataset):
+                raise DatasetError("ChainDataset only supports IterableDataset")
+            yield dataset
 
     def __iter__(self) -> Iterator[Any]:
-        if not all(isinstance(dataset, IterableDataset) for dataset in self.datasets):
-            raise ArgumentError("ChainDataset only supports IterableDataset")
-        return chain.from_iterable(self.datasets)
+        return chain.from_iterable(self._checked())
 
     def __len__(self) -> int:
-        return sum(map(len, self.datasets))
+        return sum(map(len, self._checked()))
 
 
 class Subset(Dataset[Any]):
-    """The samples of a dataset at some indices."""
+    """The samples of a dataset at some indices.
+
+    A subclass that overrides `__getitem__` overrides `__getitems__` as well; `NotImplementedError` otherwise.
+    """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset = dataset
         self.indices = indices
+        kind = type(self)
+        if kind.__getitem__ is not Subset.__getitem__ and kind.__getitems__ is Subset.__getitems__:
+            raise NotImplementedError(
+                f"{kind.__name__} overrides __getitem__ but not __getitems__. When subclassing Subset and overriding "
+                "__getitem__, you must also override __getitems__ to ensure DataLoader works correctly with your "
+                "custom logic: it takes a list of indices and returns a list of samples"
+            )
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, list):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
+
+    def __getitems__(self, indices: list[Any]) -> Any:
+        chosen = [self.indices[index] for index in indices]
+        if callable(getattr(self.dataset, "__getitems__", None)):
+            return self.dataset.__getitems__(chosen)
+        return [self.dataset[index] for index in chosen]
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -133,7 +183,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | 
     sizes = _sizes(lengths, len(dataset)) if math.isclose(sum(lengths), 1) and sum(lengths) <= 1 else list(lengths)
     if sum(sizes) != len(dataset):
         raise ValueRangeError("Sum of input lengths does not equal the length of the input dataset!")
-    order = op.randperm((sum(map(int, sizes)),), dtype=int64, generator=generator).tolist()
+    order = permutation(sum(map(int, sizes)), generator)
     ends = list(accumulate(map(int, sizes)))
     return [Subset(dataset, order[end - int(size) : end]) for size, end in zip(sizes, ends, strict=True)]
 

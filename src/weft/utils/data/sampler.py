@@ -6,17 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from weft._base.dtype import int64
+from weft._base.dtype import float64
 from weft._tensor.convert import as_tensor
 from weft._tensor.generator import Generator
 from weft._tensor.spelling import op
 from weft.errors import ArgumentError, ValueRangeError
+from weft.utils.data._utils.draw import host_generator, permutation
 
 T = TypeVar("T", covariant=True)
-
-
-def _permutation(count: int, generator: Generator | None) -> list[int]:
-    return op.randperm((count,), dtype=int64, generator=generator).tolist()
 
 
 class Sampler(Generic[T]):
@@ -48,12 +45,14 @@ class RandomSampler(Sampler[int]):
     ) -> None:  # fmt: skip
         if not isinstance(replacement, bool):
             raise ArgumentError(f"replacement should be a boolean value, but got replacement={replacement}")
-        if num_samples is not None and (not isinstance(num_samples, int) or num_samples <= 0):
-            raise ValueRangeError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples
         self.generator = generator
+        if not isinstance(self.num_samples, int) or self.num_samples <= 0:
+            raise ValueRangeError(
+                f"num_samples should be a positive integer value, but got num_samples={self.num_samples}"
+            )
 
     @property
     def num_samples(self) -> int:
@@ -63,12 +62,11 @@ class RandomSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         count = len(self.data_source)
         if self.replacement:
-            shape = (self.num_samples,)
-            yield from op.randint(shape, 0, count, dtype=int64, generator=self.generator).tolist()
+            yield from host_generator(self.generator).integers(count, size=self.num_samples).tolist()
             return
         left = self.num_samples
         while left > 0:
-            yield from islice(_permutation(count, self.generator), left)
+            yield from islice(permutation(count, self.generator), left)
             left -= count
 
     def __len__(self) -> int:
@@ -83,7 +81,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        return (self.indices[at] for at in _permutation(len(self.indices), self.generator))
+        return (self.indices[at] for at in permutation(len(self.indices), self.generator))
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -97,7 +95,9 @@ class WeightedRandomSampler(Sampler[int]):
     ) -> None:
         if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
             raise ValueRangeError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
-        self.weights: Any = as_tensor(weights)
+        if not isinstance(replacement, bool):
+            raise ValueRangeError(f"replacement should be a boolean value, but got replacement={replacement}")
+        self.weights: Any = as_tensor(weights, dtype=float64)
         if self.weights.ndim != 1:
             raise ValueRangeError(
                 f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}"

@@ -1,0 +1,128 @@
+"""Samples of many lengths in batches of few: XLA compiles a program for every shape."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from weft._tensor.convert import as_tensor
+from weft._tensor.generator import Generator
+from weft._tensor.tensor import Tensor
+from weft.errors import ShapeError, ValueRangeError
+from weft.utils.data._utils.collate import collate, default_collate_fn_map
+from weft.utils.data._utils.draw import host_generator
+from weft.utils.data._utils.transfer import aligned_array
+from weft.utils.data.sampler import Sampler
+
+
+def _checked(boundaries: Sequence[int]) -> list[int]:
+    found = list(boundaries)
+    if not found or found[0] <= 0 or any(a >= b for a, b in pairwise(found)):
+        raise ValueRangeError(f"boundaries should be positive and ascending, but got {found}")
+    return found
+
+
+def _bucket_of(length: int, boundaries: list[int]) -> int:
+    """The first boundary that holds a length."""
+    at = bisect_left(boundaries, length)
+    if at == len(boundaries):
+        raise ValueRangeError(
+            f"a sample of length {length} fits no bucket: the last boundary is {boundaries[-1]}; add a larger one or "
+            "cut the sample"
+        )
+    return at
+
+
+class BucketBatchSampler(Sampler[list[int]]):
+    """Batches of samples of similar length: each sample goes to the first of `boundaries` that holds it.
+
+    `lengths` are those of all samples. A batch has `batch_size` samples, or as many as fit into `max_tokens` when all
+    are padded to their boundary. With `shuffle`, samples change places within their bucket, and batches among each
+    other. The last batch of a bucket may be shorter, unless `drop_last`: then there is one shape per boundary, and two
+    at most otherwise. `ValueError` for lengths above the last boundary.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], boundaries: Sequence[int], batch_size: int | None = None, *,
+        max_tokens: int | None = None, shuffle: bool = False, generator: Generator | None = None,
+        drop_last: bool = False,
+    ) -> None:  # fmt: skip
+        if (batch_size is None) == (max_tokens is None):
+            raise ValueRangeError("give either batch_size or max_tokens")
+        self.boundaries = _checked(boundaries)
+        self.batch_sizes = [batch_size or (max_tokens or 0) // boundary for boundary in self.boundaries]
+        self.shuffle = shuffle
+        self.generator = generator
+        self.drop_last = drop_last
+        if min(self.batch_sizes) < 1:
+            raise ValueRangeError(
+                f"a batch should have room for a sample, but got batch_size={batch_size}, max_tokens={max_tokens} "
+                f"with a bucket of length {self.boundaries[-1]}"
+            )
+        self._buckets: list[list[int]] = [[] for _ in self.boundaries]
+        for index, length in enumerate(lengths):
+            self._buckets[_bucket_of(int(length), self.boundaries)].append(index)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        drawn = host_generator(self.generator) if self.shuffle else None
+        batches = []
+        for bucket, size in zip(self._buckets, self.batch_sizes, strict=True):
+            order = bucket if drawn is None else drawn.permutation(bucket).tolist()
+            end = len(order) // size * size if self.drop_last else len(order)
+            batches += [order[at : min(at + size, end)] for at in range(0, end, size)]
+        places = range(len(batches)) if drawn is None else drawn.permutation(len(batches)).tolist()
+        return (batches[place] for place in places)
+
+    def __len__(self) -> int:
+        counted = zip(map(len, self._buckets), self.batch_sizes, strict=True)
+        return sum(count // size if self.drop_last else -(-count // size) for count, size in counted)
+
+
+class _Padding:
+    """`pad_to_buckets` as something that can be sent to a worker."""
+
+    def __init__(self, boundaries: list[int], padding_value: Any) -> None:
+        self._boundaries = boundaries
+        self._padding_value = padding_value
+
+    def __call__(self, batch: Sequence[Any]) -> Any:
+        return self._padded(batch, self._padding_value)
+
+    def _padded(self, batch: Sequence[Any], value: Any) -> Any:
+        """A batch, by entry where the padding is given by entry."""
+        if value is None:
+            return collate(batch, collate_fn_map=default_collate_fn_map)
+        if isinstance(value, Mapping):
+            return {name: self._padded([sample[name] for sample in batch], one) for name, one in value.items()}
+        if isinstance(value, Sequence):
+            if any(len(sample) != len(value) for sample in batch):
+                raise ShapeError(f"padding_value has {len(value)} entries, but samples have {len(batch[0])}")
+            return [self._padded([sample[at] for sample in batch], one) for at, one in enumerate(value)]
+        return self._rows([_host(sample) for sample in batch], value)
+
+    def _rows(self, rows: list[np.ndarray[Any, Any]], value: float) -> Tensor:
+        width = self._boundaries[_bucket_of(max(map(len, rows)), self._boundaries)]
+        padded = aligned_array((len(rows), width, *rows[0].shape[1:]), rows[0].dtype)
+        padded[...] = value
+        for place, row in zip(padded, rows, strict=True):
+            place[: len(row)] = row
+        return as_tensor(padded)
+
+
+def _host(sample: Any) -> np.ndarray[Any, Any]:
+    return sample if isinstance(sample, np.ndarray) else as_tensor(sample).detach()._host()
+
+
+def pad_to_buckets(boundaries: Sequence[int], padding_value: Any = 0) -> Callable[[Sequence[Any]], Any]:
+    """A `collate_fn` that pads the first dim of a batch's samples to the first of `boundaries` that holds the longest.
+
+    Samples are tensors, arrays or lists of numbers: (length, …) each, (batch, boundary, …) together. Where they are
+    tuples or mappings, `padding_value` says so by entry, with None for entries that `default_collate` stacks as they
+    are: `pad_to_buckets([32, 64], (0, None))` pads the first entry of pairs. `ValueError` for samples that are longer
+    than the last boundary.
+    """
+    return _Padding(_checked(boundaries), padding_value)

@@ -1,0 +1,164 @@
+"""Samples into batches."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._base.dtype import float64
+from weft._tensor.convert import as_tensor, from_host, tensor
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, ShapeError
+from weft.utils.data._utils.info import get_worker_info
+from weft.utils.data._utils.transfer import aligned_array
+
+CollateMap = Mapping[Any, Callable[..., Any]]
+
+_NO_RULE = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
+
+
+def default_collate(batch: Any) -> Any:
+    """Tensors, arrays and numbers stacked along a new first dim; mappings and sequences of them by entry.
+
+    Strings and bytes are kept. `TypeError` for anything else. `default_collate_fn_map` holds the rules for what is no
+    container; add to it for types of your own.
+    """
+    return collate(batch, collate_fn_map=default_collate_fn_map)
+
+
+def collate(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
+    """A batch by the rules of a map from types to functions; containers by entry.
+
+    The rule of the first sample's own type comes first, then the first that it is an instance of. A rule is called as
+    `rule(batch, collate_fn_map=…)`. `TypeError` where there is no rule, `RuntimeError` for sequences of unequal length.
+    """
+    first = batch[0]
+    if (rule := _rule_for(first, collate_fn_map or {})) is not None:
+        return rule(batch, collate_fn_map=collate_fn_map)
+    if isinstance(first, Mapping):
+        entries = {key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map) for key in first}
+        return _like_mapping(first, entries)
+    if isinstance(first, Sequence):
+        if any(len(sample) != len(first) for sample in batch) and not hasattr(first, "_fields"):
+            raise ShapeError("each element in list of batch should be of equal size")
+        columns = zip(*batch, strict=False)
+        return _like_sequence(first, [collate(column, collate_fn_map=collate_fn_map) for column in columns])
+    raise ArgumentError(_NO_RULE.format(type(first)))
+
+
+def _rule_for(sample: Any, rules: CollateMap) -> Callable[..., Any] | None:
+    if type(sample) in rules:
+        return rules[type(sample)]
+    return next((rule for kind, rule in rules.items() if isinstance(sample, kind)), None)
+
+
+def _like_mapping(sample: Any, entries: dict[Any, Any]) -> Any:
+    """A mapping of the sample's type, with what else hangs on it; a dict where the type does not allow."""
+    try:
+        if not isinstance(sample, MutableMapping):
+            return type(sample)(entries)
+        made = copy.copy(sample)
+        made.update(entries)
+        return made
+    except TypeError:
+        return entries
+
+
+def _like_sequence(sample: Any, entries: list[Any]) -> Any:
+    """A sequence of the sample's type; a list for plain tuples, and where the type does not allow."""
+    if isinstance(sample, tuple):
+        return type(sample)(*entries) if hasattr(sample, "_fields") else entries
+    try:
+        if not isinstance(sample, MutableSequence):
+            return type(sample)(entries)  # pyright: ignore[reportCallIssue]  the type may well take none
+        made = copy.copy(sample)
+        for at, entry in enumerate(entries):
+            made[at] = entry
+        return made
+    except TypeError:
+        return entries
+
+
+# --- rules ---
+
+
+def _collate_tensors(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    """Recorded, so that it joins the program of the step; in a worker, copied on the host without XLA."""
+    del collate_fn_map
+    if get_worker_info() is None:
+        return op.stack(list(batch), 0)
+    return stacked([sample.detach()._host() for sample in batch])
+
+
+def _collate_arrays(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    del collate_fn_map
+    if batch[0].dtype.kind in "SUO":
+        raise ArgumentError(_NO_RULE.format(batch[0].dtype))
+    return stacked(batch)
+
+
+def stacked(arrays: Sequence[np.ndarray[Any, Any]]) -> Tensor:
+    """Arrays along a new first dim, copied once; `RuntimeError` for unequal shapes."""
+    first = arrays[0]
+    if any(array.shape != first.shape or array.dtype != first.dtype for array in arrays):
+        return op.stack([from_host(array) for array in arrays], 0)
+    return as_tensor(np.stack(arrays, out=aligned_array((len(arrays), *first.shape), first.dtype)))
+
+
+def _collate_numpy_numbers(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    del collate_fn_map
+    return from_host(np.asarray(batch))
+
+
+def _collate_floats(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    del collate_fn_map
+    return tensor(list(batch), dtype=float64)
+
+
+def _collate_ints(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    del collate_fn_map
+    return tensor(list(batch))
+
+
+def _collate_text(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
+    del collate_fn_map
+    return batch
+
+
+default_collate_fn_map: dict[Any, Callable[..., Any]] = {
+    Tensor: _collate_tensors,
+    np.ndarray: _collate_arrays,
+    (np.bool_, np.number, np.object_): _collate_numpy_numbers,
+    float: _collate_floats,
+    int: _collate_ints,
+    str: _collate_text,
+    bytes: _collate_text,
+}
+"""How `default_collate` treats samples by type."""
+
+
+# --- what is not batched ---
+
+
+def default_convert(data: Any) -> Any:
+    """Arrays as tensors, within mappings and sequences, too; what is not batched is converted so."""
+    return by_leaf(data, _converted)
+
+
+def _converted(leaf: Any) -> Any:
+    is_number = isinstance(leaf, (np.bool_, np.number))
+    is_array = isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "SUO"
+    return from_host(np.asarray(leaf)) if is_number or is_array else leaf
+
+
+def by_leaf(data: Any, convert: Callable[[Any], Any]) -> Any:
+    """`convert` of everything in nested mappings and sequences; plain tuples become lists."""
+    if isinstance(data, Mapping):
+        return _like_mapping(data, {key: by_leaf(value, convert) for key, value in data.items()})
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return _like_sequence(data, [by_leaf(item, convert) for item in data])
+    return convert(data)

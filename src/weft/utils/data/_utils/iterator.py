@@ -1,0 +1,231 @@
+"""One pass over a loader: in this process, or handed out to workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import warnings
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from weft._base.state import ambient
+from weft._lazy.realize import flush
+from weft.errors import WorkerError
+from weft.utils.data._utils.draw import host_generator
+from weft.utils.data._utils.pool import Pool
+from weft.utils.data._utils.worker import Answer
+
+
+class LoaderIterator(Iterator[Any]):
+    """Counts the batches of a pass; a subclass makes them.
+
+    It does not hold the loader: a persistent loader holds its iterator, and the workers end with either.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._begin(loader)
+
+    def _begin(self, loader: Any) -> None:
+        self._dataset = loader.dataset
+        self._workers: int = loader.num_workers
+        self._sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        self._indices = iter(self._sampler)
+        self._base_seed = int(host_generator(loader.generator).integers(2**62))
+        self._told: int | None = loader._length_told  # of an iterable dataset, where its length was asked for
+        self._yielded = 0
+
+    def __next__(self) -> Any:
+        batch = self._next_batch()
+        self._yielded += 1
+        if self._told is not None and self._yielded > self._told:
+            self._warn_of_length()
+        return batch
+
+    def _next_batch(self) -> Any:
+        raise NotImplementedError
+
+    def _warn_of_length(self) -> None:
+        text = (
+            f"Length of IterableDataset {self._dataset} was reported to be {self._told}"
+            f"(when accessing len(dataloader)), but {self._yielded} samples have been fetched. "
+        )
+        if self._workers:
+            text += (
+                "For multiprocessing data-loading, this could be caused by not properly configuring the "
+                "IterableDataset replica at each worker: see weft.utils.data.get_worker_info."
+            )
+        warnings.warn(text, stacklevel=3)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+
+def _flush_pending() -> None:
+    state = ambient()
+    if state.capture is None:
+        flush(state.pending)
+
+
+class LocalIterator(LoaderIterator):
+    """A pass in this process."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        self._collate = loader.collate_fn
+        self._fetch = loader._source().samples()
+
+    def _next_batch(self) -> Any:
+        samples = self._fetch(next(self._indices))
+        _flush_pending()
+        return self._collate(samples)
+
+
+@dataclass(slots=True)
+class _Task:
+    """What a worker was asked for, and what it has answered so far."""
+
+    worker: int
+    slot: int
+    answer: Answer | None = None
+    sizes: Sequence[int] = ()
+
+
+_LOANS = 2
+"""Batches of each worker that may stay in the memory that they came in, for as long as they are used."""
+
+
+class WorkerIterator(LoaderIterator):
+    """A pass handed out to workers, each of which has up to `prefetch_factor` tasks.
+
+    Tasks go round the workers in turn, and batches come back in the order of the tasks; or, without `in_order`, to
+    whoever has room, and in the order that they are ready. Each task names a slot of the worker's memory, which is
+    free again when nothing uses the batch any more. Where many batches are kept, the others are copied on arrival.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._numbers = 0
+        self._tasks: dict[int, _Task] = {}  # by number, oldest first
+        self._most_tasks = max(1, loader.prefetch_factor)
+        slots = self._most_tasks + _LOANS
+        self._free = [list(range(slots)) for _ in range(loader.num_workers)]
+        super().__init__(loader)
+        context = loader.multiprocessing_context or multiprocessing.get_context("spawn")
+        content = (loader._source(), loader.worker_init_fn)
+        self._pool = Pool(content, loader.num_workers, slots, self._base_seed, context)
+        self._close = weakref.finalize(self, self._pool.close)
+        self._hand_out()
+
+    def _begin(self, loader: Any) -> None:
+        super()._begin(loader)
+        self._timeout: float = loader.timeout
+        self._in_order: bool = loader.in_order
+        self._persistent: bool = loader.persistent_workers
+        self._turn = 0
+        self._active = [True] * self._workers
+
+    @property
+    def closed(self) -> bool:
+        """Whether the workers are gone."""
+        return self._pool.closed
+
+    def restart(self, loader: Any) -> None:
+        """Another pass with the same workers; what is left of the last one is thrown away."""
+        for task in self._tasks.values():
+            while task.answer is None:
+                self._collect(None)
+            self._free[task.worker].append(task.slot)
+        self._tasks.clear()
+        self._begin(loader)
+        for worker in range(loader.num_workers):
+            self._pool.send(worker, self._base_seed)
+        self._hand_out()
+
+    def _next_batch(self) -> Any:
+        if self.closed:
+            raise StopIteration
+        _flush_pending()
+        try:
+            return self._awaited()
+        except KeyboardInterrupt:  # an answer may be half read
+            self._pool.close(grace=0)
+            raise
+
+    def _awaited(self) -> Any:
+        self._collect(0)  # a dead worker is seen now, not when its batch is due
+        deadline = None
+        while self._tasks:
+            number = self._ready()
+            if number is None:
+                deadline = deadline or self._deadline()
+                self._wait(deadline)
+                continue
+            task = self._tasks.pop(number)
+            if task.answer is not Answer.ENDED:
+                return self._taken(task)
+            self._active[task.worker] = False
+            self._free[task.worker].append(task.slot)
+            self._hand_out()
+        if not self._persistent:
+            self._pool.close()
+        raise StopIteration
+
+    def _ready(self) -> int | None:
+        """The task whose answer is due, where it is there."""
+        due = self._tasks if not self._in_order else [next(iter(self._tasks))]
+        return next((number for number in due if self._tasks[number].answer is not None), None)
+
+    def _taken(self, task: _Task) -> Any:
+        free = self._free[task.worker]
+        lent = self._most_tasks + _LOANS - len(free) - self._tasks_of(task.worker)  # with this one
+        release = partial(free.append, task.slot)
+        try:
+            made = self._pool.read(task.worker, task.slot, task.sizes, copy=lent > _LOANS, release=release)
+        finally:
+            self._hand_out()
+        if task.answer is Answer.FAILED:
+            made.reraise()
+        return made
+
+    def _deadline(self) -> float | None:
+        """When a batch that is waited for from now on is late; the time that workers take to start does not count."""
+        return time.monotonic() + self._timeout if self._timeout and self._pool.started else None
+
+    def _wait(self, deadline: float | None) -> None:
+        if self._collect(None if deadline is None else max(0.0, deadline - time.monotonic())):
+            return
+        self._pool.close(grace=0)
+        raise WorkerError(f"DataLoader timed out after {self._timeout} seconds")
+
+    def _collect(self, timeout: float | None) -> bool:
+        """Note what workers have answered; False when nothing came within `timeout` seconds."""
+        received = self._pool.receive(timeout)
+        for number, answer, sizes in received or ():
+            self._tasks[number].answer, self._tasks[number].sizes = answer, sizes
+        return received is not None
+
+    def _hand_out(self) -> None:
+        """Give tasks to workers for as long as there is room."""
+        while (worker := self._next_worker()) is not None:
+            try:
+                index = next(self._indices)
+            except StopIteration:
+                return
+            slot = self._free[worker].pop()
+            self._pool.send(worker, (self._numbers, slot, index))
+            self._tasks[self._numbers] = _Task(worker, slot)
+            self._numbers += 1
+            self._turn = worker + 1
+
+    def _next_worker(self) -> int | None:
+        """Whose turn it is, where that worker has room."""
+        count = len(self._active)
+        active = [worker % count for worker in range(self._turn, self._turn + count) if self._active[worker % count]]
+        if not self._in_order:
+            active.sort(key=self._tasks_of)
+        return active[0] if active and self._tasks_of(active[0]) < self._most_tasks else None
+
+    def _tasks_of(self, worker: int) -> int:
+        return sum(task.worker == worker for task in self._tasks.values())

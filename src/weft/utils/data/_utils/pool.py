@@ -1,0 +1,180 @@
+"""Worker processes as the loader's own process sees them: started, spoken to, watched, and ended."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from typing import Any
+
+from weft._base.device import CPU
+from weft._lazy.runtime import jax_device
+from weft.errors import ArgumentError, WorkerError
+from weft.utils.data._utils.fetch import Source
+from weft.utils.data._utils.transfer import Parcel, Segment, pickled, read
+from weft.utils.data._utils.worker import work
+
+_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",  # a second process that opens an accelerator fails, or takes the memory of the first
+    "NPROC": "1",  # XLA's threads; one worker is one thread, as in PyTorch
+}
+_GRACE_SECONDS = 5.0
+_environment_lock = threading.Lock()
+
+
+class Pool:
+    """The workers of one loader. `segments[worker][slot]` is the memory that the answer to a task is written to."""
+
+    def __init__(
+        self, content: tuple[Source, Any], workers: int, slots: int, base_seed: int, context: BaseContext
+    ) -> None:
+        self._owner = os.getpid()
+        self._links: list[Connection] = []
+        self._processes: list[Any] = []
+        self._started: set[int] = set()
+        self._segments = [[Segment() for _ in range(slots)] for _ in range(workers)]
+        self.closed = False
+        parcel = Parcel(content)
+        jax_device(CPU)  # XLA starts here with this process's environment, not with that of the workers
+        try:
+            for worker in range(workers):
+                self._start(parcel, worker, workers, base_seed, context)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            self.close(grace=0)
+            raise _cannot_be_sent(content, error) from error
+        except BaseException:
+            self.close(grace=0)
+            raise
+        finally:
+            parcel.close()
+
+    def _start(self, parcel: Parcel, worker: int, workers: int, base_seed: int, context: Any) -> None:
+        ours, theirs = context.Pipe(duplex=True)
+        self._links.append(ours)
+        process = context.Process(
+            target=work, args=(parcel, theirs, self._segments[worker], worker, workers, base_seed), daemon=True
+        )
+        with _worker_environment(), theirs:
+            process.start()
+        self._processes.append(process)
+
+    @property
+    def started(self) -> bool:
+        """Whether all workers have said that they are ready."""
+        return len(self._started) == len(self._processes)
+
+    def send(self, worker: int, message: Any) -> None:
+        """Hand a task, or the base seed of a new pass, to a worker."""
+        try:
+            self._links[worker].send(message)
+        except OSError:
+            self._fail(worker)
+
+    def receive(self, timeout: float | None) -> list[Any] | None:
+        """What has come, after waiting for something; None when nothing did within `timeout` seconds.
+
+        `RuntimeError` as soon as any worker is dead; all others are ended then.
+        """
+        found = []
+        sentinels = {process.sentinel: worker for worker, process in enumerate(self._processes)}
+        ready = wait([*self._links, *sentinels], timeout)
+        for worker, link in enumerate(self._links):
+            if link in ready:
+                try:
+                    found.append((worker, link.recv()))
+                except (EOFError, OSError):
+                    self._fail(worker)
+        for sentinel, worker in sentinels.items():
+            if sentinel in ready:
+                self._fail(worker)
+        self._started.update(worker for worker, message in found if message is None)
+        return [message for _, message in found if message is not None] if ready else None
+
+    def read(self, worker: int, slot: int, sizes: Sequence[int], *, copy: bool, release: Callable[[], object]) -> Any:
+        """What a worker has left in its segment; `release` is called when the segment is free again."""
+        return read(self._segments[worker][slot], sizes, copy=copy, release=release)
+
+    def _fail(self, worker: int) -> None:
+        process = self._processes[worker]
+        process.join(_GRACE_SECONDS)
+        text = _how_it_ended(process.pid, process.exitcode, worker in self._started)
+        self.close(grace=0)
+        raise WorkerError(text)
+
+    def close(self, grace: float = _GRACE_SECONDS) -> None:
+        """End the workers: they finish the batch that they are at, or are killed after `grace` seconds.
+
+        Those that are not ready yet are killed at once.
+        """
+        if self.closed or os.getpid() != self._owner:  # a fork's copy of this object ends nobody
+            return
+        self.closed = True
+        for link in self._links:
+            link.close()
+        deadline = time.monotonic() + grace
+        for worker, process in enumerate(self._processes):
+            if worker in self._started:
+                process.join(max(0.0, deadline - time.monotonic()))
+            process.kill()  # nothing happens to one that has ended
+        for process in self._processes:
+            process.join()
+            process.close()
+        for segment in (segment for own in self._segments for segment in own):
+            segment.close()
+
+
+@contextmanager
+def _worker_environment() -> Iterator[None]:
+    """What a process that is started in the block finds in its environment."""
+    with _environment_lock:
+        before = {name: os.environ.get(name) for name in _ENVIRONMENT}
+        os.environ.update(_ENVIRONMENT)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                del os.environ[name]
+                if value is not None:
+                    os.environ[name] = value
+
+
+def _cannot_be_sent(content: tuple[Source, Any], error: Exception) -> ArgumentError:
+    source, init = content
+    parts = {"dataset": source.dataset, "collate_fn": source.collate_fn, "worker_init_fn": init}
+    guilty = next((name for name, part in parts.items() if not _can_be_pickled(part)), "what they are given")
+    return ArgumentError(
+        f"DataLoader: {guilty} cannot be sent to worker processes: {error}. It has to be picklable: define functions "
+        "and classes at the top level of a module instead of a lambda or a local definition, open files in "
+        "__getitem__ or worker_init_fn, or use num_workers=0"
+    )
+
+
+def _can_be_pickled(part: Any) -> bool:
+    try:
+        pickled(part)
+    except RuntimeError:  # queues and locks, which only processes that are being started may take
+        return True
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True
+
+
+def _how_it_ended(pid: int, code: int | None, started: bool) -> str:
+    if code is not None and code < 0:
+        return f"DataLoader worker (pid {pid}) is killed by signal: {signal.strsignal(-code)}."
+    text = (
+        f"DataLoader worker (pid {pid}) exited unexpectedly with exit code {code}. Details are lost due to "
+        "multiprocessing. Rerunning with num_workers=0 may give better error trace."
+    )
+    if started:
+        return text
+    return text + (
+        " It ended before it was ready, see its output above. A worker imports the main script: everything that "
+        'should run once has to stand under `if __name__ == "__main__":`.'
+    )

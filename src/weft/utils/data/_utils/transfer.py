@@ -1,0 +1,208 @@
+"""Objects between processes: pickled, with the elements of tensors and arrays in memory that both sides map.
+
+The memory has no name (an anonymous file, whose descriptor is handed to the worker when it starts), so the kernel
+frees it when the last process that knows it is gone, however that one ended.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import tempfile
+import weakref
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from math import prod
+from multiprocessing.reduction import DupFd, ForkingPickler
+from typing import Any
+
+import jax
+import numpy as np
+
+from weft._base.device import CPU
+from weft._base.dtype import DType
+from weft._lazy.runtime import jax_device
+from weft._lazy.value import Value, aval_of
+from weft._tensor.copying import extras_of, handle_on
+from weft._tensor.tensor import Tensor, wrap
+
+_ALIGNMENT = 64
+"""Bytes; XLA uses host memory with this alignment as it stands, and copies other memory."""
+
+
+def aligned_array(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
+    """A new array without values in memory that XLA need not copy."""
+    size = prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    """Where parts of these sizes begin, and last where all of them end."""
+    return list(accumulate((-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes), initial=0))
+
+
+# --- memory ---
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):  # Linux: bound by memory alone, not by the size of /dev/shm
+        return os.memfd_create("weft-data")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+class Segment:
+    """Memory that grows, shared with the processes that are started with it."""
+
+    def __init__(self, file: int | None = None) -> None:
+        self._file = _anonymous_file() if file is None else file
+        self._mapped: mmap.mmap | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attached, (DupFd(self._file),)
+
+    def reserve(self, size: int) -> memoryview:
+        """At least `size` bytes to write to; what lies there stays."""
+        if os.fstat(self._file).st_size < size:
+            os.ftruncate(self._file, size + size // 4)
+        return self.view(size)
+
+    def view(self, size: int) -> memoryview:
+        """At least `size` bytes of what another process has written."""
+        if self._mapped is None or len(self._mapped) < size:
+            self._mapped = mmap.mmap(self._file, 0)
+        return memoryview(self._mapped)
+
+    def snapshot(self) -> np.ndarray[Any, Any]:
+        """All bytes, shared until somebody writes: what is written here is seen here alone."""
+        mapped = mmap.mmap(self._file, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        return np.frombuffer(mapped, np.uint8)
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._mapped = None
+        os.close(self._file)
+
+
+def _attached(file: Any) -> Segment:
+    return Segment(file.detach())
+
+
+# --- pickling ---
+
+
+class _Pickler(pickle.Pickler):
+    """Puts the elements of tensors and arrays aside, and takes what only processes that are being started may take."""
+
+    def __init__(self, stream: io.BytesIO, buffers: list[pickle.PickleBuffer]) -> None:
+        super().__init__(stream, 5, buffer_callback=buffers.append)
+        self.dispatch_table = ForkingPickler(stream).dispatch_table
+
+    def reducer_override(self, obj: Any) -> Any:
+        if not isinstance(obj, Tensor):
+            return NotImplemented
+        elements = np.ascontiguousarray(obj.detach()._host()).reshape(-1).view(np.uint8)
+        put_aside = pickle.PickleBuffer(elements.data)
+        return _tensor_over, (type(obj), obj.dtype, tuple(obj.shape), put_aside, obj.requires_grad, extras_of(obj))
+
+
+def _tensor_over(
+    kind: type[Tensor], dtype: DType, shape: tuple[int, ...], elements: Any, requires_grad: bool, extras: dict[str, Any]
+) -> Tensor:
+    """A tensor on the CPU over memory that nobody writes to."""
+    array = np.ndarray(shape, dtype.numpy, buffer=elements)
+    held = jax.device_put(array, jax_device(CPU))
+    made = handle_on(kind, wrap(Value(aval_of(shape, dtype), held, owner=array)), requires_grad)
+    made.__dict__.update(extras)
+    return made
+
+
+def pickled(made: Any) -> list[memoryview]:
+    """The pickle of an object, then the buffers that it leaves out."""
+    stream, buffers = io.BytesIO(), []
+    _Pickler(stream, buffers).dump(made)
+    return [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
+
+
+def write(segment: Segment, made: Any) -> list[int]:
+    """Put an object into a segment; returns the sizes that `read` wants."""
+    parts = pickled(made)
+    sizes = [part.nbytes for part in parts]
+    starts = _starts(sizes)
+    memory = segment.reserve(starts[-1])
+    for part, start, size in zip(parts, starts, sizes, strict=False):
+        memory[start : start + size] = part
+    return sizes
+
+
+class _Loan(np.ndarray[Any, Any]):
+    """A segment's bytes, alive as long as any array that lies in them; NumPy keeps a subclass as the base."""
+
+
+def read(segment: Segment, sizes: Sequence[int], *, copy: bool, release: Callable[[], object]) -> Any:
+    """The object that another process has written, with its tensors and arrays copied or in the segment itself.
+
+    `release` is called when nothing uses the segment any more, so that it can be written to again.
+    """
+    starts = _starts(sizes)
+    memory = np.frombuffer(segment.view(starts[-1]), np.uint8).view(_Loan)
+    weakref.finalize(memory, release).atexit = False
+    parts = [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
+    return pickle.loads(parts[0].data, buffers=[_copy(part) if copy else part.data for part in parts[1:]])
+
+
+def _copy(part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    made = aligned_array(part.shape, np.uint8)
+    made[:] = part
+    return made
+
+
+class Parcel:
+    """An object for processes that are being started. All of them share the memory of its tensors and arrays.
+
+    It is pickled anew for each process, since queues and locks allow no other way.
+    """
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+        self._segment = Segment()
+        self._end = 0
+        self._placed: dict[tuple[int, int], int] = {}  # (address, size) -> start
+        self._kept: list[memoryview] = []  # as long as addresses are compared
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        places = [(self._place(part), part.nbytes) for part in pickled(self._content)]
+        return Arrived, (self._segment, places)
+
+    def _place(self, part: memoryview) -> int:
+        key = (np.frombuffer(part, np.uint8).ctypes.data, part.nbytes)
+        if key in self._placed:
+            return self._placed[key]
+        start, self._end = self._end, self._end + _starts([part.nbytes])[-1]
+        self._segment.reserve(self._end)[start : start + part.nbytes] = part
+        self._placed[key] = start
+        self._kept.append(part)
+        return start
+
+    def close(self) -> None:
+        """Let go of the memory; the processes that were started keep it."""
+        self._segment.close()
+
+
+class Arrived:
+    """A parcel in the process that was started with it."""
+
+    def __init__(self, segment: Segment, places: list[tuple[int, int]]) -> None:
+        self._segment = segment
+        self._places = places
+
+    def open(self) -> Any:
+        """The object. Its tensors and arrays lie in the shared memory, and are copied page by page when written to."""
+        memory = self._segment.snapshot()
+        self._segment.close()
+        parts = [memory[start : start + size] for start, size in self._places]
+        return pickle.loads(parts[0].data, buffers=parts[1:])

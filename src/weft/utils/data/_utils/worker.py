@@ -1,0 +1,163 @@
+"""What runs in a worker process of a loader."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import signal
+import traceback
+from collections.abc import Callable
+from enum import Enum
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+import numpy as np
+
+from weft._base.state import set_default_device
+from weft.errors import WorkerError
+from weft.random import manual_seed
+from weft.utils.data._utils.fetch import Source
+from weft.utils.data._utils.info import WorkerInfo, set_worker_info
+from weft.utils.data._utils.transfer import Arrived, Segment, write
+
+_NOT_FOUND = (
+    "A worker process is a new interpreter that imports what it is sent: define datasets and functions at the top "
+    "level of a module or script, or use num_workers=0."
+)
+
+
+class Answer(Enum):
+    """What a worker says about a task."""
+
+    BATCH = "batch"
+    FAILED = "failed"
+    ENDED = "ended"  # this worker's iterable dataset has no further batch
+
+
+class Failure:
+    """An exception of a worker, to be raised in the process that waits for the batch."""
+
+    def __init__(self, error: BaseException, worker: int) -> None:
+        self._kind = _sendable(type(error))
+        text = "".join(traceback.format_exception(error))
+        self._text = f"Caught {type(error).__name__} in DataLoader worker process {worker}.\nOriginal {text}"
+
+    def reraise(self) -> NoReturn:
+        """Raise it: of the same type where that takes a text alone, otherwise as a `RuntimeError`."""
+        text = _Text(self._text)
+        try:
+            make: Any = self._kind
+            error = make(message=text) if getattr(make, "message", None) else make(text)
+        except Exception:  # whatever a foreign constructor raises
+            raise WorkerError(text) from None
+        try:
+            raise error
+        finally:
+            del error  # the exception holds this frame, and with it the iterator and its workers
+
+
+class _Text(str):
+    """A text that a `KeyError` shows as it stands."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _sendable(kind: type[BaseException]) -> type[BaseException]:
+    """The exception's type, or its first base that can be pickled."""
+    for base in kind.__mro__:
+        try:
+            pickle.dumps(base)
+        except (pickle.PicklingError, AttributeError):
+            continue
+        return base
+    raise AssertionError("object can be pickled")
+
+
+def work(parcel: Arrived, link: Connection, segments: list[Segment], worker: int, workers: int, base_seed: int) -> None:
+    """Answer tasks until the other end of the link is closed.
+
+    A task is (its number, the segment to write to, what to fetch); the answer is (its number, an `Answer`, the sizes
+    of what lies in the segment). A number alone starts another pass, with that base seed.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process is interrupted as well, and closes the link
+    desk = _Desk(parcel, worker, workers, base_seed)
+    try:
+        link.send(None)  # started
+        while True:
+            task = link.recv()
+            if isinstance(task, int):
+                desk.begin(task)
+            else:
+                number, segment, index = task
+                link.send((number, *desk.write(index, segments[segment])))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+class _Desk:
+    """A worker's dataset, and how far it has got."""
+
+    def __init__(self, parcel: Arrived, worker: int, workers: int, base_seed: int) -> None:
+        self._worker = worker
+        self._workers = workers
+        self._source: Source | None = None
+        self._fetch: Callable[[Any], Any] | None = None
+        self._broken: Failure | None = None
+        set_default_device("cpu")
+        try:
+            self._source, init = _opened(parcel)
+            self.begin(base_seed)
+            if init is not None:
+                init(worker)
+        except Exception as error:  # reported by every answer
+            self._broken = Failure(error, worker)
+
+    def begin(self, base_seed: int) -> None:
+        """Start a pass over the dataset."""
+        if self._source is None:
+            return
+        seed = _seed_everything(base_seed, self._worker)
+        set_worker_info(WorkerInfo(self._worker, self._workers, seed, self._source.dataset))
+        self._fetch = None
+
+    def write(self, index: Any, segment: Segment) -> tuple[Answer, list[int]]:
+        """Put a batch, or the exception that it ended in, into a segment; what it is, and its sizes."""
+        answer, made = self._answer(index)
+        try:
+            return answer, write(segment, made)
+        except Exception as error:  # a batch that cannot be pickled
+            return Answer.FAILED, write(segment, Failure(error, self._worker))
+
+    def _answer(self, index: Any) -> tuple[Answer, Any]:
+        if self._source is None or self._broken is not None:
+            return Answer.FAILED, self._broken
+        try:
+            if self._fetch is None:
+                self._fetch = self._source.samples()
+            return Answer.BATCH, self._source.collate_fn(self._fetch(index))
+        except StopIteration as error:
+            if self._source.iterable:
+                return Answer.ENDED, None
+            return Answer.FAILED, Failure(error, self._worker)
+        except Exception as error:
+            return Answer.FAILED, Failure(error, self._worker)
+
+
+def _opened(parcel: Arrived) -> Any:
+    try:
+        return parcel.open()
+    except (AttributeError, ImportError) as error:
+        error.add_note(_NOT_FOUND)
+        raise
+
+
+def _seed_everything(base_seed: int, worker: int) -> int:
+    """Seed Python's, NumPy's and the package's generators: differently in each worker and pass."""
+    seed = base_seed + worker
+    random.seed(seed)
+    np.random.seed(np.random.SeedSequence([base_seed, worker]).generate_state(4))
+    manual_seed(seed)
+    return seed

@@ -1,0 +1,213 @@
+"""The loader: batches of a dataset."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.context import BaseContext
+from typing import Any, Generic, TypeVar
+
+from weft._tensor.generator import Generator
+from weft.errors import ArgumentError, ValueRangeError
+from weft.utils.data._utils.collate import default_collate as default_collate
+from weft.utils.data._utils.collate import default_convert as default_convert
+from weft.utils.data._utils.fetch import Source
+from weft.utils.data._utils.info import get_worker_info as get_worker_info
+from weft.utils.data._utils.iterator import LocalIterator, WorkerIterator
+from weft.utils.data.dataset import IterableDataset
+from weft.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+
+T = TypeVar("T", covariant=True)
+
+
+class DataLoader(Generic[T]):
+    """Batches of a dataset, made in this process or, with `num_workers`, in others.
+
+    What is pending when the next batch is asked for is computed then, so a loop without an optimizer step does not
+    pile up work. Without `batch_size`, samples come one by one, not stacked.
+
+    Workers are started afresh (`spawn`; `forkserver` is taken, too): the dataset and the functions have to be
+    picklable, and a script has to keep what should run once under `if __name__ == "__main__":`. They compute on the
+    CPU, and hand over tensors and arrays through shared memory. Python's, NumPy's and the package's generators are
+    seeded differently in each worker and each pass, from `generator`. `pin_memory` and `pin_memory_device` are
+    accepted and change nothing.
+
+    An exception in a worker is raised here with the same type. `RuntimeError` when a worker dies, or when a batch
+    takes longer than `timeout` seconds; `ValueError` and `TypeError` for options that do not fit.
+    """
+
+    def __init__(
+        self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None, batch_sampler: Iterable[Any] | None = None, num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None, pin_memory: bool = False, drop_last: bool = False,
+        timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: str | BaseContext | None = None, generator: Generator | None = None, *,
+        prefetch_factor: int | None = None, persistent_workers: bool = False, pin_memory_device: str = "",
+        in_order: bool = True,
+    ) -> None:  # fmt: skip
+        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
+        iterable = isinstance(dataset, IterableDataset)
+        _check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_last)
+        self.dataset = dataset
+        self.num_workers = num_workers
+        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
+        self.pin_memory = pin_memory
+        self.pin_memory_device = pin_memory_device
+        self.timeout = timeout
+        self.worker_init_fn = worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
+        self.in_order = in_order
+        self.generator = generator
+        self.drop_last = drop_last
+        self.batch_size = None if batch_sampler is not None else batch_size
+        if sampler is None:
+            sampler = _default_sampler(dataset, iterable, bool(shuffle), generator)
+        if batch_sampler is None and batch_size is not None:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        self.collate_fn = collate_fn or (default_convert if batch_sampler is None else default_collate)
+        self.persistent_workers = persistent_workers
+        self._iterable = iterable
+        self._length_told: int | None = None  # what `len` has said of an iterable dataset
+        self._iterator: WorkerIterator | None = None
+        self._complete = True
+        self.check_worker_number_rationality()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and "_complete" in vars(self):
+            raise ValueRangeError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
+        super().__setattr__(name, value)
+
+    @property
+    def multiprocessing_context(self) -> BaseContext | None:
+        """How workers are started; None for `spawn`."""
+        return self._context
+
+    @multiprocessing_context.setter
+    def multiprocessing_context(self, given: str | BaseContext | None) -> None:
+        self._context = None if given is None else _context(given, self.num_workers)
+
+    def __len__(self) -> int:
+        if not self._iterable:
+            source: Any = self.sampler if self.batch_sampler is None else self.batch_sampler
+            return len(source)
+        count = self._length_told = len(self.dataset)
+        if self.batch_size is None:
+            return count
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.num_workers:
+            return LocalIterator(self)
+        if not self.persistent_workers:
+            return WorkerIterator(self)
+        if self._iterator is None or self._iterator.closed:
+            self._iterator = WorkerIterator(self)
+        else:
+            self._iterator.restart(self)
+        return self._iterator
+
+    def _source(self) -> Source:
+        """What batches are made of."""
+        batched = self.batch_sampler is not None
+        return Source(self.dataset, self._iterable, batched, self.drop_last, self.collate_fn)
+
+    def check_worker_number_rationality(self) -> None:
+        """Warn when there are to be more workers than processors that this process may use."""
+        affinity = hasattr(os, "sched_getaffinity")
+        available = len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
+        if self.num_workers > available:
+            unsure = "" if affinity else " (`cpuset` is not taken into account)"
+            warnings.warn(
+                f"This DataLoader will create {self.num_workers} worker processes in total. Our suggested max number "
+                f"of worker in current system is {available}{unsure}, which is smaller than what this DataLoader is "
+                "going to create. Please be aware that excessive worker creation might get DataLoader running slow or "
+                "even freeze, lower the worker number to avoid potential slowness/freeze if necessary.",
+                stacklevel=3,
+            )
+
+
+_FIXED = {"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"}
+
+
+class _Endless(Sampler[None]):
+    """No indices, for ever: an iterable dataset knows its own end."""
+
+    def __iter__(self) -> Iterator[None]:
+        while True:
+            yield None
+
+
+def _default_sampler(dataset: Any, iterable: bool, shuffle: bool, generator: Generator | None) -> Sampler[Any]:
+    if iterable:
+        return _Endless()
+    return RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+
+
+def _context(given: Any, num_workers: int) -> BaseContext:
+    """The context of a name; `ValueError` where it forks."""
+    if not num_workers:
+        raise ValueRangeError(
+            "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
+            f"num_workers={num_workers}"
+        )
+    methods = multiprocessing.get_all_start_methods()
+    if isinstance(given, str) and given not in methods:
+        raise ValueRangeError(
+            f"multiprocessing_context option should specify a valid start method in {methods!r}, but got "
+            f"multiprocessing_context={given!r}"
+        )
+    context = multiprocessing.get_context(given) if isinstance(given, str) else given
+    if not isinstance(context, BaseContext):
+        raise ArgumentError(
+            "multiprocessing_context option should be a valid context object or a string specifying the start method, "
+            f"but got multiprocessing_context={given}"
+        )
+    if context.get_start_method() == "fork":
+        raise ValueRangeError(
+            "multiprocessing_context='fork' copies a process without the threads of XLA that run in it, so workers can "
+            "wait for them for ever; use 'spawn' (the default) or 'forkserver'"
+        )
+    return context
+
+
+def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool) -> None:
+    """Refuse options about workers that do not fit."""
+    if num_workers < 0:
+        raise ValueRangeError(
+            "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
+        )
+    if timeout < 0:
+        raise ValueRangeError("timeout option should be non-negative")
+    if num_workers == 0 and prefetch_factor is not None:
+        raise ValueRangeError(
+            "prefetch_factor option could only be specified in multiprocessing."
+            "let num_workers > 0 to enable multiprocessing, otherwise set prefetch_factor to None."
+        )
+    if prefetch_factor is not None and prefetch_factor < 0:
+        raise ValueRangeError("prefetch_factor option should be non-negative")
+    if persistent_workers and num_workers == 0:
+        raise ValueRangeError("persistent_workers option needs num_workers > 0")
+
+
+def _check_order(
+    iterable: bool, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool
+) -> None:
+    """Refuse options about the order of samples that contradict each other."""
+    if iterable:
+        for name, given in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
+            if given is not None:
+                raise ValueRangeError(
+                    f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={given}"
+                )
+    if sampler is not None and shuffle:
+        raise ValueRangeError("sampler option is mutually exclusive with shuffle")
+    if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+        raise ValueRangeError(
+            "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
+        )
+    if batch_sampler is None and batch_size is None and drop_last:
+        raise ValueRangeError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
