@@ -46,6 +46,39 @@ STEPS = [
         [-0.138676290531, -1.703826427218],
         3.001666016106,
     ),
+    ("RMSprop(p, lr=0.1)", [-1.642415e-06, -0.242261876817], 2.932812584243),
+    (
+        "RMSprop(p, lr=0.1, alpha=0.9, momentum=0.5, centered=True, weight_decay=0.1)",
+        [-0.213876998983, -1.593761211745],
+        4.055889884403,
+    ),
+    (
+        "Adagrad(p, lr=0.1, lr_decay=0.1, initial_accumulator_value=0.2, weight_decay=0.1)",
+        [0.812295777489, -1.902626937734],
+        3.051171761755,
+    ),
+    ("Adadelta(p, lr=0.5, rho=0.8, eps=0.01, maximize=True)", [1.004211053892, -2.074448556618], 2.797618025527),
+    ("Adamax(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.1)", [0.627568960875, -1.843974751892], 3.180288925035),
+    ("NAdam(p, lr=0.1, momentum_decay=0.1, weight_decay=0.1)", [0.722923835148, -1.861342030229], 3.090163945108),
+    (
+        "NAdam(p, lr=0.1, weight_decay=0.1, decoupled_weight_decay=True)",
+        [0.681523176388, -1.839025303419],
+        3.029612663796,
+    ),
+    ("RAdam(p, lr=0.1, betas=(0.5, 0.9), weight_decay=0.1)", [0.658617787122, -1.845902014592], 3.043252875929),
+    (
+        "RAdam(p, lr=0.1, weight_decay=0.1, decoupled_weight_decay=True, maximize=True)",
+        [1.166908558967, -2.026662652715],
+        2.745853779251,
+    ),
+    ("ASGD(p, lr=0.1, lambd=0.1, t0=1, weight_decay=0.1)", [0.647201737241, -1.775069805265], 2.908062937118),
+    ("Rprop(p, lr=0.1, etas=(0.4, 1.5), step_sizes=(0.05, 0.2))", [0.35, -1.95], 3.25),
+    ("Adafactor(p, lr=0.1, d=1.5, weight_decay=0.1)", [0.3806608372, -1.797079482448], 3.402135332961),
+    (
+        "Adafactor(p, lr=0.1, eps=(0.5, 2.0), beta2_decay=-0.3, maximize=True)",
+        [0.98796691082, -2.102780094158],
+        2.828055518616,
+    ),
 ]
 
 
@@ -58,11 +91,55 @@ def test_four_steps_lead_to_the_known_point(text, first, second):
     assert all(param.is_leaf and param.requires_grad for param in p)
 
 
+MATRIX_STEPS = [
+    (
+        "Adafactor([x], lr=0.1)",
+        [[0.587828323508, -2.073957033486], [0.017147838232, 3.075427106578], [-0.471107479585, -0.001502404059]],
+        1e-10,
+    ),
+    (
+        "Muon([x], lr=0.1)",
+        [[0.837108055038, -1.947989096091], [0.328528312539, 2.813829271119], [-0.798212011785, 0.096024051165]],
+        2e-3,
+    ),
+    (
+        "Muon([x], lr=0.1, nesterov=False, adjust_lr_fn='match_rms_adamw')",
+        [[0.931461891175, -1.935772465855], [0.436608843776, 2.874512356717], [-0.925461671377, 0.198020506814]],
+        2e-3,
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected", "close"), MATRIX_STEPS, ids=[case[0] for case in MATRIX_STEPS])
+def test_three_steps_of_a_matrix_lead_to_the_known_point(text, expected, close):
+    x = nn.Parameter(weft.tensor([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.25]], dtype=weft.float64))
+    optimizer = eval(f"optim.{text}")
+    for step in range(3):
+        x.grad = (x.detach() * (step + 1)).sin()
+        optimizer.step()
+    assert weft.allclose(x, weft.tensor(expected, dtype=weft.float64), atol=close, rtol=0)
+
+
+def test_sparse_adam_leaves_rows_without_gradient_alone():
+    x = nn.Parameter(weft.tensor([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.25]], dtype=weft.float64))
+    optimizer = optim.SparseAdam([x], lr=0.1)
+    for step in range(3):
+        before, grad = x.tolist(), (x.detach() * (step + 1)).sin()
+        grad[step] = 0
+        x.grad = grad
+        optimizer.step()
+        assert x.tolist()[step] == before[step]
+    assert x.reshape(-1).tolist() == pytest.approx(
+        [0.848698530534, -2.136799639468, 0.316886376024, 2.82554723589, -0.799885736447, 0.049930405489], abs=1e-10
+    )
+    assert optimizer.state[x]["exp_avg"][1].tolist() == pytest.approx([0.136352214241, 0.078997673406], abs=1e-10)
+
+
 def test_half_precision_and_complex_parameters_step_in_their_own_type():
     half = nn.Parameter(weft.ones(1, dtype=weft.bfloat16))
     wide = nn.Parameter(weft.tensor([1 + 1j]))
     half.grad, wide.grad = weft.ones(1, dtype=weft.bfloat16), weft.tensor([1 - 1j])
-    for kind in (optim.AdamW, optim.SGD):
+    for kind in (optim.AdamW, optim.SGD, optim.Adagrad, optim.NAdam, optim.Rprop):
         kind([half, wide], lr=0.1).step()
     assert (half.dtype, wide.dtype) == (weft.bfloat16, weft.complex64)
     assert wide.real.item() < 1 < wide.imag.item()
@@ -135,6 +212,48 @@ REFUSED = [
     ("optim.Adam([x], eps=-1.0)", ValueError, "Invalid epsilon value: -1.0"),
     ("optim.Adam([x], betas=(1.0, 0.1))", ValueError, "Invalid beta parameter at index 0: 1.0"),
     ("optim.AdamW([x], betas=(0.1, math.nan))", ValueError, "Invalid beta parameter at index 1: nan"),
+    ("optim.RMSprop([x], momentum=-1)", ValueError, "Invalid momentum value: -1"),
+    ("optim.RMSprop([x], alpha=math.nan)", ValueError, "Invalid alpha value: nan"),
+    ("optim.Adagrad([x], lr_decay=-0.5)", ValueError, "Invalid lr_decay value: -0.5"),
+    ("optim.Adagrad([x], initial_accumulator_value=-1)", ValueError, "Invalid initial_accumulator_value value: -1"),
+    ("optim.Adadelta([x], rho=1.1)", ValueError, "Invalid rho value: 1.1"),
+    ("optim.Adamax([x], betas=(0.0, 1.0))", ValueError, "Invalid beta parameter at index 1: 1.0"),
+    ("optim.NAdam([x], momentum_decay=-0.2)", ValueError, "Invalid momentum_decay value: -0.2"),
+    ("optim.RAdam([x], lr=math.nan)", ValueError, "Invalid learning rate: nan"),
+    ("optim.ASGD([x], weight_decay=-0.5)", ValueError, "Invalid weight_decay value: -0.5"),
+    ("optim.Rprop([x], etas=(1.0, 0.5))", ValueError, "Invalid eta values: 1.0, 0.5"),
+    ("optim.SparseAdam([x], lr=0)", ValueError, "Invalid learning rate: 0"),
+    (
+        "optim.SparseAdam([weft.ones(1, dtype=weft.complex64)])", ValueError,
+        r"Complex params at indices \[\[0, 0\]\]: SparseAdam does not support complex parameters",
+    ),
+    ("optim.Adafactor([x], lr=-1)", ValueError, "Learning rate should be >= 0 but is: -1"),
+    ("optim.Adafactor([x], beta2_decay=0.8)", ValueError, "beta2_decay should be <= 0 but is: 0.8"),
+    ("optim.Adafactor([x], eps=(-1, 1))", ValueError, "epsilon1 should be >= 0 but is: -1"),
+    ("optim.Adafactor([x], eps=(None, -1))", ValueError, "epsilon2 should be >= 0 but is: -1"),
+    ("optim.Adafactor([x], d=0.5)", ValueError, "Clipping threshold d should be >= 1 but is: 0.5"),
+    ("optim.Adafactor([x], weight_decay=math.nan)", ValueError, "weight_decay should be >= 0 but is: nan"),
+    ("optim.Muon([x])", ValueError, "Muon only supports 2D parameters whereas we found a parameter with size: "),
+    ("optim.Muon([x], momentum=-1)", ValueError, "momentum should be >= 0 but is: -1"),
+    ("optim.Muon([x], weight_decay=-1)", ValueError, "weight decay should be >= 0 but is: -1"),
+    ("optim.Muon([x], adjust_lr_fn='no')", ValueError, "Adjust learning rate function no is not supported"),
+    ("optim.Adam([x], lr=x)", ValueError, "Tensor lr must be 1-element"),
+    (
+        "optim.Adam([x], lr=x.sum(), foreach=True)", ValueError,
+        "lr as a Tensor is not supported for capturable=False and foreach=True",
+    ),
+    ("optim.Adam([x], betas=(0.5, x.sum()))", ValueError, "betas must be either both floats or both Tensors"),
+    ("optim.Adam([x], betas=(x, x))", ValueError, r"Tensor betas\[0\] must be 1-element"),
+    (
+        "optim.Adam([x], betas=(x.sum(), x.sum()), foreach=True)", ValueError,
+        r"betas\[0\] as a Tensor is not supported for capturable=False and foreach=True",
+    ),
+    ("optim.Adam([x], fused=True, differentiable=True)", RuntimeError, "`fused` does not support `differentiable`"),
+    ("optim.SGD([x], fused=True, foreach=True)", RuntimeError, "`fused` and `foreach` cannot be `True` together."),
+    (
+        "optim.Optimizer([{'params': x}], {'lr': optim.optimizer.required})", ValueError,
+        "parameter group didn't specify a value of required optimization parameter lr",
+    ),
     ("optim.SGD([3], lr=1)", TypeError, "optimizer can only optimize Tensors, but one of the params is int"),
     ("optim.SGD([weft.ones(1, requires_grad=True) * 2], lr=1)", ValueError, "can't optimize a non-leaf Tensor"),
     (
@@ -214,6 +333,8 @@ def test_hooks_run_around_steps_and_state_dicts():
     optimizer.step()
     optimizer.load_state_dict(optimizer.state_dict())
     assert calls == ["before", "after", "saving", 1, "loaded"]
+    optimizer.register_step_pre_hook(lambda _, args, kwargs: ((*args, lambda: 5.0), kwargs))
+    assert optimizer.step() == 5.0
     optimizer.register_step_pre_hook(lambda *_: 3)
     with pytest.raises(
         RuntimeError, match=r"^step must return None or a tuple of \(new_args, new_kwargs\), but got 3\.$"
@@ -221,17 +342,12 @@ def test_hooks_run_around_steps_and_state_dicts():
         optimizer.step()
 
 
-@pytest.mark.parametrize("kind", [optim.SGD, optim.AdamW])
-def test_a_step_is_one_program_whatever_the_learning_rate(kind, compilations):
-    params = two()
-    optimizer = kind(params, **({"momentum": 0.9} if kind is optim.SGD else {}))
-    run(optimizer, params, range(1))
-    run(optimizer, params, range(2, 4))
-    compilations()
-    optimizer.param_groups[0]["lr"] = 0.3
-    run(optimizer, params, range(4, 6))
-    assert len(compilations()) == 0
-    assert not ambient().pending
+def test_a_hook_may_come_before_the_others():
+    optimizer, calls = optim.SGD([weft.ones(1)]), []
+    optimizer.register_state_dict_pre_hook(lambda _: calls.append("second"))
+    optimizer.register_state_dict_pre_hook(lambda _: calls.append("first"), prepend=True)
+    optimizer.state_dict()
+    assert calls == ["first", "second"]
 
 
 def test_views_of_parameters_see_the_step():
@@ -240,3 +356,42 @@ def test_views_of_parameters_see_the_step():
     x.grad = weft.ones(2)
     optim.SGD([x], lr=1.0).step()
     assert seen.tolist() == [0, 0]
+
+
+class SignDescent(optim.Optimizer):
+    """What users write."""
+
+    @weft.no_grad()
+    def step(self, closure=None):
+        """Move by the sign of the gradient."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.sub_(param.grad.sign() * group["lr"])
+        return closure
+
+
+class Twice(SignDescent):
+    def step(self, closure=None):
+        """Move twice."""
+        super().step()
+        return super().step(closure)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(SignDescent, [0.5]), (Twice, [0.0])])
+def test_an_optimizer_of_the_user_runs_hooks_once_and_computes_its_step(kind, expected):
+    x, calls = nn.Parameter(weft.ones(1)), []
+    optimizer = kind([x], {"lr": 0.5})
+    x.grad = weft.ones(1)
+    optimizer.register_step_post_hook(lambda _, args, kwargs: calls.append((args, kwargs)))
+    with optim.optimizer.register_optimizer_step_pre_hook(lambda *_: calls.append("every")):
+        assert optimizer.step(3) == 3
+    with optim.optimizer.register_optimizer_step_post_hook(lambda *_: None):
+        assert optimizer.step(closure=4) == 4
+    assert calls == ["every", ((optimizer, 3), {}), ((optimizer,), {"closure": 4})]
+    assert not ambient().pending
+    assert x.tolist() == [2 * expected[0] - 1]
+
+
+def test_the_base_does_not_step():
+    with pytest.raises(NotImplementedError):
+        optim.Optimizer([weft.ones(1)], {}).step()

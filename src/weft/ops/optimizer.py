@@ -1,89 +1,224 @@
-"""Rows of optimizers: one application updates all parameters of a group, and their state."""
+"""Rows of optimizers: one application updates all parameters of a group, and their state.
+
+The lists after `grads` are state and counts of steps, called as in PyTorch's state dicts; numbers and keywords are
+options of the group. `age` says for each parameter which of the counts is its own: parameters of one age share one.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from weft.ops._table import Array, Arrays, Scalar, defop
-
-
-def _wide(x: Array) -> Array:
-    """The array in the type that steps are computed in: reals of at least 32 bits, complex parts side by side."""
-    if jnp.iscomplexobj(x):
-        return jnp.stack([x.real, x.imag], -1)
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
-
-
-def _narrow(x: Array, like: Array) -> Array:
-    """Back to the type of `like`."""
-    return (x[..., 0] + 1j * x[..., 1] if jnp.iscomplexobj(like) else x).astype(like.dtype)
-
-
-def _gradient(param: Array, grad: Array, maximize: bool, decay: Any) -> tuple[Array, Array]:
-    """Parameter and gradient to compute with; `decay` adds the gradient of an L2 penalty."""
-    p, g = _wide(param), _wide(grad).astype(_wide(param).dtype)
-    if maximize:
-        g = -g
-    return p, g + _like(decay, p) * p
-
-
-def _like(number: Scalar, x: Array) -> Array:
-    return _double(number).astype(x.dtype)
-
-
-def _double(number: Scalar) -> Array:
-    """A number in float64, to be rounded once, as Python numbers are: in float32, 1 - 0.999 is not 0.001."""
-    return jnp.asarray(number).astype(jnp.float64)
+from weft.ops._updates import decayed, double, each, older, rounded, towards, wide
 
 
 @defop(function=False, method=False, differentiable=False)
 def sgd_step(
-    params: Arrays, grads: Arrays, buffers: Arrays, lr: Scalar, momentum: Scalar, dampening: Scalar,
+    params: Arrays, grads: Arrays, momentum_buffer: Arrays, lr: Scalar, momentum: Scalar, dampening: Scalar,
     weight_decay: Scalar, *, nesterov: bool, maximize: bool,
-) -> tuple[Array, ...]:  # fmt: skip
+) -> list[Array]:  # fmt: skip
     """New parameters, then new momentum buffers; without buffers there is no momentum."""
-    new_params, new_buffers = [], []
-    for at, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        p, g = _gradient(param, grad, maximize, weight_decay)
-        if buffers:
-            m = _like(momentum, p)
-            buffer = m * _wide(buffers[at]) + _like(1 - _double(dampening), p) * g
-            new_buffers.append(_narrow(buffer, buffers[at]))
+
+    def rule(p: Array, g: Array, buffer: Array | None) -> tuple[Any, ...]:
+        if buffer is not None:
+            m = rounded(momentum, p)
+            buffer = m * buffer + rounded(1 - double(dampening), p) * g
             g = g + m * buffer if nesterov else buffer
-        new_params.append(_narrow(p - _like(lr, p) * g, param))
-    return (*new_params, *new_buffers)
+        return p - rounded(lr, p) * g, buffer
+
+    return each(rule, params, grads, (momentum_buffer,), maximize=maximize, weight_decay=weight_decay)
 
 
 @defop(function=False, method=False, differentiable=False)
-def adam_step(
-    params: Arrays, grads: Arrays, means: Arrays, squares: Arrays, peaks: Arrays, steps: Arrays, lr: Scalar,
-    beta1: Scalar, beta2: Scalar, eps: Scalar, weight_decay: Scalar, *, decoupled: bool, maximize: bool,
-    step_of: tuple[int, ...],
-) -> tuple[Array, ...]:  # fmt: skip
-    """New parameters, means, squares, peaks (with AMSGrad) and steps.
+def rmsprop_step(
+    params: Arrays, grads: Arrays, square_avg: Arrays, momentum_buffer: Arrays, grad_avg: Arrays, step: Arrays,
+    lr: Scalar, alpha: Scalar, eps: Scalar, weight_decay: Scalar, momentum: Scalar, *, maximize: bool,
+    age: tuple[int, ...],
+) -> list[Array]:  # fmt: skip
+    """Tieleman and Hinton, 2012; with `grad_avg` centered as by Graves, 2013."""
+    del age
 
-    Kingma and Ba, 2015; decoupled weight decay is Loshchilov and Hutter's, 2019. `step_of` says for each parameter
-    which of the steps is its own: parameters of one age share one.
+    def rule(p: Array, g: Array, square: Array, buffer: Array | None, mean: Array | None) -> tuple[Any, ...]:
+        square = decayed(square, g * g, alpha)
+        spread = square
+        if mean is not None:
+            mean = towards(mean, g, 1 - double(alpha))
+            spread = square - mean * mean
+        g = g / (jnp.sqrt(spread) + rounded(eps, p))
+        if buffer is not None:
+            g = buffer = rounded(momentum, p) * buffer + g
+        return p - rounded(lr, p) * g, square, buffer, mean
+
+    states = (square_avg, momentum_buffer, grad_avg)
+    return each(rule, params, grads, states, maximize=maximize, weight_decay=weight_decay) + older(step)
+
+
+@defop(function=False, method=False, differentiable=False)
+def adagrad_step(
+    params: Arrays, grads: Arrays, sum: Arrays, step: Arrays, lr: Scalar, lr_decay: Scalar, eps: Scalar,
+    weight_decay: Scalar, *, maximize: bool, age: tuple[int, ...],
+) -> list[Array]:  # fmt: skip
+    """Duchi, Hazan and Singer, 2011."""
+    rates = [(double(lr) / (1 + double(count) * lr_decay),) for count in step]
+
+    def rule(p: Array, g: Array, rate: Array, total: Array) -> tuple[Any, ...]:
+        total = total + g * g
+        return p - rounded(rate, p) * g / (jnp.sqrt(total) + rounded(eps, p)), total
+
+    new = each(rule, params, grads, (sum,), maximize=maximize, weight_decay=weight_decay, facts=rates, age=age)
+    return new + older(step)
+
+
+@defop(function=False, method=False, differentiable=False)
+def adadelta_step(
+    params: Arrays, grads: Arrays, square_avg: Arrays, acc_delta: Arrays, step: Arrays, lr: Scalar, rho: Scalar,
+    eps: Scalar, weight_decay: Scalar, *, maximize: bool, age: tuple[int, ...],
+) -> list[Array]:  # fmt: skip
+    """Zeiler, 2012."""
+    del age
+
+    def rule(p: Array, g: Array, square: Array, travelled: Array) -> tuple[Any, ...]:
+        small = rounded(eps, p)
+        square = decayed(square, g * g, rho)
+        delta = jnp.sqrt(travelled + small) / jnp.sqrt(square + small) * g
+        return p - rounded(lr, p) * delta, square, decayed(travelled, delta * delta, rho)
+
+    states = (square_avg, acc_delta)
+    return each(rule, params, grads, states, maximize=maximize, weight_decay=weight_decay) + older(step)
+
+
+@defop(function=False, method=False, differentiable=False)
+def rprop_step(
+    params: Arrays, grads: Arrays, prev: Arrays, step_size: Arrays, step: Arrays, eta_minus: Scalar, eta_plus: Scalar,
+    smallest: Scalar, largest: Scalar, *, maximize: bool, age: tuple[int, ...],
+) -> list[Array]:  # fmt: skip
+    """Riedmiller and Braun, 1993: a gradient that has changed its sign counts as zero."""
+    del age
+
+    def rule(p: Array, g: Array, before: Array, size: Array) -> tuple[Any, ...]:
+        agrees = g * before
+        factor = jnp.where(agrees > 0, rounded(eta_plus, p), jnp.where(agrees < 0, rounded(eta_minus, p), 1))
+        size = jnp.clip(size * factor, rounded(smallest, p), rounded(largest, p))
+        g = jnp.where(agrees < 0, 0, g)
+        return p - jnp.sign(g) * size, g, size
+
+    return each(rule, params, grads, (prev, step_size), maximize=maximize) + older(step)
+
+
+@defop(function=False, method=False, differentiable=False)
+def asgd_step(
+    params: Arrays, grads: Arrays, ax: Arrays, eta: Arrays, mu: Arrays, step: Arrays, lr: Scalar, lambd: Scalar,
+    alpha: Scalar, t0: Scalar, weight_decay: Scalar, *, maximize: bool, age: tuple[int, ...],
+) -> list[Array]:  # fmt: skip
+    """Polyak and Juditsky, 1992; `ax` is the average of the parameters since step `t0`."""
+    counts = older(step)
+
+    def rule(p: Array, g: Array, rate: Array, share: Array, average: Array) -> tuple[Any, ...]:
+        p = p * rounded(1 - double(lambd) * double(rate), p) - rounded(rate, p) * g
+        return p, jnp.where(share == 1, p, towards(average, p, share))
+
+    facts = tuple(zip(eta, mu, strict=True))
+    new = each(rule, params, grads, (ax,), maximize=maximize, weight_decay=weight_decay, facts=facts, age=age)
+    rates = [double(lr) / (1 + double(lambd) * lr * double(count)) ** double(alpha) for count in counts]
+    shares = [1 / jnp.maximum(1, double(count) - t0) for count in counts]
+    new += [rounded(x, old) for x, old in zip(rates, eta, strict=True)]
+    return new + [rounded(x, old) for x, old in zip(shares, mu, strict=True)] + counts
+
+
+@defop(function=False, method=False, differentiable=False)
+def adafactor_step(
+    params: Arrays, grads: Arrays, row_var: Arrays, col_var: Arrays, variance: Arrays, step: Arrays, lr: Scalar,
+    beta2_decay: Scalar, eps1: Scalar | None, eps2: Scalar, d: Scalar, weight_decay: Scalar, *, maximize: bool,
+    age: tuple[int, ...],
+) -> list[Array]:  # fmt: skip
+    """Shazeer and Stern, 2018; matrices keep means of squares of rows and columns in place of all squares."""
+    counts = older(step)
+    facts = [(double(count) ** double(beta2_decay), jnp.minimum(double(lr), double(count) ** -0.5)) for count in counts]
+    tiny = iter([jnp.finfo(param.dtype).eps if eps1 is None else eps1 for param in params])
+
+    def rule(p: Array, g: Array, share: Array, rate: Array, rows: Any, columns: Any, squares: Any) -> tuple[Any, ...]:
+        least = rounded(next(tiny), p)
+        length = jnp.maximum(rounded(eps2, p), _root_mean_square(p)) * rounded(rate, p)
+        p = p * rounded(1 - double(lr) * weight_decay, p)
+        if squares is None:
+            rows = towards(rows, jnp.mean(g * g, -1, keepdims=True), share)
+            columns = towards(columns, jnp.mean(g * g, -2, keepdims=True), share)
+            estimate = rows * columns / jnp.maximum(jnp.mean(rows, -2, keepdims=True), least)
+        else:
+            estimate = squares = towards(squares, g * g, share)
+        move = g / jnp.sqrt(jnp.maximum(estimate, least * least))
+        p = p - length / jnp.maximum(1, _root_mean_square(move) / rounded(d, p)) * move
+        return p, rows, columns, squares
+
+    return each(rule, params, grads, (row_var, col_var, variance), maximize=maximize, facts=facts, age=age) + counts
+
+
+def _root_mean_square(x: Array) -> Array:
+    return jnp.sqrt(jnp.mean(x * x))
+
+
+@defop(function=False, method=False, differentiable=False)
+def muon_step(
+    params: Arrays, grads: Arrays, momentum_buffer: Arrays, lr: Scalar, weight_decay: Scalar, momentum: Scalar,
+    a: Scalar, b: Scalar, c: Scalar, eps: Scalar, *, nesterov: bool, ns_steps: int, adjust_lr_fn: str | None,
+) -> list[Array]:  # fmt: skip
+    """Jordan et al., 2024: the momentum of a matrix, made nearly orthogonal by `ns_steps` Newton-Schulz iterations."""
+
+    def rule(p: Array, g: Array, buffer: Array) -> tuple[Any, ...]:
+        buffer = towards(buffer, g, 1 - double(momentum))
+        move = towards(g, buffer, momentum) if nesterov else buffer
+        move = _orthogonalized(move, (a, b, c), ns_steps, eps)
+        rate = double(lr) * _muon_ratio(p.shape, adjust_lr_fn)
+        return p - rounded(rate, p) * wide(move), buffer
+
+    return each(rule, params, grads, (momentum_buffer,), maximize=False, weight_decay=weight_decay, shrink_rate=lr)
+
+
+def _muon_ratio(shape: tuple[int, ...], adjust: str | None) -> float:
+    rows, columns = shape
+    if adjust == "match_rms_adamw":
+        return 0.2 * max(rows, columns) ** 0.5
+    return max(1, rows / columns) ** 0.5
+
+
+def _orthogonalized(x: Array, coefficients: tuple[Scalar, ...], steps: int, eps: Scalar) -> Array:
+    """A matrix with singular values near one, in bfloat16."""
+    tall = x.shape[0] > x.shape[1]
+    y = (x.T if tall else x).astype(jnp.bfloat16)
+    y = y / jnp.maximum(jnp.linalg.norm(wide(y)), rounded(eps, wide(y))).astype(y.dtype)
+    a, b, c = (rounded(number, wide(y)) for number in coefficients)
+    for _ in range(steps):
+        gram = _product(y, y.T).astype(y.dtype)
+        change = (b * wide(gram) + c * _product(gram, gram)).astype(y.dtype)
+        y = (a * wide(y) + _product(change, y)).astype(y.dtype)
+    return y.T if tall else y
+
+
+def _product(x: Array, y: Array) -> Array:
+    return jnp.matmul(x, y, preferred_element_type=jnp.float32)
+
+
+@defop(function=False, method=False, differentiable=False)
+def lbfgs_step(grad: Array, dirs: Arrays, steps: Arrays, ratios: Arrays, scale: Array) -> tuple[Array, Array]:
+    """The direction of L-BFGS (Nocedal, 1980), and the slope along it.
+
+    `dirs` are changes of the gradient, `steps` those of the point, `ratios` one over the products of both; a ratio
+    of zero leaves its pair out. `scale` is the diagonal of the first guess of the inverse Hessian.
     """
-    counts = [step + 1 for step in steps]
-    corrections = [[1 - _double(beta) ** count.astype(jnp.float64) for beta in (beta1, beta2)] for count in counts]
-    new: list[list[Array]] = [[], [], [], []]
-    for at, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        p, g = _gradient(param, grad, maximize, 0.0 if decoupled else weight_decay)
-        first, second = corrections[step_of[at]]
-        if decoupled:
-            p = p * _like(1 - _double(lr) * weight_decay, p)
-        mean = _wide(means[at])
-        mean = mean + _like(1 - _double(beta1), p) * (g - mean)
-        square = _like(beta2, p) * _wide(squares[at]) + _like(1 - _double(beta2), p) * g * g
-        largest = square
-        if peaks:
-            largest = jnp.maximum(_wide(peaks[at]), square)
-            new[3].append(_narrow(largest, peaks[at]))
-        spread = jnp.sqrt(largest) / _like(jnp.sqrt(second), p) + _like(eps, p)
-        p = p - _like(_double(lr) / first, p) * mean / spread
-        for listed, x, old in zip(new, (p, mean, square), (param, means[at], squares[at]), strict=False):
-            listed.append(_narrow(x, old))
-    return (*new[0], *new[1], *new[2], *new[3], *counts)
+    pairs = (jnp.stack(dirs), jnp.stack(steps), jnp.stack(ratios))
+
+    def back(q: Array, pair: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        change, move, ratio = pair
+        weight = jnp.sum(move * q) * ratio
+        return q - weight * change, weight
+
+    def forth(r: Array, pair: tuple[tuple[Array, Array, Array], Array]) -> tuple[Array, None]:
+        (change, move, ratio), weight = pair
+        return r + move * (weight - jnp.sum(change * r) * ratio), None
+
+    q, weights = jax.lax.scan(back, -grad, pairs, reverse=True)
+    direction, _ = jax.lax.scan(forth, q * scale, (pairs, weights))
+    return direction, jnp.sum(grad * direction)

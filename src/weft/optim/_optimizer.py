@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any
 
-from weft._base.state import ambient, using
+from weft._base.state import ambient
 from weft._lazy.realize import flush
-from weft._lazy.runtime import new_array
-from weft._lazy.value import Value
-from weft._tensor.tensor import Handle, Tensor, lifted, operand, wrap
-from weft._tensor.view import replace_value
-from weft.errors import ArgumentError, GradientError, StateDictError, ValueRangeError
+from weft._tensor.tensor import Handle, Tensor, own, wrap
+from weft.errors import ArgumentError, OptionError, StateDictError, ValueRangeError
+from weft.nn._hooks import register
 from weft.nn._lookup import name_of_type
 from weft.nn._module import forget_grad
 
@@ -23,8 +22,17 @@ Group = dict[str, Any]
 class Optimizer:
     """Parameters in groups, each with its own options, and state per parameter.
 
-    A subclass writes `_update(group, params)`, which replaces parameters and state with one application.
+    A subclass writes `step`. Hooks run around it, and what is pending is computed at its end.
     """
+
+    _stepping: bool = False
+    _watched: Any = None
+    _opt_called: bool | None = None  # whether there was a step since a schedule was attached
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in vars(cls):
+            cls.step = _with_hooks(cls.step)
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -61,6 +69,10 @@ class Optimizer:
             if not (param.is_leaf or param.retains_grad):
                 raise ValueRangeError("can't optimize a non-leaf Tensor")
         for name, default in self.defaults.items():
+            if default is required and name not in group:
+                raise ValueRangeError(
+                    f"parameter group didn't specify a value of required optimization parameter {name}"
+                )
             group.setdefault(name, default)
         if len(set(group["params"])) != len(group["params"]):
             raise ValueRangeError("optimizer contains a parameter group with duplicate parameters")
@@ -91,33 +103,18 @@ class Optimizer:
                 forget_grad(param, set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update all parameters that have a gradient; returns what `closure`, which computes them anew, returned.
-
-        All that is pending is computed, together with the update, as one program.
-        """
-        args: tuple[Any, ...] = () if closure is None else (closure,)
-        for hook in list(self._hooks["step_pre"].values()):
-            found = hook(self, args, {})
-            if found is not None:
-                args, _ = _pre_hook_result(found)
-        loss = None
-        if args and args[0] is not None:
-            with using(grad=True):
-                loss = args[0]()
-        with using(grad=False):
-            for group in self.param_groups:
-                params = [param for param in group["params"] if param.grad is not None]
-                if params:
-                    self._update(group, params)
-        for hook in list(self._hooks["step_post"].values()):
-            hook(self, args, {})
-        state = ambient()
-        if state.capture is None:
-            flush(state.pending)
-        return loss
-
-    def _update(self, group: Group, params: list[Any]) -> None:
+        """Update the parameters; `closure`, where it is given, computes the gradients anew and returns the loss."""
         raise NotImplementedError
+
+    def _watch_steps(self) -> None:
+        """From now on, tell whether there was a step."""
+        if self._opt_called is None:
+            self._opt_called = False
+            self._watched = vars(self).get("step")
+
+    def _is_overridden(self) -> bool:
+        """Whether `step` was replaced since."""
+        return vars(self).get("step") is not self._watched
 
     # --- state dicts ------------------------------------------------------------------------------------------
 
@@ -180,40 +177,99 @@ class Optimizer:
     # --- hooks ------------------------------------------------------------------------------------------------
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call `hook(optimizer, args, kwargs)` before each step; a pair that it returns replaces the arguments."""
+        """Call `hook(optimizer, args, kwargs)` before each step; a pair that it returns replaces the arguments.
+
+        As in PyTorch, the first of `args` is the optimizer.
+        """
         return Handle(self._hooks["step_pre"], hook)
 
     def register_step_post_hook(self, hook: Callable[..., None]) -> Handle:
         """Call `hook(optimizer, args, kwargs)` after each step."""
         return Handle(self._hooks["step_post"], hook)
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., None]) -> Handle:
+    def register_state_dict_pre_hook(self, hook: Callable[..., None], prepend: bool = False) -> Handle:
         """Call `hook(optimizer)` before the state is collected."""
-        return Handle(self._hooks["state_dict_pre"], hook)
+        return register(self._hooks["state_dict_pre"], hook, prepend=prepend)
 
-    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
         """Call `hook(optimizer, state_dict)` when the state has been collected; it may return another one."""
-        return Handle(self._hooks["state_dict_post"], hook)
+        return register(self._hooks["state_dict_post"], hook, prepend=prepend)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
         """Call `hook(optimizer, state_dict)` before loading; it may return another state dict."""
-        return Handle(self._hooks["load_pre"], hook)
+        return register(self._hooks["load_pre"], hook, prepend=prepend)
 
-    def register_load_state_dict_post_hook(self, hook: Callable[..., None]) -> Handle:
+    def register_load_state_dict_post_hook(self, hook: Callable[..., None], prepend: bool = False) -> Handle:
         """Call `hook(optimizer)` after loading."""
-        return Handle(self._hooks["load_post"], hook)
+        return register(self._hooks["load_post"], hook, prepend=prepend)
 
 
 _HOOKS = ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_pre", "load_post")
+
+
+class _Required:
+    """The default of an option that every group must give."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
 
 
 class _MisfitError(StateDictError, ValueError):
     """A state dict has other groups than the optimizer. PyTorch raises `ValueError` here."""
 
 
+_before_all: OrderedDict[int, Any] = OrderedDict()
+_after_all: OrderedDict[int, Any] = OrderedDict()
+
+
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> Handle:
+    """Call `hook(optimizer, args, kwargs)` before each step of every optimizer."""
+    return Handle(_before_all, hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable[..., None]) -> Handle:
+    """Call `hook(optimizer, args, kwargs)` after each step of every optimizer."""
+    return Handle(_after_all, hook)
+
+
+def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step that runs the hooks of its optimizer, and ends with what is pending being computed."""
+
+    @wraps(step)
+    def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if self._stepping:  # a subclass calls the step of its base
+            return step(self, *args, **kwargs)
+        self._stepping = True
+        try:
+            return _run_with_hooks(self, step, (self, *args), kwargs)
+        finally:
+            self._stepping = False
+
+    return run
+
+
+def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if self._opt_called is False:
+        self._opt_called = True
+    for hook in (*_before_all.values(), *self._hooks["step_pre"].values()):
+        found = hook(self, args, kwargs)
+        if found is not None:
+            args, kwargs = _pre_hook_result(found)
+    loss = step(*args, **kwargs)
+    for hook in (*self._hooks["step_post"].values(), *_after_all.values()):
+        hook(self, args, kwargs)
+    state = ambient()
+    if state.capture is None:
+        flush(state.pending)
+    return loss
+
+
 def _pre_hook_result(found: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if not (isinstance(found, tuple) and len(found) == 2):
-        raise GradientError(f"step must return None or a tuple of (new_args, new_kwargs), but got {found}.")
+        raise OptionError(f"step must return None or a tuple of (new_args, new_kwargs), but got {found}.")
     return found
 
 
@@ -235,59 +291,19 @@ def _listed(params: Any) -> tuple[list[Any], list[str]]:
     return [param for _, param in listed], [name for name, _ in listed]
 
 
-def _cast(param: Any, state: dict[str, Any]) -> dict[str, Any]:
+def _cast(param: Any, value: Any, name: Any = None) -> Any:
     """A copy of a parameter's state, in the parameter's type and place; `step` keeps its own."""
-    found = {}
-    for name, value in state.items():
-        if not isinstance(value, Tensor):
-            found[name] = copy.deepcopy(value)
-        elif name == "step" or not param.dtype.is_floating_point:
-            found[name] = value.detach().clone()  # pyright: ignore[reportAttributeAccessIssue]  derived
-        else:
-            found[name] = value.detach().clone().to(dtype=param.dtype, device=param.device)  # pyright: ignore[reportAttributeAccessIssue]
-    return found
-
-
-# --- one application per step -----------------------------------------------------------------------------------
-
-
-def replace(targets: Sequence[Any], new: Iterable[Value]) -> None:
-    """Give tensors new values, in order."""
-    for target, value in zip(targets, new, strict=False):
-        replace_value(target, value)
-
-
-def values(tensors: Iterable[Any]) -> list[Value]:
-    """What the tensors hold."""
-    return [operand(tensor) for tensor in tensors]
-
-
-def scalars(*getters: Callable[[], Any]) -> list[Value]:
-    """Options of a group as operands; a compiled step reads them anew in every call."""
-    found = []
-    for getter in getters:
-        option = getter()
-        found.append(operand(option if isinstance(option, Tensor) else lifted(lambda get=getter: float(get()))))
-    return found
-
-
-def zeros_like(tensor: Any) -> Any:
-    """State that starts at zero: an array at once, so that the first step is the same program as the later ones."""
-    aval = tensor._read().aval
-    return wrap(Value(aval, new_array(aval, 0)))
-
-
-def require(name: str, value: Any, low: float = 0.0, high: float | None = None) -> None:
-    """Refuse an option outside of [low, high), and NaN; PyTorch's texts. Tensors are not read."""
     if isinstance(value, Tensor):
-        return
-    if not (value >= low and (high is None or value < high)):
-        raise ValueRangeError(f"Invalid {name}: {value}")
+        copied = wrap(own(value._read()))
+        if name == "step" or not param.dtype.is_floating_point:
+            return copied
+        return copied.to(dtype=param.dtype, device=param.device)  # pyright: ignore[reportAttributeAccessIssue]  derived
+    if isinstance(value, dict):
+        return {key: _cast(param, entry, key) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_cast(param, entry) for entry in value)
+    return copy.deepcopy(value)
 
 
-def by_device(params: Iterable[Any], *marks: Callable[[Any], Any]) -> Iterable[tuple[tuple[Any, ...], list[Any]]]:
-    """Parameters that one application can update together: of one device, and with equal marks."""
-    found: dict[tuple[Any, ...], list[Any]] = {}
-    for param in params:
-        found.setdefault((param.device, *(mark(param) for mark in marks)), []).append(param)
-    return [(key[1:], listed) for key, listed in found.items()]
+ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+"""What optimizers take: parameters, groups, or parameters with names."""

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from weft._dispatch import apply
-from weft._lazy.infer import ONE, call_of, many
+from weft._tensor.tensor import number
 from weft.errors import ValueRangeError
 from weft.ops.optimizer import sgd_step
-from weft.optim._optimizer import Group, Optimizer, by_device, replace, require, scalars, values, zeros_like
+from weft.optim._fused import FusedOptimizer, Numbers
+from weft.optim._optimizer import Group
+from weft.optim._options import require_options
 
 
-class SGD(Optimizer):
+class SGD(FusedOptimizer):
     """Steps against the gradient, or, with momentum, against a decaying sum of gradients.
 
     `foreach`, `fused` and `differentiable` are kept for PyTorch's state dicts; every step is one program anyway.
     """
+
+    _row = sgd_step
+    _counters = ()
 
     def __init__(
         self, params: Any, lr: Any = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
         nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None, differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:  # fmt: skip
-        require("learning rate", lr)
-        require("momentum value", momentum)
-        require("weight_decay value", weight_decay)
+        require_options(lr=lr, momentum=momentum, weight_decay=weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueRangeError("Nesterov momentum requires a momentum and zero dampening")
         super().__init__(
@@ -36,29 +39,15 @@ class SGD(Optimizer):
             },
         )  # fmt: skip
 
-    def _update(self, group: Group, params: list[Any]) -> None:
-        state = self.state
+    def _kind(self, param: Any) -> bool:
+        state = self.state.get(param)
+        return bool(state) and state.get("momentum_buffer") is not None
 
-        def has_buffer(param: Any) -> bool:
-            return state[param].get("momentum_buffer") is not None
+    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+        del param
+        return {"momentum_buffer": 0.0} if group["momentum"] != 0 else {}
 
-        for (old,), together in by_device(params, has_buffer):
-            buffers = []
-            dampening = group["dampening"]
-            if group["momentum"] != 0:
-                if not old:  # the first sum is the gradient itself, undamped
-                    dampening = 0
-                    for param in together:
-                        state[param]["momentum_buffer"] = zeros_like(param)
-                buffers = [state[param]["momentum_buffer"] for param in together]
-            n = many(len(together))
-            static = (n, n, many(len(buffers)), ONE, ONE, ONE, ONE, bool(group["nesterov"]), bool(group["maximize"]))
-            numbers = scalars(
-                lambda: group["lr"],
-                lambda: group["momentum"],
-                lambda damp=dampening: damp,
-                lambda: group["weight_decay"],
-            )
-            grads = values(param.grad for param in together)
-            inputs = (*values(together), *grads, *values(buffers), *numbers)
-            replace([*together, *buffers], apply(call_of(sgd_step, static), inputs))
+    def _update(self, group: Group, params: Sequence[Any], numbers: Numbers) -> None:
+        if not self._kind(params[0]):
+            numbers = {**numbers, "dampening": number(0.0)}  # the first sum is the gradient itself
+        super()._update(group, params, numbers)

@@ -1,0 +1,155 @@
+"""Rows of Adam and its relatives. What the parameters mean stands in `optimizer.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from weft.ops._table import Array, Arrays, Scalar, defop
+from weft.ops._updates import bias_left, decayed, double, each, older, rounded, towards
+
+
+@defop(function=False, method=False, differentiable=False)
+def adam_step(
+    params: Arrays, grads: Arrays, exp_avg: Arrays, exp_avg_sq: Arrays, max_exp_avg_sq: Arrays, step: Arrays,
+    lr: Scalar, beta1: Scalar, beta2: Scalar, eps: Scalar, weight_decay: Scalar, *, decoupled_weight_decay: bool,
+    maximize: bool, age: tuple[int, ...],
+) -> list[Array]:  # fmt: skip
+    """Kingma and Ba, 2015; `max_exp_avg_sq` is AMSGrad's; decoupled decay is Loshchilov and Hutter's, 2019."""
+    counts = older(step)
+    facts = [(double(lr) / bias_left(beta1, n), jnp.sqrt(bias_left(beta2, n))) for n in counts]
+
+    def rule(
+        p: Array, g: Array, rate: Array, scale: Array, mean: Array, square: Array, peak: Array | None
+    ) -> tuple[Any, ...]:
+        mean = towards(mean, g, 1 - double(beta1))
+        square = decayed(square, g * g, beta2)
+        peak = None if peak is None else jnp.maximum(peak, square)
+        spread = jnp.sqrt(square if peak is None else peak) / rounded(scale, p) + rounded(eps, p)
+        return p - rounded(rate, p) * mean / spread, mean, square, peak
+
+    states = (exp_avg, exp_avg_sq, max_exp_avg_sq)
+    shrink = lr if decoupled_weight_decay else None
+    new = each(
+        rule, params, grads, states, maximize=maximize, weight_decay=weight_decay, shrink_rate=shrink, facts=facts,
+        age=age,
+    )  # fmt: skip
+    return new + counts
+
+
+@defop(function=False, method=False, differentiable=False)
+def adamax_step(
+    params: Arrays, grads: Arrays, exp_avg: Arrays, exp_inf: Arrays, step: Arrays, lr: Scalar, beta1: Scalar,
+    beta2: Scalar, eps: Scalar, weight_decay: Scalar, *, maximize: bool, age: tuple[int, ...],
+) -> list[Array]:  # fmt: skip
+    """Kingma and Ba, 2015, section 7.1: the greatest gradient, decayed, in place of the mean of squares."""
+    counts = older(step)
+    facts = [(double(lr) / bias_left(beta1, n),) for n in counts]
+
+    def rule(p: Array, g: Array, rate: Array, mean: Array, norm: Array) -> tuple[Any, ...]:
+        mean = towards(mean, g, 1 - double(beta1))
+        norm = jnp.maximum(rounded(beta2, p) * norm, jnp.abs(g) + rounded(eps, p))
+        return p - rounded(rate, p) * mean / norm, mean, norm
+
+    states = (exp_avg, exp_inf)
+    new = each(rule, params, grads, states, maximize=maximize, weight_decay=weight_decay, facts=facts, age=age)
+    return new + counts
+
+
+@defop(function=False, method=False, differentiable=False)
+def nadam_step(
+    params: Arrays, grads: Arrays, exp_avg: Arrays, exp_avg_sq: Arrays, mu_product: Arrays, step: Arrays, lr: Scalar,
+    beta1: Scalar, beta2: Scalar, eps: Scalar, weight_decay: Scalar, momentum_decay: Scalar, *,
+    decoupled_weight_decay: bool, maximize: bool, age: tuple[int, ...],
+) -> list[Array]:  # fmt: skip
+    """Dozat, 2016: Adam with Nesterov's momentum, which grows towards `beta1`."""
+    counts = older(step)
+    momenta = [_momentum(beta1, momentum_decay, count) for count in counts]
+    products = [product * rounded(now, product) for product, (now, _) in zip(mu_product, momenta, strict=True)]
+    facts = [
+        (
+            double(lr) * (1 - now) / (1 - double(product)),
+            double(lr) * after / (1 - double(product) * after),
+            bias_left(beta2, count),
+        )
+        for count, (now, after), product in zip(counts, momenta, products, strict=True)
+    ]
+
+    def rule(
+        p: Array, g: Array, rate: Array, mean_rate: Array, seen: Array, mean: Array, square: Array
+    ) -> tuple[Any, ...]:
+        mean = towards(mean, g, 1 - double(beta1))
+        square = decayed(square, g * g, beta2)
+        spread = jnp.sqrt(square / rounded(seen, p)) + rounded(eps, p)
+        move = (rounded(rate, p) * g + rounded(mean_rate, p) * mean) / spread
+        return p - move, mean, square
+
+    states = (exp_avg, exp_avg_sq)
+    shrink = lr if decoupled_weight_decay else None
+    new = each(
+        rule, params, grads, states, maximize=maximize, weight_decay=weight_decay, shrink_rate=shrink, facts=facts,
+        age=age,
+    )  # fmt: skip
+    return new + products + counts
+
+
+def _momentum(beta1: Scalar, decay: Scalar, count: Array) -> tuple[Array, Array]:
+    """The momentum of this step and of the next."""
+    now, after = (double(beta1) * (1 - 0.5 * 0.96 ** (n * double(decay))) for n in (double(count), double(count) + 1))
+    return now, after
+
+
+@defop(function=False, method=False, differentiable=False)
+def radam_step(
+    params: Arrays, grads: Arrays, exp_avg: Arrays, exp_avg_sq: Arrays, step: Arrays, lr: Scalar, beta1: Scalar,
+    beta2: Scalar, eps: Scalar, weight_decay: Scalar, *, decoupled_weight_decay: bool, maximize: bool,
+    age: tuple[int, ...],
+) -> list[Array]:  # fmt: skip
+    """Liu et al., 2020: Adam that divides by the spread of the gradients only once its variance is tractable."""
+    counts = older(step)
+    facts = [(double(lr) / bias_left(beta1, n), *_rectification(beta2, double(n))) for n in counts]
+
+    def rule(
+        p: Array, g: Array, rate: Array, factor: Array, tractable: Array, mean: Array, square: Array
+    ) -> tuple[Any, ...]:
+        mean = towards(mean, g, 1 - double(beta1))
+        square = decayed(square, g * g, beta2)
+        adapted = jnp.where(tractable, rounded(factor, p) / (jnp.sqrt(square) + rounded(eps, p)), 1)
+        return p - rounded(rate, p) * mean * adapted, mean, square
+
+    states = (exp_avg, exp_avg_sq)
+    shrink = lr if decoupled_weight_decay else None
+    new = each(
+        rule, params, grads, states, maximize=maximize, weight_decay=weight_decay, shrink_rate=shrink, facts=facts,
+        age=age,
+    )  # fmt: skip
+    return new + counts
+
+
+def _rectification(beta2: Scalar, count: Array) -> tuple[Array, Array]:
+    """The numerator of the adapted rate, and whether the variance of that rate is tractable."""
+    seen = bias_left(beta2, count)
+    limit = 2 / (1 - double(beta2)) - 1
+    length = limit - 2 * count * double(beta2) ** count / seen
+    rect = (length - 4) * (length - 2) * limit / ((limit - 4) * (limit - 2) * length)
+    return jnp.sqrt(seen * rect), length > 5
+
+
+@defop(function=False, method=False, differentiable=False)
+def sparse_adam_step(
+    params: Arrays, grads: Arrays, exp_avg: Arrays, exp_avg_sq: Arrays, step: Arrays, lr: Scalar, beta1: Scalar,
+    beta2: Scalar, eps: Scalar, *, maximize: bool, age: tuple[int, ...],
+) -> list[Array]:  # fmt: skip
+    """Adam that leaves rows (along dim 0) alone, with their state, whose gradient is all zero."""
+    counts = older(step)
+    facts = [(double(lr) * jnp.sqrt(bias_left(beta2, n)) / bias_left(beta1, n),) for n in counts]
+
+    def rule(p: Array, g: Array, rate: Array, mean: Array, square: Array) -> tuple[Any, ...]:
+        touched = jnp.any(g != 0, tuple(range(1, g.ndim)), keepdims=True)
+        mean = jnp.where(touched, towards(mean, g, 1 - double(beta1)), mean)
+        square = jnp.where(touched, towards(square, g * g, 1 - double(beta2)), square)
+        move = rounded(rate, p) * mean / (jnp.sqrt(square) + rounded(eps, p))
+        return jnp.where(touched, p - move, p), mean, square
+
+    return each(rule, params, grads, (exp_avg, exp_avg_sq), maximize=maximize, facts=facts, age=age) + counts

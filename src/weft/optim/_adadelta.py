@@ -1,0 +1,32 @@
+"""Adadelta."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from weft.ops.optimizer import adadelta_step
+from weft.optim._fused import FusedOptimizer
+from weft.optim._options import require, require_options
+
+
+class Adadelta(FusedOptimizer):
+    """Steps as long as past steps, divided by past gradients, say (Zeiler, 2012); both are means of squares."""
+
+    _row = adadelta_step
+    _fresh: ClassVar = {"step": 0.0, "square_avg": 0.0, "acc_delta": 0.0}
+
+    def __init__(
+        self, params: Any, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
+        foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        require_options(lr=lr)
+        require("rho value", rho, 0.0, math.nextafter(1.0, 2.0))  # 1 is allowed
+        require_options(eps=eps, weight_decay=weight_decay)
+        super().__init__(
+            params,
+            {
+                "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+                "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
+            },
+        )  # fmt: skip

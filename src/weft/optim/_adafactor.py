@@ -1,0 +1,57 @@
+"""Adafactor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from weft.errors import OptionError
+from weft.ops.optimizer import adafactor_step
+from weft.optim._fused import FusedOptimizer, Numbers
+from weft.optim._optimizer import Group
+from weft.optim._options import require_one, require_that
+
+
+class Adafactor(FusedOptimizer):
+    """Steps whose state is as small as the rows and columns of a parameter (Shazeer and Stern, 2018).
+
+    `lr` bounds the rate of a step, relative to the parameter's size, and is the rate of the decoupled weight decay.
+    `eps` are the least root of a mean of squares (None: the type's precision) and the least size of a parameter.
+    """
+
+    _row = adafactor_step
+    _parts: ClassVar = {"eps1": ("eps", 0), "eps2": ("eps", 1)}
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0, weight_decay: float = 0.0, *, foreach: bool | None = None, maximize: bool = False,
+    ) -> None:  # fmt: skip
+        require_one(lr)
+        require_that(lr >= 0, f"Learning rate should be >= 0 but is: {lr}")
+        require_that(beta2_decay <= 0, f"beta2_decay should be <= 0 but is: {beta2_decay}")
+        require_that(eps[0] is None or eps[0] >= 0, f"epsilon1 should be >= 0 but is: {eps[0]}")
+        require_that(eps[1] >= 0, f"epsilon2 should be >= 0 but is: {eps[1]}")
+        require_that(d >= 1, f"Clipping threshold d should be >= 1 but is: {d}")
+        require_that(weight_decay >= 0, f"weight_decay should be >= 0 but is: {weight_decay}")
+        super().__init__(
+            params,
+            {
+                "lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay,
+                "foreach": foreach, "maximize": maximize,
+            },
+        )  # fmt: skip
+
+    def _kind(self, param: Any) -> bool:
+        return param.ndim > 1
+
+    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+        del group
+        if not self._kind(param):
+            return {"step": 0.0, "variance": 0.0}
+        *batch, rows, columns = param.shape
+        return {"step": 0.0, "row_var": (0.0, (*batch, rows, 1)), "col_var": (0.0, (*batch, 1, columns))}
+
+    def _update(self, group: Group, params: Sequence[Any], numbers: Numbers) -> None:
+        if any(param.dtype.is_complex for param in params):
+            raise OptionError("Adafactor does not support complex parameters")
+        super()._update(group, params, numbers)

@@ -1,0 +1,43 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.ops.optimizer import adagrad_step
+from weft.optim._fused import FusedOptimizer
+from weft.optim._optimizer import Group
+from weft.optim._options import require_options
+
+
+class Adagrad(FusedOptimizer):
+    """Steps along the gradient, divided by the root of the sum of its squares (Duchi, Hazan and Singer, 2011).
+
+    The state is there from the start, as in PyTorch.
+    """
+
+    _row = adagrad_step
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
+        maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
+    ) -> None:  # fmt: skip
+        require_options(
+            lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value,
+            eps=eps,
+        )  # fmt: skip
+        super().__init__(
+            params,
+            {
+                "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
+                "initial_accumulator_value": initial_accumulator_value, "foreach": foreach, "maximize": maximize,
+                "differentiable": differentiable, "fused": fused,
+            },
+        )  # fmt: skip
+        for group in self.param_groups:
+            self._begin(group, group["params"])
+
+    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+        del group, param
+        return {"step": 0.0, "sum": self.defaults["initial_accumulator_value"]}

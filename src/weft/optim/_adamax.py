@@ -1,0 +1,30 @@
+"""Adamax."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from weft.ops.optimizer_adam import adamax_step
+from weft.optim._fused import FusedOptimizer
+from weft.optim._options import require_options
+
+
+class Adamax(FusedOptimizer):
+    """`Adam` that divides by the greatest gradient, which decays, in place of the mean of squares."""
+
+    _row = adamax_step
+    _fresh: ClassVar = {"step": 0.0, "exp_avg": 0.0, "exp_inf": 0.0}
+
+    def __init__(
+        self, params: Any, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
+        differentiable: bool = False, capturable: bool = False,
+    ) -> None:  # fmt: skip
+        require_options(lr=lr, eps=eps, betas=betas, weight_decay=weight_decay)
+        super().__init__(
+            params,
+            {
+                "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach,
+                "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
+            },
+        )  # fmt: skip

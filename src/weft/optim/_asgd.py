@@ -1,0 +1,38 @@
+"""Averaged stochastic gradient descent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.ops.optimizer import asgd_step
+from weft.optim._fused import FusedOptimizer
+from weft.optim._optimizer import Group
+from weft.optim._options import require_options
+
+
+class ASGD(FusedOptimizer):
+    """Stochastic gradient descent that also keeps the mean of the parameters (Polyak and Juditsky, 1992).
+
+    The mean, over the steps after `t0`, is `state[param]["ax"]`.
+    """
+
+    _row = asgd_step
+    _counters = ("eta", "mu", "step")
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
+        weight_decay: float = 0, foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:  # fmt: skip
+        require_options(lr=lr, weight_decay=weight_decay)
+        super().__init__(
+            params,
+            {
+                "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "foreach": foreach,
+                "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
+            },
+        )  # fmt: skip
+
+    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+        del param
+        return {"step": 0.0, "eta": group["lr"], "mu": 1.0, "ax": 0.0}

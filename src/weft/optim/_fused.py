@@ -1,0 +1,213 @@
+"""The base of optimizers whose step is one application per group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from weft._base.dtype import DType, float32, float64
+from weft._base.state import ambient, default_dtype, using
+from weft._dispatch import apply
+from weft._lazy.infer import ONE, call_of, many
+from weft._lazy.runtime import new_array
+from weft._lazy.value import Value, aval_of
+from weft._tensor.tensor import Tensor, number, operand, wrap
+from weft._tensor.view import replace_value
+from weft.errors import OptionError, ValueRangeError
+from weft.ops._table import Kind, OpDef
+from weft.optim._optimizer import Group, Optimizer
+
+Numbers = dict[str, Value | None]
+"""Options of a group as operands, by the row's names."""
+
+
+class FusedOptimizer(Optimizer):
+    """An optimizer that is its options, the state of a parameter before its first step (`_fresh`), and one row.
+
+    The row's parameters say the rest. Its first two lists are parameters and gradients; the other lists are state,
+    found by name, of which `_counters` are numbers that parameters of one age share. Its numbers are options, of the
+    same name or the part of an option that `_parts` says. Its keywords are options that the program is made for.
+    It returns the parameters and all state anew, in its own order.
+    """
+
+    _row: ClassVar[OpDef]
+    _fresh: ClassVar[dict[str, float]] = {}
+    _counters: ClassVar[tuple[str, ...]] = ("step",)
+    _parts: ClassVar[dict[str, tuple[str, int]]] = {"beta1": ("betas", 0), "beta2": ("betas", 1)}
+    _columns: ClassVar[tuple[str, ...]]
+    _numbers: ClassVar[tuple[tuple[str, str, int | None], ...]]  # in the row; the option; which part of it
+    _switches: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        params = cls._row.params
+        lists = [param.name for param in params if param.kind is Kind.ARRAYS]
+        cls._columns = tuple(name for name in lists[2:] if name not in cls._counters)
+        numbers = [param.name for param in params if param.kind is Kind.SCALAR]
+        parts = [(name, *cls._parts[name]) if name in cls._parts else (name, name, None) for name in numbers]
+        cls._numbers = tuple(parts)
+        cls._switches = tuple(param.name for param in params if param.keyword_only and param.name != "age")
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        if defaults.get("fused") and defaults.get("differentiable"):
+            raise OptionError("`fused` does not support `differentiable`")
+        if defaults.get("fused") and defaults.get("foreach"):
+            raise OptionError("`fused` and `foreach` cannot be `True` together.")
+        super().__init__(params, defaults)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for param, entry in self.state.items():
+            for name in self._counters:  # older state dicts hold numbers
+                if name in entry and not isinstance(entry[name], Tensor):
+                    entry[name] = wrap(_counter(entry[name], param.device))
+
+    # --- what an optimizer says -------------------------------------------------------------------------------
+
+    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+        """State before the first step: numbers, or (number, shape) where the shape is not the parameter's."""
+        del group, param
+        return self._fresh
+
+    def _kind(self, param: Any) -> Any:
+        """Parameters of one kind are updated together."""
+        del param
+
+    # --- stepping ---------------------------------------------------------------------------------------------
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all parameters that have a gradient; returns what `closure`, which computes them anew, returned.
+
+        All that is pending is computed, together with the update, as one program. NaN in an option is refused before
+        anything changes.
+        """
+        loss = evaluated(closure)
+        with using(grad=False):
+            due = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
+            for group, params, numbers in [(g, params, self._read(g)) for g, params in due if params]:
+                for together in by_device(params, self._kind):
+                    self._update(group, together, numbers)
+        return loss
+
+    def _read(self, group: Group) -> Numbers:
+        """The row's numbers. A compiled step reads them anew in every call."""
+        found: Numbers = {}
+        capture = ambient().capture
+        for name, option, at in self._numbers:
+            value = group[option] if at is None else group[option][at]
+            if isinstance(value, Tensor):
+                found[name] = operand(value)
+            elif value is None:
+                found[name] = None
+            else:
+                read = partial(_checked, group, option, at)
+                found[name] = value = number(read())
+                if capture is not None:
+                    capture.lift(value, read)
+        return found
+
+    def _update(self, group: Group, params: Sequence[Any], numbers: Numbers) -> None:
+        """One application: new parameters and new state."""
+        names, states = self._begin(group, params)
+        columns = [[state[name] for state in states] if name in names else [] for name in self._columns]
+        ages: dict[tuple[Value, ...], int] = {}
+        counters, age = self._counters, ()
+        if counters:
+            counts = [tuple([operand(state[name]) for name in counters]) for state in states]
+            age = tuple([ages.setdefault(count, len(ages)) for count in counts])
+        n = many(len(params))
+        static = (
+            n, n, *[many(len(column)) for column in columns], *[many(len(ages))] * len(counters),
+            *[None if value is None else ONE for value in numbers.values()],
+            *[group[name] for name in self._switches], *([age] if counters else ()),
+        )  # fmt: skip
+        targets = [*params, *[tensor for column in columns for tensor in column]]
+        inputs = [*_values(params), *_values([param.grad for param in params]), *_values(targets[len(params) :])]
+        inputs += [value for listed in zip(*ages, strict=True) for value in listed]
+        inputs += [value for value in numbers.values() if value is not None]
+        new = apply(call_of(self._row, static), tuple(inputs))
+        for target, value in zip(targets, new, strict=False):
+            replace_value(target, value)
+        for place, name in enumerate(counters):
+            start = len(targets) + place * len(ages)
+            for state, at in zip(states, age, strict=True):
+                replace_value(state[name], new[start + at])
+
+    def _begin(self, group: Group, params: Sequence[Any]) -> tuple[Any, list[dict[str, Any]]]:
+        """The names of the state that a group needs, and the state, made where it is missing.
+
+        Parameters that start together share their counters.
+        """
+        names = self._starts(group, params[0]).keys()
+        if not names:
+            return names, []
+        states = [self.state[param] for param in params]
+        shared: dict[str, Value] = {}
+        for param, state in zip(params, states, strict=True):
+            if names <= state.keys():
+                continue
+            for name, start in self._starts(group, param).items():
+                if name in state:
+                    continue
+                if name not in self._counters:
+                    state[name] = filled(param, *(start if isinstance(start, tuple) else (start,)))
+                else:
+                    if name not in shared:
+                        shared[name] = _counter(start, param.device)
+                    state[name] = wrap(shared[name])
+        return names, states
+
+
+def evaluated(closure: Callable[[], Any] | None) -> Any:
+    """What a closure returns; it runs with gradients."""
+    if closure is None:
+        return None
+    with using(grad=True):
+        return closure()
+
+
+def by_device(params: Iterable[Any], kind: Callable[[Any], Any]) -> list[list[Any]]:
+    """Parameters that one application can update: of one device and one kind, of which there are few."""
+    marks: list[tuple[Any, Any]] = []
+    found: list[list[Any]] = []
+    for param in params:
+        mark = (param.device, kind(param))
+        if mark not in marks:
+            marks.append(mark)
+            found.append([])
+        found[marks.index(mark)].append(param)
+    return found
+
+
+def _checked(group: Group, name: str, at: int | None) -> float:
+    """An option as a number; NaN would spread over all parameters."""
+    value = float(group[name] if at is None else group[name][at])
+    if value != value:
+        raise ValueRangeError(f"Invalid {'learning rate' if name == 'lr' else name}: {value}")
+    return value
+
+
+def _values(tensors: Iterable[Any]) -> list[Value]:
+    return [operand(tensor) for tensor in tensors]
+
+
+def _scalar_dtype() -> DType:
+    return float64 if default_dtype() is float64 else float32
+
+
+def _counter(start: Any, device: Any) -> Value:
+    aval = aval_of((), _scalar_dtype(), device=device)
+    return Value(aval, new_array(aval, float(start)))
+
+
+def filled(param: Any, start: Any, shape: tuple[int, ...] | None = None) -> Any:
+    """State with one number everywhere: an array at once, so that the first step is the same program as later ones.
+
+    In complex state both parts start there.
+    """
+    start = float(start)
+    aval = param._read().aval
+    if shape is not None:
+        aval = aval_of(shape, aval.dtype, device=aval.device)
+    return wrap(Value(aval, new_array(aval, complex(start, start) if aval.dtype.is_complex else start)))

@@ -1,0 +1,206 @@
+"""Limited-memory BFGS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from weft._base.state import using
+from weft._dispatch import apply
+from weft._lazy.infer import ONE, call_of, many
+from weft._lazy.value import Value
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor, operand, own, wrap
+from weft.errors import OptionError, ValueRangeError
+from weft.ops.optimizer import lbfgs_step
+from weft.optim._fused import evaluated, filled
+from weft.optim._line_search import Point, strong_wolfe
+from weft.optim._optimizer import Group, Optimizer
+from weft.optim._options import require
+
+
+class LBFGS(Optimizer):
+    """Quasi-Newton steps from the last `history_size` changes of the gradient (Liu and Nocedal, 1989).
+
+    `step` needs a closure, which computes loss and gradients anew. It is called up to `max_eval` times in up to
+    `max_iter` iterations, each of which looks at loss and gradient. There is one group. `line_search_fn` is None or
+    "strong_wolfe".
+    """
+
+    def __init__(
+        self, params: Any, lr: Any = 1, max_iter: int = 20, max_eval: int | None = None, tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9, history_size: int = 100, line_search_fn: str | None = None,
+    ) -> None:  # fmt: skip
+        require("learning rate", lr)
+        super().__init__(
+            params,
+            {
+                "lr": lr, "max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+                "tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change, "history_size": history_size,
+                "line_search_fn": line_search_fn,
+            },
+        )  # fmt: skip
+        if len(self.param_groups) != 1:
+            raise ValueRangeError("LBFGS doesn't support per-parameter options (parameter groups)")
+
+    def step(self, closure: Callable[[], Any]) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Iterate; returns the loss at the start."""
+        group = self.param_groups[0]
+        require("learning rate", float(group["lr"]))
+        if group["line_search_fn"] not in (None, "strong_wolfe"):
+            raise OptionError("only 'strong_wolfe' is supported")
+        state = self.state[group["params"][0]]  # all of it, so that loading casts it to a parameter's type
+        state.setdefault("func_evals", 0)
+        state.setdefault("n_iter", 0)
+        objective = _Objective(group["params"], closure)
+        with using(grad=False):
+            loss = objective.loss()
+            state["func_evals"] += 1
+            gradient = objective.gradient()
+            if not _peak(gradient) <= group["tolerance_grad"]:
+                self._iterate(group, state, objective, Point(0.0, float(loss), gradient, 0.0))
+        return loss
+
+    def _iterate(self, group: Group, state: dict[str, Any], objective: _Objective, here: Point) -> None:
+        memory = _Memory(**{f.name: state[f.name] for f in fields(_Memory) if f.name in state})
+        tolerance, evaluations = group["tolerance_change"], 1
+        for iteration in range(1, group["max_iter"] + 1):
+            state["n_iter"] += 1
+            first, rate = state["n_iter"] == 1, float(group["lr"])
+            if first:
+                memory = _Memory()
+                rate *= min(1.0, 1.0 / float(here.gradient.abs().sum()))
+            elif "al" not in state:
+                state["al"] = [None] * group["history_size"]  # PyTorch's scratch
+            direction, slope = memory.direction(here.gradient, group["history_size"])
+            memory.d, memory.t, memory.prev_flat_grad, memory.prev_loss = direction, rate, here.gradient, here.loss
+            if slope > -tolerance:
+                break
+            line = _Line(objective, direction)
+            last = iteration == group["max_iter"]
+            here, calls = _advance(group, line, here, slope, rate, group["max_eval"] - evaluations, last)
+            memory.t = here.t
+            evaluations += calls
+            state["func_evals"] += calls
+            if (
+                last
+                or evaluations >= group["max_eval"]
+                or _peak(here.gradient) <= group["tolerance_grad"]
+                or abs(_peak(direction) * here.t) <= tolerance
+                or abs(here.loss - memory.prev_loss) < tolerance
+            ):
+                break
+        state.update(vars(memory))
+
+
+def _advance(
+    group: Group, line: _Line, here: Point, slope: float, rate: float, most: int, last: bool
+) -> tuple[Point, int]:
+    """Move along the line; gives where that led to, and how often the closure was called."""
+    if group["line_search_fn"] is not None:
+        found, calls = strong_wolfe(
+            line, Point(0.0, here.loss, here.gradient, slope), rate, _peak(line.direction), most
+        )
+        line.move(found.t)
+        return found, calls
+    if last:  # the loss there is of no use
+        line.move(rate)
+        return Point(rate, here.loss, here.gradient, slope), 0
+    return line(rate), 1
+
+
+class _Objective:
+    """A closure's loss as a function of the parameters, which lie end to end in one vector of reals."""
+
+    def __init__(self, params: list[Any], closure: Callable[[], Any]) -> None:
+        self.params = params
+        self._closure = closure
+
+    def loss(self) -> Any:
+        """The loss at the current point; the closure leaves the gradient behind."""
+        return evaluated(self._closure)
+
+    def gradient(self) -> Any:
+        """The gradient that the closure has left."""
+        grads = [filled(param, 0.0) if param.grad is None else param.grad for param in self.params]
+        return op.cat([_real(grad).reshape(-1) for grad in grads])
+
+
+class _Line:
+    """The objective along a direction from the current point."""
+
+    def __init__(self, objective: _Objective, direction: Any) -> None:
+        self.direction = direction
+        self._objective = objective
+        self._start = [param.detach().clone() for param in objective.params]
+
+    def move(self, t: float) -> None:
+        """Go to the point at `t`."""
+        offset = 0
+        for param, start in zip(self._objective.params, self._start, strict=True):
+            base = _real(start)
+            part = self.direction[offset : offset + base.numel()].reshape(base.shape)
+            _real(param.detach()).copy_(base + part.to(base.dtype) * t)
+            offset += base.numel()
+
+    def __call__(self, t: float) -> Point:
+        """Loss and gradient at `t`, which is where the parameters are left."""
+        self.move(t)
+        loss = float(self._objective.loss())
+        gradient = self._objective.gradient()
+        return Point(t, loss, gradient, float((gradient * self.direction).sum()))
+
+
+@dataclass
+class _Memory:
+    """What one iteration leaves to the next, called as in PyTorch's state dicts."""
+
+    d: Any = None
+    t: float = 0.0
+    old_dirs: list[Any] = field(default_factory=list)  # changes of the gradient
+    old_stps: list[Any] = field(default_factory=list)  # the steps that led to them
+    ro: list[Any] = field(default_factory=list)  # one over the products of both
+    H_diag: Any = 1
+    prev_flat_grad: Any = None
+    prev_loss: float = 0.0
+
+    def direction(self, gradient: Any, most: int) -> tuple[Any, float]:
+        """The direction of descent, and the slope along it."""
+        if self.prev_flat_grad is not None:
+            self._learn(gradient - self.prev_flat_grad, self.d * float(self.t), most)
+        if not self.old_dirs:
+            found = -gradient * self.H_diag
+            return found, float((gradient * found).sum())
+        room = 1 << (len(self.ro) - 1).bit_length()  # few lengths, so that few programs are compiled
+        vectors = [*_padded(self.old_dirs, room), *_padded(self.old_stps, room)]
+        inputs = (operand(gradient), *vectors, *_padded(self.ro, room), operand(self.H_diag))
+        n = many(room)
+        direction, slope = apply(call_of(lbfgs_step, (ONE, n, n, n, ONE)), inputs)
+        return wrap(direction), float(wrap(slope))  # pyright: ignore[reportArgumentType]  derived
+
+    def _learn(self, change: Any, move: Any, most: int) -> None:
+        """Take up a pair, where the curvature along it is positive; the oldest one makes room."""
+        product = (change * move).sum()
+        ratio, scale = 1.0 / product, product / (change * change).sum()
+        if float(product) <= 1e-10:  # computes the others as well
+            return
+        for listed, new in ((self.old_dirs, change), (self.old_stps, move), (self.ro, ratio)):
+            if len(listed) == most:
+                listed.pop(0)
+            listed.append(new)
+        self.H_diag = scale
+
+
+def _padded(tensors: list[Any], room: int) -> list[Value]:
+    """What the tensors hold, filled up with zeros that share one array, and are different inputs of the program."""
+    zero = filled(tensors[0], 0.0)._read()
+    return [operand(x) for x in tensors] + [own(zero) for _ in range(room - len(tensors))]
+
+
+def _real(x: Tensor) -> Any:
+    return op.view_as_real(x) if x.dtype.is_complex else x
+
+
+def _peak(x: Any) -> float:
+    return float(x.abs().max())

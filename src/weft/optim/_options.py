@@ -1,0 +1,41 @@
+"""Checks of options, in PyTorch's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._tensor.tensor import Tensor
+from weft.errors import ValueRangeError
+
+
+def require(name: str, value: Any, low: float = 0.0, high: float | None = None) -> None:
+    """Refuse an option outside of [low, high), and NaN; PyTorch's texts. A tensor is not read."""
+    if isinstance(value, Tensor):
+        require_one(value)
+    elif not (value >= low and (high is None or value < high)):
+        raise ValueRangeError(f"Invalid {name}: {value}")
+
+
+def require_one(lr: Any) -> None:
+    """Refuse a learning rate that is a tensor of several numbers."""
+    if isinstance(lr, Tensor) and lr.numel() != 1:  # pyright: ignore[reportAttributeAccessIssue]  derived
+        raise ValueRangeError("Tensor lr must be 1-element")
+
+
+def require_that(holds: Any, text: str) -> None:
+    """Refuse an option of which something does not hold; NaN is nothing that holds. A tensor is not read."""
+    if not isinstance(holds, Tensor) and not holds:
+        raise ValueRangeError(text)
+
+
+def require_options(**options: Any) -> None:
+    """Refuse, in order, numbers below zero, `betas` outside of [0, 1), and NaN."""
+    for name, value in options.items():
+        if name == "betas":
+            for at in range(2):
+                require(f"beta parameter at index {at}", value[at], 0.0, 1.0)
+        else:
+            require(_WORDS.get(name, f"{name} value"), value)
+
+
+_WORDS = {"lr": "learning rate", "eps": "epsilon value"}

@@ -1,0 +1,41 @@
+"""RMSprop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.ops.optimizer import rmsprop_step
+from weft.optim._fused import FusedOptimizer
+from weft.optim._optimizer import Group
+from weft.optim._options import require_options
+
+
+class RMSprop(FusedOptimizer):
+    """Steps along the gradient, divided by the root of the mean of its squares (Tieleman and Hinton, 2012).
+
+    `centered` divides by the root of the estimated variance instead (Graves, 2013).
+    """
+
+    _row = rmsprop_step
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
+        momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
+        maximize: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        require_options(lr=lr, eps=eps, momentum=momentum, weight_decay=weight_decay, alpha=alpha)
+        super().__init__(
+            params,
+            {
+                "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered,
+                "weight_decay": weight_decay, "capturable": capturable, "foreach": foreach, "maximize": maximize,
+                "differentiable": differentiable,
+            },
+        )  # fmt: skip
+
+    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+        del param
+        names = ["step", "square_avg"]
+        names += ["momentum_buffer"] if group["momentum"] > 0 else []
+        names += ["grad_avg"] if group["centered"] else []
+        return dict.fromkeys(names, 0.0)

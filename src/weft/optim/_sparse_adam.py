@@ -1,0 +1,36 @@
+"""Adam for gradients with few rows."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from weft.errors import ValueRangeError
+from weft.ops.optimizer_adam import sparse_adam_step
+from weft.optim._fused import FusedOptimizer
+from weft.optim._options import require, require_options
+
+
+class SparseAdam(FusedOptimizer):
+    """`Adam` that leaves the rows of a parameter alone, with their state, that the gradient does not touch.
+
+    Gradients are dense here: a row (along dim 0) whose gradient is all zero counts as not touched.
+    """
+
+    _row = sparse_adam_step
+    _fresh: ClassVar = {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0}
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        maximize: bool = False,
+    ) -> None:  # fmt: skip
+        require("learning rate", lr, _ABOVE_ZERO)
+        require("epsilon value", eps, _ABOVE_ZERO)
+        require_options(betas=betas)
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
+        groups = enumerate(self.param_groups)
+        listed = [[i, j] for i, group in groups for j, p in enumerate(group["params"]) if p.dtype.is_complex]
+        if listed:
+            raise ValueRangeError(f"Complex params at indices {listed}: SparseAdam does not support complex parameters")
+
+
+_ABOVE_ZERO = 5e-324

@@ -1,0 +1,86 @@
+"""Rates that go up and down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+from weft.errors import ValueRangeError
+from weft.optim._optimizer import Optimizer
+from weft.optim.lr_scheduler._base import attributes_of, per_group, require_optimizer, set_rate
+from weft.optim.lr_scheduler._momentum import MomentumCycle
+
+
+class CyclicLR(MomentumCycle):
+    """From `base_lr` to `max_lr` and back, in lines, over and over; call `step` per batch (Smith, 2017).
+
+    `mode` says how the height of the cycles goes on: "triangular" keeps it, "triangular2" halves it every cycle,
+    "exp_range" multiplies it by `gamma` every step. `scale_fn` is a factor of the height instead, as a function of
+    the cycle, or of the step where `scale_mode` is "iterations".
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, base_lr: float | list[float], max_lr: float | list[float],
+        step_size_up: int = 2000, step_size_down: int | None = None,
+        mode: Literal["triangular", "triangular2", "exp_range"] = "triangular", gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None, scale_mode: Literal["cycle", "iterations"] = "cycle",
+        cycle_momentum: bool = True, base_momentum: float | list[float] = 0.8,
+        max_momentum: float | list[float] = 0.9, last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        require_optimizer(optimizer)
+        self.optimizer = optimizer
+        base_lrs = per_group("base_lr", optimizer, base_lr)
+        if last_epoch == -1:
+            for rate, group in zip(base_lrs, optimizer.param_groups, strict=True):
+                set_rate(group, rate)
+        self.max_lrs = per_group("max_lr", optimizer, max_lr)
+        up = float(step_size_up)
+        self.total_size = up + (up if step_size_down is None else float(step_size_down))
+        self.step_ratio = up / self.total_size
+        if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
+            raise ValueRangeError("mode is invalid and scale_fn is None")
+        self.mode = mode
+        self.gamma = gamma
+        self._scale_fn_custom = scale_fn
+        self.scale_mode = scale_mode
+        if scale_fn is None:
+            self.scale_mode = "iterations" if mode == "exp_range" else "cycle"
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum:
+            self.base_momentums, self.max_momentums = self._start_momenta(base_momentum, max_momentum, last_epoch)
+        super().__init__(optimizer, last_epoch)
+        self.base_lrs = base_lrs
+
+    def scale_fn(self, x: float) -> float:
+        """The factor of the height in cycle `x`, or at step `x`."""
+        if self._scale_fn_custom is not None:
+            return self._scale_fn_custom(x)
+        if self.mode == "triangular2":
+            return 1 / 2.0 ** (x - 1)
+        return self.gamma**x if self.mode == "exp_range" else 1.0
+
+    def _next_rates(self) -> list[Any]:
+        cycles = self.last_epoch / self.total_size
+        cycle = math.floor(1 + cycles)
+        x = 1.0 + cycles - cycle
+        height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        height *= self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        if self.cycle_momentum:
+            spans = zip(self.base_momentums, self.max_momentums, strict=True)
+            self._set_momenta([most - (most - least) * height for least, most in spans])
+        return [base + (most - base) * height for base, most in zip(self.base_lrs, self.max_lrs, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Without a function that scales, but with the attributes of an object that does."""
+        state = super().state_dict()
+        scale = state.pop("_scale_fn_custom")
+        return {**state, "_scale_fn_custom": None if scale is None else attributes_of(scale)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state dict; the function that scales stays."""
+        rest = dict(state_dict)
+        attributes = rest.pop("_scale_fn_custom")
+        if attributes is not None:
+            self._scale_fn_custom.__dict__.update(attributes)
+        super().load_state_dict(rest)

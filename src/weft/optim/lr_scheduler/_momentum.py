@@ -1,0 +1,43 @@
+"""What schedules share that move the momentum against the rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.errors import ValueRangeError
+from weft.optim._optimizer import Group, Optimizer
+from weft.optim.lr_scheduler._base import LRScheduler, per_group
+
+
+class MomentumCycle(LRScheduler):
+    """A schedule of rates and, with `cycle_momentum`, of momenta: `momentum`, or else the first of `betas`."""
+
+    optimizer: Optimizer
+    cycle_momentum: bool
+    use_beta1: bool
+
+    def _start_momenta(self, base: Any, most: Any, last_epoch: int) -> tuple[list[Any], list[Any]]:
+        """Begin at the greatest momentum; returns least and greatest momentum of each group."""
+        options = self.optimizer.defaults
+        if "momentum" not in options and "betas" not in options:
+            raise ValueRangeError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        self.use_beta1 = "betas" in options
+        bases = per_group("base_momentum", self.optimizer, base)
+        tops = per_group("max_momentum", self.optimizer, most)
+        if last_epoch == -1:
+            self._set_momenta(tops)
+            for group, least, top in zip(self.optimizer.param_groups, bases, tops, strict=True):
+                group["max_momentum"] = top
+                group["base_momentum"] = least
+        return bases, tops
+
+    def _set_momenta(self, momenta: Sequence[Any]) -> None:
+        for group, momentum in zip(self.optimizer.param_groups, momenta, strict=True):
+            self._set_momentum(group, momentum)
+
+    def _set_momentum(self, group: Group, momentum: Any) -> None:
+        if self.use_beta1:
+            group["betas"] = (momentum, *group["betas"][1:])
+        else:
+            group["momentum"] = momentum

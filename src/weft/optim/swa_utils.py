@@ -1,0 +1,188 @@
+"""Averages of a model's weights over training (Izmailov et al., 2018)."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any, Literal
+
+from weft._base.dtype import int64
+from weft._base.state import using
+from weft._tensor.convert import tensor
+from weft._tensor.tensor import Tensor
+from weft.errors import ValueRangeError
+from weft.nn._module import Module
+from weft.nn._norm import _BatchNorm
+from weft.optim._optimizer import Optimizer
+from weft.optim.lr_scheduler._base import LRScheduler, per_group
+
+AverageOne = Callable[[Any, Any, Any], Any]
+"""(average, new parameter, how many it is of) -> new average."""
+
+AverageMany = Callable[[Sequence[Any], Sequence[Any], Any], None]
+"""The same for lists, in place."""
+
+
+def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
+    """A running mean that keeps `decay` of what it was."""
+    _check_decay(decay)
+
+    def ema_update(ema_param: Any, current_param: Any, num_averaged: Any) -> Any:
+        del num_averaged
+        with using(grad=False):
+            return decay * ema_param + (1 - decay) * current_param
+
+    return ema_update
+
+
+def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageMany:
+    """`get_ema_avg_fn` for lists."""
+    return _for_lists(get_ema_avg_fn(decay))
+
+
+def get_swa_avg_fn() -> AverageOne:
+    """The mean of all."""
+
+    def swa_update(averaged_param: Any, current_param: Any, num_averaged: Any) -> Any:
+        with using(grad=False):
+            return averaged_param + (current_param - averaged_param) / (num_averaged + 1)
+
+    return swa_update
+
+
+def get_swa_multi_avg_fn() -> AverageMany:
+    """`get_swa_avg_fn` for lists."""
+    return _for_lists(get_swa_avg_fn())
+
+
+def _check_decay(decay: float) -> None:
+    if not 0.0 <= decay <= 1.0:
+        raise ValueRangeError(f"Invalid decay value {decay} provided. Please provide a value in [0,1] range.")
+
+
+def _for_lists(average: AverageOne) -> AverageMany:
+    def update(averages: Sequence[Any], currents: Sequence[Any], num_averaged: Any) -> None:
+        with using(grad=False):
+            for old, new in zip(averages, currents, strict=True):
+                old.copy_(average(old, new, num_averaged))
+
+    return update
+
+
+class AveragedModel(Module):
+    """A copy of a model, `module`, whose parameters become averages of the model's: call `update_parameters`.
+
+    `avg_fn` or `multi_avg_fn` says how; without them all updates weigh the same. Buffers are copied from the model,
+    or averaged too with `use_buffers`.
+    """
+
+    n_averaged: Tensor
+
+    def __init__(
+        self, model: Module, device: Any = None, avg_fn: AverageOne | None = None,
+        multi_avg_fn: AverageMany | None = None, use_buffers: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if avg_fn is not None and multi_avg_fn is not None:
+            raise AssertionError("Only one of avg_fn and multi_avg_fn should be provided")
+        self.module = copy.deepcopy(model)
+        if device is not None:
+            self.module = self.module.to(device)
+        self.register_buffer("n_averaged", tensor(0, dtype=int64, device=device))
+        self.avg_fn = avg_fn
+        self.multi_avg_fn = multi_avg_fn
+        self.use_buffers = use_buffers
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The averaged model's result."""
+        return self.module(*args, **kwargs)
+
+    def update_parameters(self, model: Module) -> None:
+        """Take the model's parameters into the averages."""
+        with using(grad=False):
+            averages = [param.detach() for param in self._averaged(self.module)]
+            currents = [new.detach().to(old.device) for old, new in zip(averages, self._averaged(model), strict=False)]
+            if int(self.n_averaged) == 0:  # pyright: ignore[reportArgumentType]  derived
+                for old, new in zip(averages, currents, strict=False):
+                    old.copy_(new)
+            else:
+                self._average(averages, currents)
+            if not self.use_buffers:
+                for old, new in zip(self.module.buffers(), model.buffers(), strict=True):
+                    old.detach().copy_(new.detach().to(old.device))
+            self.n_averaged += 1  # pyright: ignore[reportOperatorIssue]  derived
+
+    def _averaged(self, model: Module) -> Iterable[Any]:
+        return chain(model.parameters(), model.buffers()) if self.use_buffers else model.parameters()
+
+    def _average(self, averages: list[Any], currents: list[Any]) -> None:
+        together: dict[Any, tuple[list[Any], list[Any]]] = {}
+        for old, new in zip(averages, currents, strict=False):
+            olds, news = together.setdefault((old.device, old.dtype), ([], []))
+            olds.append(old)
+            news.append(new)
+        update = self.multi_avg_fn or _for_lists(self.avg_fn or get_swa_avg_fn())
+        for (device, _), (olds, news) in together.items():
+            update(olds, news, self.n_averaged.to(device))  # pyright: ignore[reportAttributeAccessIssue]  derived
+
+
+def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+    """Compute the running statistics of the batch norms of `model` anew, from the batches of `loader`.
+
+    Of a batch that is a list or tuple, the first entry is the model's input.
+    """
+    norms = {module: module.momentum for module in model.modules() if isinstance(module, _BatchNorm)}
+    if not norms:
+        return
+    was_training = model.training
+    model.train()
+    try:
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the mean over all batches
+        with using(grad=False):
+            for batch in loader:
+                entry = batch[0] if isinstance(batch, (list, tuple)) else batch
+                model(entry if device is None else entry.to(device))
+    finally:
+        for norm, momentum in norms.items():
+            norm.momentum = momentum
+        model.train(was_training)
+
+
+class SWALR(LRScheduler):
+    """Moves the rate to `swa_lr` over `anneal_epochs`, along a cosine or a line, and leaves it there."""
+
+    def __init__(
+        self, optimizer: Optimizer, swa_lr: float | list[float], anneal_epochs: int = 10,
+        anneal_strategy: Literal["cos", "linear"] = "cos", last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        rates = per_group("swa_lr", optimizer, swa_lr)
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueRangeError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+        if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
+            raise ValueRangeError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
+        for rate, group in zip(rates, optimizer.param_groups, strict=True):
+            group["swa_lr"] = rate
+        self._anneal_strategy = anneal_strategy
+        self.anneal_epochs = anneal_epochs
+        super().__init__(optimizer, last_epoch)
+
+    def _share(self, step: int) -> float:
+        """How much of the way is done after so many steps."""
+        t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
+        return (1 - math.cos(math.pi * t)) / 2 if self._anneal_strategy == "cos" else t
+
+    def _next_rates(self) -> list[Any]:
+        step = self._step_count - 1
+        if self.anneal_epochs == 0:
+            step = max(1, step)
+        before, now = self._share(step - 1), self._share(step)
+        found = []
+        for group in self.optimizer.param_groups:
+            end = group["swa_lr"]
+            start = end if before == 1 else (group["lr"] - before * end) / (1 - before)
+            found.append(end * now + start * (1 - now))
+        return found
