@@ -64,13 +64,3 @@ def test_a_bad_value_is_an_error_where_it_is_read(call, error, text):
 def test_eager_mode_raises_bad_values_at_the_call():
     with using(eager=True), pytest.raises(IndexError, match="out of bounds"):
         torch.ones(3)[torch.tensor([7])]
-
-
-def test_a_file_of_pytorchs_is_named_as_such(tmp_path):
-    import zipfile
-
-    path = tmp_path / "model.pt"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("model/data.pkl", b"\x80\x02}.")
-    with pytest.raises(RuntimeError, match=r"model\.pt: it is a checkpoint of PyTorch's, which holds pickled code"):
-        torch.load(path)

@@ -1,89 +1,93 @@
 """Saving and loading: tensors and plain Python objects in one file. Loading runs no code.
 
-The file is a zip archive of stored members. `weft.json` describes the object and its tensors; `data/0` and so on are
-the tensors' elements in row-major order, little-endian, on multiples of 64 bytes.
+Written are the package's own files and safetensors; read are these and PyTorch's.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator
-from math import prod
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import jax
-import numpy as np
+from weft._base.device import device as device_class
+from weft._checkpoint import foreign, native
+from weft._checkpoint.archive import mapped_file, opened, write, write_to_path
+from weft._checkpoint.buffers import Bytes
+from weft._checkpoint.locate import Locate, locator
+from weft._checkpoint.safe import add_safe_globals as add_safe_globals
+from weft._checkpoint.safe import clear_safe_globals as clear_safe_globals
+from weft._checkpoint.safe import get_safe_globals as get_safe_globals
+from weft._checkpoint.safe import safe_globals as safe_globals
+from weft._checkpoint.tensorfile import TensorFile, named_tensors, writer_of
+from weft._tensor.convert import existing
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, CheckpointError, ValueRangeError, WeftError
 
-from weft._base.device import device
-from weft._base.state import ambient
-from weft._checkpoint.archive import Member, Reader, any_bytes, opened, write, write_atomically
-from weft._checkpoint.describe import Describer, Rebuilder, dtype_of
-from weft._lazy.realize import array_of, check_flags, flush
-from weft._lazy.runtime import jax_device
-from weft._lazy.value import Value, aval_of
-from weft._tensor.tensor import Tensor, wrap
-from weft.errors import ArgumentError, CheckpointError, WeftError
-from weft.nn._parameter import Buffer, Parameter
-
-FORMAT = "weft"
-VERSION = 1
-
-_KINDS = {"Tensor": Tensor, "Parameter": Parameter, "Buffer": Buffer}
+_SUFFIX = ".safetensors"
+_MAGIC = len(foreign.LEGACY_START)
 
 
 # --- saving -----------------------------------------------------------------------------------------------------
 
 
-def save(obj: Any, f: Any) -> None:
+class _Hook:
+    """What adds files to every checkpoint."""
+
+    extra_files: Any = None
+
+
+def set_extra_files_hook(hook: Callable[[], Mapping[str, str | bytes]] | None) -> None:
+    """Add the files that `hook()` returns, by name, to every checkpoint that `save` writes from now on; None for none.
+
+    For notes on where a checkpoint comes from, such as `{"producer_info.json": '{"user": "me"}'}`. They lie under
+    `extra/` in the archive; `load(..., _extra_files=…)` reads them.
+    """
+    _Hook.extra_files = hook
+
+
+def save(
+    obj: Any,
+    f: Any,
+    pickle_module: Any = None,
+    pickle_protocol: int = 2,
+    _use_new_zipfile_serialization: bool = True,
+    *,
+    _extra_files: Mapping[str, str | bytes] | None = None,
+) -> None:
     """Write an object to a path, or to a file open for binary writing.
 
-    Objects are tensors, numbers, strings, bytes, dtypes, devices, None, and dicts, lists, tuples and sets of them.
-    `CheckpointError` names the place of anything else; then nothing is written. A tensor that is met twice, and
-    tensors that hold the same elements, are written once. A path is written atomically.
+    Objects are tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists,
+    tuples and sets of them. `CheckpointError` names the place of anything else; then nothing is written. A tensor that
+    is met twice, and tensors that hold the same elements, are written once. A path is written in full or not at all;
+    one that ends in `.safetensors` in that format, which holds a dict of tensors (see `save_file`).
+
+    `_extra_files` are strings or bytes by name to put under `extra/` in the archive, after those of
+    `set_extra_files_hook`. The other arguments are accepted for compatibility.
     """
-    describer = Describer()
-    described = describer.describe(obj)
-    flush(ambient().pending)
-    check_flags(ambient().pending.flags)
-    storages: dict[int, tuple[int, Any]] = {}  # by identity of the array: number, array
-    tensors = [_describe_tensor(tensor, storages) for tensor in describer.tensors]
-    text = json.dumps(
-        {"format": FORMAT, "version": VERSION, "tensors": tensors, "object": described}, allow_nan=False
-    ).encode()
-
-    def members() -> Iterator[Member]:
-        yield "weft.json", text
-        for number, array in storages.values():
-            host = np.ascontiguousarray(np.asarray(array))
-            yield f"data/{number}", any_bytes(host.astype(host.dtype.newbyteorder("<"), copy=False))
-
+    del pickle_module, pickle_protocol, _use_new_zipfile_serialization
+    if _is_path(f) and os.fspath(f).endswith(_SUFFIX):
+        if _extra_files:
+            raise CheckpointError("cannot save extra files as safetensors: give save_file() their text as `metadata`")
+        save_file(obj, f)
+        return
+    hook = _Hook.extra_files
+    members = native.members_of(obj, {**(hook() if hook is not None else {}), **(_extra_files or {})})
     if _is_path(f):
-        write_atomically(Path(f), members)
+        write_to_path(Path(f), lambda file: write(file, members()))
     elif hasattr(f, "write"):
         write(f, members())
     else:
         raise ArgumentError(f"save(): expected a path or a file open for writing, got {type(f).__name__}")
 
 
-def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]]) -> dict[str, Any]:
-    array = array_of(_stored(tensor)._read())
-    number, _ = storages.setdefault(id(array), (len(storages), array))
-    kind = "Parameter" if isinstance(tensor, Parameter) else "Buffer" if isinstance(tensor, Buffer) else "Tensor"
-    found = {
-        "kind": kind, "dtype": tensor.dtype.name, "shape": list(tensor.shape), "device": str(tensor.device),
-        "requires_grad": tensor.requires_grad, "data": number,
-    }  # fmt: skip
-    return found | ({"persistent": tensor.persistent} if isinstance(tensor, Buffer) else {})
+def save_file(tensors: Mapping[str, Tensor], filename: Any, metadata: Mapping[str, str] | None = None) -> None:
+    """Write a dict of tensors by name as a safetensors file, in full or not at all.
 
-
-def _stored(tensor: Tensor) -> Tensor:
-    """The tensor whose elements these are, where it is seen through views that change nothing, as in state dicts."""
-    alias = tensor._alias
-    if alias is not None and all(call.op.name in ("detach", "alias") for call, _ in alias.steps):
-        return alias.base
-    return tensor
+    `metadata` are strings by name for the header. `CheckpointError` names the key of what is no tensor.
+    """
+    write_to_path(Path(filename), writer_of(tensors, metadata))
 
 
 def _is_path(f: Any) -> bool:
@@ -93,101 +97,132 @@ def _is_path(f: Any) -> bool:
 # --- loading ----------------------------------------------------------------------------------------------------
 
 
-def load(f: Any, map_location: Any = None, *, weights_only: bool = True, mmap: bool | None = None) -> Any:
-    """Read what `save` wrote to a path, or from a file open for binary reading. No code of the file is run.
+def load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = True,
+    mmap: bool | None = None,
+    encoding: str = "utf-8",
+    _extra_files: MutableMapping[str, Any] | None = None,
+) -> Any:
+    """Read a checkpoint from a path, or from a file open for binary reading. No code of the file is run.
 
-    `weights_only` and `mmap` are accepted for compatibility: there is nothing else that a file could hold.
+    The content says which kind it is: what `save` writes, safetensors, or a file of PyTorch's (`.pt`, `.pth`).
 
-    Tensors come to the device that they were saved from, or where `map_location` says: a device, or a dict from saved
-    to new devices. `CheckpointError` says why a file is not a checkpoint, or not a whole one.
+    `map_location` says where tensors go, by default to the device that they were saved from: a device or its name; a
+    dict from saved to new ones; or `f(storage, location)`, which returns the storage, moved with `storage.cuda(0)` or
+    `storage.to(device)`, or None for the default. With `mmap`, elements stay in the file, which must be a path, until
+    they are used; checksums are not looked at then. `weights_only=False` allows no more: see `add_safe_globals`.
+    `encoding` is that of Python 2's strings in a file of PyTorch's. The names in `_extra_files` get the bytes of the
+    files that `save` has added under these names.
+
+    `CheckpointError` says why a file is not a checkpoint, or not a whole one; where a file of PyTorch's holds
+    something else than tensors and plain objects, it is also a `pickle.UnpicklingError`.
     """
-    del weights_only, mmap
+    del pickle_module, weights_only
+    if mmap and not _is_path(f):
+        raise ValueRangeError("f must be a string filename in order to use mmap argument")
+    locate = locator(map_location)
+    with _opened(f) as (file, name), _refusals(name):
+        return _load(file, locate, mapped_file(f) if mmap else None, encoding, _extra_files)
+
+
+def load_file(filename: Any, device: Any = "cpu") -> dict[str, Tensor]:
+    """The tensors of a safetensors file by name, on a device."""
+    with safe_open(filename, device=device) as found:
+        return {name: found.get_tensor(name) for name in found.keys()}  # noqa: SIM118  no dict
+
+
+class safe_open:
+    """A safetensors file whose tensors are read one by one: `with safe_open("x.safetensors") as f: f.get_tensor("w")`.
+
+    `framework` is accepted for compatibility.
+    """
+
+    def __init__(self, filename: Any, framework: str = "pt", device: Any = "cpu") -> None:
+        del framework
+        self._device = existing(device_class(device))
+        self._name = str(filename)
+        self._file = open(filename, "rb")  # noqa: SIM115  closed on leaving
+        try:
+            with _refusals(self._name):
+                self._found = TensorFile(self._file)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> safe_open:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def keys(self) -> list[str]:
+        """The names of the tensors."""
+        return sorted(self._found.keys())
+
+    def metadata(self) -> dict[str, str] | None:
+        """The strings of the header."""
+        return self._found.metadata
+
+    def get_shape(self, name: str) -> list[int]:
+        """The shape of a tensor, which is not read for it."""
+        return list(self._found.type_of(name)[0])
+
+    def get_tensor(self, name: str) -> Tensor:
+        """A tensor; `CheckpointError` where there is none of this name."""
+        with _refusals(self._name):
+            return self._found.tensor(name, self._device)
+
+
+def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+    """The classes and functions that a file of PyTorch's names and that `load` would refuse. Nothing is built."""
+    with _opened(f) as (file, name), _refusals(name), opened(file) as reader:
+        return [] if native.DESCRIPTION in reader else foreign.unsafe_globals(reader)
+
+
+@contextmanager
+def _opened(f: Any) -> Iterator[tuple[IO[bytes], str]]:
     if _is_path(f):
         with open(f, "rb") as file:
-            return _load(file, map_location, str(f))
-    if not hasattr(f, "read"):
+            yield file, str(f)
+    elif hasattr(f, "read") and hasattr(f, "seek"):
+        yield f, str(getattr(f, "name", f"<{type(f).__name__}>"))
+    else:
         raise ArgumentError(f"load(): expected a path or a file open for reading, got {type(f).__name__}")
-    return _load(f, map_location, str(getattr(f, "name", f"<{type(f).__name__}>")))
 
 
-def _load(file: IO[bytes], map_location: Any, name: str) -> Any:
+@contextmanager
+def _refusals(name: str) -> Iterator[None]:
+    """Say which file it is that cannot be loaded."""
     try:
-        with opened(file) as reader:
-            described = _description(reader)
-            tensors = _Tensors(reader, described["tensors"], map_location)
-            return Rebuilder(tensors.at).rebuild(described["object"])
-    except CheckpointError:
-        raise
+        yield
+    except CheckpointError as error:
+        raise type(error)(f"cannot load {name}: {error}") from error
     except RecursionError as error:
         raise CheckpointError(f"cannot load {name}: its objects are nested too deeply") from error
-    except (ValueError, KeyError, TypeError, OverflowError, WeftError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, IndexError, EOFError, WeftError) as error:
         raise CheckpointError(f"cannot load {name}: {error}") from error
 
 
-def _description(reader: Reader) -> dict[str, Any]:
-    described = json.loads(reader.read("weft.json").decode())
-    if not isinstance(described, dict) or described.get("format") != FORMAT:
-        raise ValueError("it is no checkpoint of this package")
-    version = described.get("version")
-    if not isinstance(version, int) or version < 1:
-        raise ValueError(f"its version is {version!r}, which is none")
-    if version > VERSION:
-        raise ValueError(f"its format is version {version}, and this package reads up to {VERSION}; update the package")
-    if not isinstance(described.get("tensors"), list) or "object" not in described:
-        raise ValueError("its description is incomplete")
-    return described
-
-
-class _Tensors:
-    """The tensors of a file, each made when it is first asked for."""
-
-    def __init__(self, reader: Reader, listed: list[Any], map_location: Any) -> None:
-        self._reader = reader
-        self._listed = listed
-        self._map_location = map_location
-        self._made: dict[int, Tensor] = {}
-        self._arrays: dict[Any, Any] = {}
-
-    def at(self, number: int) -> Tensor:
-        """A tensor by number."""
-        if not 0 <= number < len(self._listed):
-            raise ValueError(f"it refers to tensor {number}, and has {len(self._listed)}")
-        if number not in self._made:
-            self._made[number] = self._make(self._listed[number])
-        return self._made[number]
-
-    def _make(self, entry: dict[str, Any]) -> Tensor:
-        shape, dtype = tuple(entry["shape"]), dtype_of(entry["dtype"])
-        if not all(type(size) is int and size >= 0 for size in shape):
-            raise ValueError(f"it has a tensor of impossible shape {list(shape)}")
-        where = self._place(device(entry["device"]))
-        name = f"data/{entry['data']}"
-        if self._reader.size(name) != prod(shape) * dtype.itemsize:
-            raise ValueError(
-                f"the member {name!r} has {self._reader.size(name)} bytes, and a {dtype.name} tensor of shape "
-                f"{list(shape)} takes {prod(shape) * dtype.itemsize}"
-            )
-        key = (name, shape, dtype, where)
-        if key not in self._arrays:
-            host = np.frombuffer(self._reader.read(name), dtype.numpy.newbyteorder("<")).reshape(shape)
-            self._arrays[key] = jax.device_put(host.astype(dtype.numpy), jax_device(where))
-        plain = wrap(Value(aval_of(shape, dtype, device=where), self._arrays[key]))
-        return _of_kind(plain, entry)
-
-    def _place(self, saved: device) -> device:
-        wanted = self._map_location
-        if isinstance(wanted, dict):
-            named = {str(old): new for old, new in wanted.items()}
-            wanted = named.get(str(saved))
-        return saved if wanted is None else device(wanted)
-
-
-def _of_kind(plain: Tensor, entry: dict[str, Any]) -> Tensor:
-    kind = _KINDS.get(entry["kind"])
-    if kind is None:
-        raise ValueError(f"it has a tensor of unknown kind {entry['kind']!r}")
-    if kind is Parameter:
-        return Parameter(plain, requires_grad=entry["requires_grad"] is True)
-    if kind is Buffer:
-        return Buffer(plain, persistent=entry.get("persistent") is not False)
-    return plain.requires_grad_(entry["requires_grad"] is True)
+def _load(
+    file: IO[bytes], locate: Locate, mapped: Bytes | None, encoding: str, extra: MutableMapping[str, Any] | None
+) -> Any:
+    start = file.tell()
+    head = file.read(_MAGIC)
+    size = file.seek(0, os.SEEK_END) - start
+    file.seek(start)
+    if head[:4] == b"PK\x03\x04":
+        with opened(file, mapped) as reader:
+            if native.DESCRIPTION not in reader:
+                return foreign.load_archive(reader, locate, encoding)
+            for name in extra or ():
+                extra[name] = reader.read(f"extra/{name}")  # pyright: ignore[reportOptionalSubscript]  it has names
+            return native.load(reader, locate)
+    if head[8:9] == b"{":
+        return dict(named_tensors(TensorFile(file, mapped), locate))
+    if head == foreign.LEGACY_START:
+        return foreign.load_stream(file, size, locate, encoding)
+    raise ValueError("it is no checkpoint: neither a zip archive, nor safetensors, nor an old file of PyTorch's")

@@ -9,6 +9,7 @@ import pytest
 
 import weft
 from weft._tensor.tensor import lifted
+from weft.utils.checkpoint import checkpoint
 
 Pair = namedtuple("Pair", "low high")
 AFTER_STATE_SETTLED = (
@@ -332,3 +333,17 @@ def test_what_the_function_names_and_modules_options_are_guards():
     assert weft.equal(fast(x), scaled(x))
     norm.weight = weft.nn.Parameter(weft.full((2,), 3.0))
     assert weft.equal(fast(x), scaled(x))
+
+
+@pytest.mark.parametrize("wrapped", [weft.compile, lambda f: lambda x: checkpoint(f, x)], ids=["compile", "checkpoint"])
+def test_no_gradient_comes_from_what_is_recorded_outside_of_the_tape(wrapped):
+    def function(x):
+        with weft.no_grad():
+            twice = x * 2
+        return x * twice + x * (x * 3).detach()
+
+    made = wrapped(function)
+    for _ in range(3):
+        x = weft.full((1,), 4.0, requires_grad=True)
+        made(x).sum().backward()
+        assert x.grad.tolist() == [8 + 12]

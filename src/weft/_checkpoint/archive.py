@@ -3,127 +3,194 @@
 from __future__ import annotations
 
 import os
-import re
-import secrets
+import stat
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
+from weft._base.files import written_whole
+from weft._checkpoint.buffers import Bytes
+from weft._tensor.convert import ALIGNMENT, room
 from weft.errors import CheckpointError
 
-_ALIGNMENT = 64
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # archives of equal objects are equal
 _HEADER = 30  # bytes of a local file header without name and extra fields
 _ZIP64 = 20  # bytes of the extra field with 64-bit sizes, which every member has
 _PADDING_ID = 0x5744
 _ENCRYPTED = 1
-_NAME = re.compile(r"weft\.json|data/(0|[1-9][0-9]{0,9})")
+_CHUNK = 1 << 20  # bytes that are still in the cache when they are used a second time
 
 Member = tuple[str, "memoryview | bytes"]
 
 
+# --- writing ----------------------------------------------------------------------------------------------------
+
+
 def write(file: IO[bytes], members: Iterable[Member]) -> None:
-    """Write an archive to an open file."""
+    """Write an archive to an open file, which may be a pipe."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        assert archive.fp is not None, "an open archive has a file"
         for name, content in members:
             info = zipfile.ZipInfo(name, _EPOCH)
             info.file_size = len(content)
-            start = file.tell() + _HEADER + len(name) + _ZIP64 + 4
-            padding = -start % _ALIGNMENT
+            start = archive.fp.tell() + _HEADER + len(name.encode()) + _ZIP64 + 4
+            padding = -start % ALIGNMENT
             info.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
             with archive.open(info, "w", force_zip64=True) as member:
-                member.write(content)
+                for at in range(0, len(content), _CHUNK):
+                    member.write(content[at : at + _CHUNK])
 
 
-def write_atomically(path: Path, members: Callable[[], Iterable[Member]]) -> None:
-    """Write an archive next to its place, then put it there: nobody sees half of it, not even after a power cut."""
+def write_to_path(path: Path, put: Callable[[IO[bytes]], None]) -> None:
+    """Let `put` write a file in full or not at all: nobody sees half of it, not even after a power cut.
+
+    A link stays one, and what it leads to is replaced. Devices and pipes are written in place.
+    """
+    path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
         raise CheckpointError(f"cannot save {path}: Parent directory {path.parent} does not exist.")
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with open(part, "xb") as file:
-            write(file, members())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        with open(path, "wb") as file:
+            put(file)
+        return
+    with written_whole(path) as file:
+        put(file)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
 
 
 class Reader:
-    """Reads members of an archive. `ValueError` says what is wrong with it."""
+    """Reads members of an archive in an open file. `CheckpointError` says what is wrong with it.
 
-    def __init__(self, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]) -> None:
-        self._archive = archive
-        self._members = members
+    With `mapped`, the file's bytes in memory, members are parts of it, and their checksums are not looked at.
+    `length` is that of the whole file.
+    """
+
+    def __init__(self, file: IO[bytes], infos: list[zipfile.ZipInfo], length: int, mapped: Bytes | None) -> None:
+        self.length = length
+        self._file = file
+        self._mapped = mapped
+        self._members: dict[str, zipfile.ZipInfo] = {}
+        self._ends: dict[str, int] = {}  # where the next member starts, or the file ends
+        ordered = sorted(infos, key=lambda info: info.header_offset)
+        for info, after in zip(ordered, [*(i.header_offset for i in ordered[1:]), length], strict=True):
+            self._add(info, after, length)
+
+    def _add(self, info: zipfile.ZipInfo, after: int, length: int) -> None:
+        name = info.filename
+        if name in self._members:
+            raise CheckpointError(f"it has two members {name!r}")
+        if info.header_offset + _HEADER + info.compress_size > after:
+            raise CheckpointError(
+                f"the member {name!r} is larger than the file"
+                if after == length
+                else f"the member {name!r} overlaps another one"
+            )
+        self._members[name] = info
+        self._ends[name] = after
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    @property
+    def names(self) -> list[str]:
+        """The members, in the order of their places."""
+        return list(self._members)
 
     def size(self, name: str) -> int:
         """Bytes of a member."""
-        if name not in self._members:
-            raise ValueError(f"the member {name!r} is missing")
-        return self._members[name].file_size
+        info = self._members.get(name)
+        if info is None:
+            raise CheckpointError(f"the member {name!r} is missing")
+        if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+            raise CheckpointError(f"the member {name!r} is compressed")
+        if info.flag_bits & _ENCRYPTED:
+            raise CheckpointError(f"the member {name!r} is encrypted")
+        return info.file_size
 
     def read(self, name: str) -> bytes:
-        """A member's content, whose checksum is right."""
-        self.size(name)
-        try:
-            return self._archive.read(self._members[name])
-        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, struct.error) as error:
-            raise ValueError(f"the member {name!r} is damaged ({error})") from error
+        """A member's content."""
+        return self.array(name).tobytes()
+
+    def array(self, name: str) -> Bytes:
+        """A member's content in memory of its own, whose checksum is right; or its part of the mapped file."""
+        size = self.size(name)
+        start = self._start(name)
+        if self._mapped is not None:
+            return self._mapped[start : start + size]
+        content = room(size)
+        checksum = 0
+        for part in parts(self._file, start, content, name):
+            checksum = zlib.crc32(part, checksum)
+        if checksum != self._members[name].CRC:
+            raise CheckpointError(f"the member {name!r} is damaged (Bad CRC-32 for file {name!r})")
+        return content
+
+    def _start(self, name: str) -> int:
+        info = self._members[name]
+        self._file.seek(info.header_offset)
+        header = self._file.read(_HEADER)
+        if len(header) < _HEADER or header[:4] != b"PK\x03\x04":
+            raise CheckpointError(f"the member {name!r} is damaged (Bad magic number for file header)")
+        named, extra = struct.unpack_from("<HH", header, 26)
+        if self._file.read(named) != info.orig_filename.encode("utf-8" if info.flag_bits & 0x800 else "cp437"):
+            raise CheckpointError(f"the member {name!r} is damaged (File name in directory and header differ)")
+        start = info.header_offset + _HEADER + named + extra
+        if start + info.file_size > self._ends[name]:
+            raise CheckpointError(f"the member {name!r} overlaps another one")
+        return start
+
+
+def parts(file: IO[bytes], start: int, content: Bytes, name: str) -> Iterator[memoryview]:
+    """Read into memory from a place of a file, and give the parts as they come; `CheckpointError` where it ends."""
+    file.seek(start)
+    into = content.data
+    at = 0
+    while at < len(into):
+        part = into[at : at + _CHUNK]
+        count = _read_into(file, part)
+        if not count:
+            raise CheckpointError(f"it is truncated: {name!r} lacks {len(into) - at} of {len(into)} bytes")
+        yield part[:count]
+        at += count
+
+
+def filled(file: IO[bytes], start: int, size: int, name: str) -> Bytes:
+    """Memory of its own with bytes of a file."""
+    content = room(size)
+    for _ in parts(file, start, content, name):
+        pass
+    return content
+
+
+def _read_into(file: Any, part: memoryview) -> int:
+    if hasattr(file, "readinto"):
+        return file.readinto(part) or 0
+    found = file.read(len(part))
+    part[: len(found)] = found
+    return len(found)
 
 
 @contextmanager
-def opened(file: IO[bytes]) -> Iterator[Reader]:
+def opened(file: IO[bytes], mapped: Bytes | None = None) -> Iterator[Reader]:
     """A reader of the archive in an open file."""
-    start = file.tell()
-    head = file.read(4)
-    length = file.seek(0, os.SEEK_END) - start
-    file.seek(start)
+    length = file.seek(0, os.SEEK_END)
+    file.seek(0)
     try:
         archive = zipfile.ZipFile(file)
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error) as error:
-        reason = "it is truncated" if head == b"PK\x03\x04" else "it is no checkpoint"
-        raise ValueError(f"{reason} ({error})") from error
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, IndexError, struct.error) as error:
+        raise CheckpointError(f"it is truncated or damaged ({error})") from error
     with archive:
-        yield Reader(archive, _checked(archive.infolist(), length))
+        yield Reader(file, archive.infolist(), length, mapped)
 
 
-def _checked(infos: list[zipfile.ZipInfo], length: int) -> dict[str, zipfile.ZipInfo]:
-    """The members by name. Names, sizes and places must be such as `write` makes them."""
-    members: dict[str, zipfile.ZipInfo] = {}
-    end = 0
-    for info in sorted(infos, key=lambda member: member.header_offset):
-        if info.filename.endswith("/data.pkl"):
-            raise ValueError(
-                "it is a checkpoint of PyTorch's, which holds pickled code; load it there, and save its state dict as "
-                "NumPy arrays"
-            )
-        if not _NAME.fullmatch(info.filename):
-            raise ValueError(f"it has a member of unexpected name {info.filename!r}")
-        if info.filename in members:
-            raise ValueError(f"it has two members {info.filename!r}")
-        if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-            raise ValueError(f"the member {info.filename!r} is compressed")
-        if info.flag_bits & _ENCRYPTED:
-            raise ValueError(f"the member {info.filename!r} is encrypted")
-        if info.header_offset < end:
-            raise ValueError(f"the member {info.filename!r} overlaps another one")
-        end = info.header_offset + _HEADER + info.file_size
-        if end > length:
-            raise ValueError(f"the member {info.filename!r} is larger than the file")
-        members[info.filename] = info
-    return members
-
-
-def any_bytes(array: Any) -> memoryview:
-    """The bytes of a dense array, without a copy."""
-    return memoryview(array.reshape(-1).view("u1"))
+def mapped_file(path: Any) -> Bytes:
+    """A file's bytes as memory: pages are read when they are used, and writes to them stay in this process."""
+    return np.memmap(path, np.uint8, "c")

@@ -1,4 +1,4 @@
-"""Objects as JSON, and back. Tensors are listed beside the object and referred to by number.
+"""Objects as JSON, and back. Tensors and NumPy arrays are listed beside the object and referred to by number.
 
 None, booleans, strings, ints, finite floats and lists stand for themselves. All else is `{"is": kind, ...}`.
 """
@@ -21,6 +21,7 @@ from weft.errors import CheckpointError
 from weft.nn._state_dict import StateDict
 
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
+_NUMPY = {dtype.numpy for dtype in DTYPES}
 
 _SEQUENCES: dict[str, Any] = {"tuple": tuple, "set": set, "frozenset": frozenset, "size": Size}
 _MAPPINGS: dict[str, Any] = {"dict": dict, "ordered": OrderedDict, "state": StateDict}
@@ -28,10 +29,11 @@ _KIND = {kind: name for name, kind in (_SEQUENCES | _MAPPINGS).items()}
 
 
 class Describer:
-    """Describes one object; collects its tensors in `tensors`, each once."""
+    """Describes one object; collects its tensors in `tensors` and its NumPy arrays in `arrays`, each once."""
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
+        self.arrays: list[np.ndarray[Any, Any]] = []
         self._numbers: dict[int, int] = {}
         self._open: set[int] = set()  # containers that are being described
 
@@ -41,18 +43,16 @@ class Describer:
             return x
         if type(x) is float:
             return x if math.isfinite(x) else {"is": "float", "value": str(x)}
-        if isinstance(x, np.generic) and not isinstance(x.item(), np.generic):
-            return self.describe(x.item(), path)
         if isinstance(x, Tensor):
-            return {"is": "tensor", "at": self._number(x)}
+            return {"is": "tensor", "at": self._number(x, self.tensors)}
         if type(x) is list or type(x) in _KIND:
             return self._container(x, path)
         return self._other(x, path)
 
-    def _number(self, tensor: Tensor) -> int:
-        at = self._numbers.setdefault(id(tensor), len(self.tensors))
-        if at == len(self.tensors):
-            self.tensors.append(tensor)
+    def _number(self, x: Any, listed: list[Any]) -> int:
+        at = self._numbers.setdefault(id(x), len(listed))
+        if at == len(listed):
+            listed.append(x)
         return at
 
     def _container(self, x: Any, path: str) -> Any:
@@ -64,9 +64,10 @@ class Describer:
                 [self.describe(key, f"{path} key {key!r}"), self.describe(value, f"{path}[{key!r}]")]
                 for key, value in x.items()
             ]
-            found: Any = {"is": _KIND[type(x)], "items": pairs}
-            if isinstance(x, StateDict):
-                found["metadata"] = self.describe(x._metadata, f"{path}._metadata")
+            metadata = getattr(x, "_metadata", None)  # what PyTorch's files bring is an OrderedDict with it
+            found: Any = {"is": _KIND[type(x)] if metadata is None else "state", "items": pairs}
+            if metadata is not None:
+                found["metadata"] = self.describe(metadata, f"{path}._metadata")
         else:
             found = [self.describe(item, f"{path}[{at}]") for at, item in enumerate(x)]
             if type(x) is not list:
@@ -81,19 +82,29 @@ class Describer:
             return {"is": "device", "name": str(x)}
         if type(x) is bytes:
             return {"is": "bytes", "base64": base64.b64encode(x).decode("ascii")}
+        if type(x) is bytearray:
+            return {"is": "bytearray", "base64": base64.b64encode(x).decode("ascii")}
         if type(x) is complex:
             return {"is": "complex", "parts": [self.describe(x.real, path), self.describe(x.imag, path)]}
+        if isinstance(x, np.str_):
+            return str(x)
+        if isinstance(x, np.generic) and x.dtype in _NUMPY:
+            return {"is": "scalar", "dtype": x.dtype.name, "base64": base64.b64encode(_little(x)).decode("ascii")}
+        if type(x) is np.ndarray and x.dtype in _NUMPY:
+            return {"is": "array", "at": self._number(x, self.arrays)}
         raise CheckpointError(
             f"cannot save {path}, which is of type {type(x).__module__}.{type(x).__qualname__}: a checkpoint holds "
-            "tensors, numbers, strings, bytes, dtypes, devices, None, and dicts, lists, tuples and sets of them"
+            "tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists, "
+            "tuples and sets of them; save a module's or an optimizer's state_dict()"
         )
 
 
 class Rebuilder:
-    """Rebuilds an object from its JSON form; `tensor(number)` gives the tensors. `ValueError` for any other form."""
+    """Rebuilds an object from its JSON form; tensors and arrays come by number. `ValueError` for any other form."""
 
-    def __init__(self, tensor: Callable[[int], Any]) -> None:
+    def __init__(self, tensor: Callable[[int], Any], array: Callable[[int], Any]) -> None:
         self._tensor = tensor
+        self._array = array
 
     def rebuild(self, x: Any) -> Any:
         """The object."""
@@ -109,12 +120,18 @@ class Rebuilder:
         match kind:
             case "tensor":
                 return self._tensor(_field(x, "at", int))
+            case "array":
+                return self._array(_field(x, "at", int))
+            case "scalar":
+                return _scalar(dtype_of(_field(x, "dtype", str)), _bytes(x))
             case "float":
                 return float(_field(x, "value", str))
             case "complex":
                 return complex(*map(self.rebuild, _field(x, "parts", list)))
             case "bytes":
-                return base64.b64decode(_field(x, "base64", str), validate=True)
+                return _bytes(x)
+            case "bytearray":
+                return bytearray(_bytes(x))
             case "dtype":
                 return dtype_of(_field(x, "name", str))
             case "device":
@@ -127,6 +144,20 @@ class Rebuilder:
         if kind == "state":
             found._metadata = self.rebuild(_field(x, "metadata", dict))
         return found
+
+
+def _little(x: np.generic) -> bytes:
+    return np.asarray(x).astype(x.dtype.newbyteorder("<")).tobytes()
+
+
+def _scalar(dtype: DType, content: bytes) -> np.generic:
+    if len(content) != dtype.itemsize:
+        raise ValueError(f"it has a {dtype.name} number of {len(content)} bytes")
+    return np.frombuffer(content, dtype.numpy.newbyteorder("<")).astype(dtype.numpy)[0]
+
+
+def _bytes(x: dict[str, Any]) -> bytes:
+    return base64.b64decode(_field(x, "base64", str), validate=True)
 
 
 def dtype_of(name: str) -> DType:

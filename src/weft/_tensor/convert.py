@@ -53,9 +53,44 @@ def existing(device: Any) -> device_class:
 def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
     """A tensor with a copy of a NumPy array's elements, on a device."""
     where = resolve_device(device)
-    dtype = from_numpy(array.dtype)
-    held = jax.device_put(np.array(array, copy=True, order="C"), jax_device(where))
+    dtype = type_of(array)
+    if array.nbytes < _LEAST_SHARED:
+        own = np.array(array, copy=True, order="C")
+    else:
+        own = room(array.nbytes).view(array.dtype).reshape(array.shape)
+        own[...] = array
+    held = jax.device_put(own, jax_device(where), may_alias=True)
     return wrap(Value(aval_of(tuple(array.shape), dtype, device=where), held))
+
+
+def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
+    """The type of a NumPy array's elements; `TypeError` and `ValueError` where there is none such here."""
+    if not array.dtype.isnative:
+        raise ValueRangeError(
+            "given numpy array has byte order different from the native byte order. Conversion between byte orders is "
+            "currently not supported."
+        )
+    try:
+        return from_numpy(array.dtype)
+    except ArgumentError:
+        raise ArgumentError(
+            f"can't convert np.ndarray of type numpy.{array.dtype.type.__name__}. The only supported types are: "
+            "float64, float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, "
+            "uint8, and bool."
+        ) from None
+
+
+ALIGNMENT = 64
+"""XLA takes over host memory that starts on multiples of it."""
+
+_LEAST_SHARED = 1 << 14  # bytes from which on a second copy costs more than aligned memory
+
+
+def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Aligned memory for `size` bytes, not initialised, which an array may take over."""
+    whole = np.empty(size + ALIGNMENT, np.uint8)
+    start = -whole.ctypes.data % ALIGNMENT
+    return whole[start : start + size]
 
 
 def tensor(
@@ -90,7 +125,7 @@ def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     if not isinstance(data, (np.ndarray, np.generic)) and not hasattr(data, "__array__"):
         raise DTypeError(f"Could not infer dtype of {type(data).__name__}; numbers, sequences and arrays are taken")
     array = np.asarray(data)
-    return _cast(array, wanted or from_numpy(array.dtype))
+    return _cast(array, wanted or type_of(array))
 
 
 _SEQUENCES = (list, tuple, range)
@@ -198,31 +233,18 @@ def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
     """
     if not isinstance(array, np.ndarray):
         raise ArgumentError(f"expected np.ndarray (got {type(array).__name__})")
-    dtype = from_numpy(array.dtype)
-    aligned = array.ctypes.data % 64 == 0 and array.flags.c_contiguous and array.flags.writeable
+    dtype = type_of(array)
+    aligned = array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous and array.flags.writeable
     if not aligned or dtype is bool_ or array.dtype.kind == "V" or not array.size:
         return from_host(array, CPU)
     held = jnp.from_dlpack(array)
     return wrap(Value(aval_of(tuple(array.shape), dtype), held, owner=array))
 
 
-def from_dlpack(source: Any) -> Tensor:
-    """A tensor over the memory of anything that speaks dlpack, without a copy where the device allows."""
-    if isinstance(source, np.ndarray):
-        return from_numpy_array(source)
-    return from_jax_array(jnp.from_dlpack(source), owner=source)
-
-
 def from_jax_array(array: jax.Array, owner: Any = None) -> Tensor:
     """A tensor that holds a jax array."""
     where, kept = device_of(array), array if owner is None else owner
     return wrap(Value(aval_of(tuple(array.shape), from_numpy(array.dtype), device=where), array, owner=kept))
-
-
-def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
-    """A tensor with a copy of a buffer's elements."""
-    made = from_host(np.frombuffer(buffer, dtype.numpy, count, offset), CPU)
-    return made.requires_grad_(True) if requires_grad else made
 
 
 def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 
+from weft._base.state import using
+from weft._dispatch import apply
 from weft._lazy.realize import array_of
 from weft._tensor.convert import from_host
-from weft._tensor.tensor import Tensor, own
+from weft._tensor.tensor import Tensor, own, wrap
+from weft._tensor.view import make_view
 from weft.errors import GradientError
 
 _HANDLE = ("_value", "_alias", "_views", "_tape", "_version")
@@ -28,7 +32,10 @@ def extras_of(tensor: Tensor) -> dict[str, Any]:
 
 
 def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
-    """A leaf with the same elements, gradient and attributes; `RuntimeError` for a result of operators."""
+    """A leaf with the same elements, gradient and attributes; `RuntimeError` for a result of operators.
+
+    The copy of a view is one of the copy of its base.
+    """
     found = memo.get(id(self))
     if found is not None:
         return found
@@ -37,10 +44,25 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
             "Deep-copy `tensor.detach()` instead."
         )
-    made = memo[id(self)] = handle_on(type(self), self, self.requires_grad)
+    made = _copied_view(self, memo)
+    if made is None:
+        made = handle_on(type(self), self, self.requires_grad)
+    memo[id(self)] = made
     made.__dict__.update(extras_of(self))
     if self.grad is not None:
         made.grad = deepcopy(self.grad, memo)
+    return made
+
+
+def _copied_view(self: Tensor, memo: dict[int, Any]) -> Tensor | None:
+    """The copy of a view, or None where it owns its elements or cannot follow its base."""
+    alias = self._alias
+    if alias is None or type(self) is not Tensor or self.requires_grad or not alias.base.is_leaf:
+        return None
+    made = copy.deepcopy(alias.base, memo)
+    with using(grad=False):
+        for call, others in alias.steps:
+            made = make_view(wrap(apply(call, (made._read(), *others))[0]), made, call, others)
     return made
 
 

@@ -1,16 +1,22 @@
-"""Tensors in Python's and NumPy's protocols: `copy.copy`, `in`, and results of NumPy functions."""
+"""Tensors in Python's and NumPy's protocols: `copy.copy`, `in`, results of NumPy functions, buffers and dlpack."""
 
 from __future__ import annotations
 
+import ctypes
 import numbers
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from weft._tensor.convert import from_host
+from weft._base.device import CPU
+from weft._base.dtype import DType
+from weft._base.state import default_dtype
+from weft._tensor.convert import existing, from_host, from_jax_array, from_numpy_array, resolve_device, tensor
 from weft._tensor.copying import extras_of
-from weft._tensor.tensor import Tensor
-from weft.errors import DTypeError
+from weft._tensor.tensor import Tensor, own, wrap
+from weft.errors import DTypeError, ValueRangeError
+from weft.ops._words import scalar_word
 
 
 def copied(self: Tensor) -> Tensor:
@@ -29,6 +35,155 @@ def contains(self: Tensor, element: Any) -> bool:
 
 
 def wrapped(self: Tensor, array: np.ndarray[Any, Any], context: Any = None, return_scalar: bool = False) -> Tensor:
-    """What NumPy functions of tensors return: a tensor."""
+    """What NumPy functions of tensors return: a tensor, of `uint8` for booleans, as in PyTorch."""
     del context, return_scalar
-    return from_host(array, self.device)
+    return from_host(array.astype(np.uint8) if array.dtype == np.bool_ else array, self.device)
+
+
+# --- buffers --------------------------------------------------------------------------------------------------
+
+
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """A tensor of one dim with a copy of a buffer's elements, from byte `offset` on; `count` of them, or all."""
+    try:
+        content = memoryview(buffer).cast("B")
+    except TypeError:
+        raise ValueRangeError("object does not implement Python buffer protocol.") from None
+    size, width = len(content), dtype.itemsize
+    if not size or not count:
+        raise ValueRangeError(f"both buffer length ({size}) and count ({count}) must not be 0")
+    if not 0 <= offset < size:
+        raise ValueRangeError(
+            f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({size} bytes) minus 1"
+        )
+    if count > 0 and offset + count * width > size:
+        raise ValueRangeError(
+            f"requested buffer length ({count} * {width} bytes) after offset ({offset} bytes) must not be greater than "
+            f"actual buffer length ({size} bytes)"
+        )
+    if count < 0 and (size - offset) % width:
+        raise ValueRangeError(
+            f"buffer length ({size - offset} bytes) after offset ({offset} bytes) must be a multiple of element size "
+            f"({width})"
+        )
+    made = from_host(np.frombuffer(content, dtype.numpy, max(count, -1), offset), CPU)
+    return made.requires_grad_(requires_grad)
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
+    """A tensor of what is a tensor, an array (NumPy's, jax's or any that speaks dlpack), a buffer, or numbers.
+
+    Elements are shared where that can be (see `from_numpy` and `from_dlpack`), unless `copy`; with `copy=False` it is
+    a `ValueError` where it cannot. Buffers without a type of their own hold elements of `dtype`, else of the default
+    type. A tensor keeps its history and `requires_grad` unless the argument says otherwise.
+    """
+    found = _shared(obj, dtype)
+    if found is None:
+        if copy is False:
+            raise ValueRangeError("can't alias arbitrary sequence into a tensor.")
+        return tensor(obj, dtype=dtype, device=device, requires_grad=bool(requires_grad))
+    wanted = found.dtype if dtype is None else dtype
+    where = found.device if device is None else existing(device)
+    made = found
+    if where != found.device or wanted is not found.dtype:
+        _check_may_copy(found, wanted, where, copy)
+        made = found.detach().to(dtype=wanted, device=where)  # pyright: ignore[reportAttributeAccessIssue]  derived
+    elif copy:
+        made = found.clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+    if requires_grad is None or requires_grad is (made.requires_grad and made.is_leaf):
+        return made
+    return (made if made.is_leaf and requires_grad else wrap(own(made._read()))).requires_grad_(requires_grad)
+
+
+def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
+    """A tensor that shares the elements of what holds them in memory; None for numbers and sequences."""
+    if isinstance(obj, Tensor):
+        return obj
+    if isinstance(obj, np.ndarray):
+        return from_numpy_array(obj)
+    if isinstance(obj, np.generic):
+        return None
+    if _is_capsule(obj) or hasattr(obj, "__dlpack__"):
+        return from_dlpack(obj)
+    if hasattr(obj, "__array_interface__"):
+        return from_numpy_array(np.asarray(obj))
+    try:
+        memoryview(obj)
+    except TypeError:
+        return None
+    return frombuffer(obj, dtype=default_dtype() if dtype is None else dtype)
+
+
+def _check_may_copy(found: Tensor, wanted: DType, where: Any, copy: bool | None) -> None:
+    if copy is False:
+        if where != found.device:
+            raise ValueRangeError(f"can't alias tensor from device '{found.device}' to '{where}'.")
+        raise ValueRangeError(
+            f"can't alias tensor with dtype '{scalar_word(found.dtype)}' into dtype '{scalar_word(wanted)}'."
+        )
+
+
+# --- dlpack ---------------------------------------------------------------------------------------------------
+
+_UNVERSIONED = b"dltensor"  # the name of a capsule that nobody has taken over yet
+_DEVICE = 8  # bytes before the device in what it points to
+_INVALID = (
+    "from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only once, so you might have "
+    "already constructed a tensor from it once."
+)
+
+
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor over the memory of anything that speaks dlpack, or of a capsule, without a copy where that can be.
+
+    With `copy` it is always one; with `copy=False` a move to another `device` is refused.
+    """
+    source = _Capsule(ext_tensor) if _is_capsule(ext_tensor) else ext_tensor
+    if not hasattr(source, "__dlpack__"):
+        raise DTypeError(_INVALID)
+    if isinstance(source, np.ndarray):
+        found = from_numpy_array(source)
+    else:
+        found = from_jax_array(jnp.from_dlpack(source), owner=source)
+    if device is not None and found.device != resolve_device(device):
+        if copy is False:
+            raise ValueRangeError(f"cannot move the tensor from {found.device} to {device} without copying")
+        return found.to(device)  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+    return from_jax_array(jnp.array(found._array(), copy=True)) if copy else found
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A dlpack capsule over the elements, which `from_dlpack` takes once. Newer code passes the tensor itself."""
+    return tensor.__dlpack__()
+
+
+def _is_capsule(x: Any) -> bool:
+    return type(x).__name__ == "PyCapsule"
+
+
+class _Capsule:
+    """A bare capsule as an object that speaks dlpack."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+        check = ctypes.pythonapi.PyCapsule_IsValid
+        check.argtypes, check.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_int
+        if not check(capsule, _UNVERSIONED):
+            raise DTypeError(_INVALID)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+        start = pointer(self._capsule, _UNVERSIONED)
+        kind, index = (ctypes.c_int32 * 2).from_address(start + _DEVICE)
+        return kind, index

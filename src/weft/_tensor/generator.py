@@ -63,6 +63,13 @@ class Generator:
         with self._lock:
             self._seed, self._offset = state
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"device": self._device, "state": self.state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Generator.__init__(self, state["device"])
+        self.restore(state["state"])
+
 
 default_generator = Generator()
 """Where operators draw from when they are given no generator."""

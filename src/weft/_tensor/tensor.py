@@ -22,7 +22,7 @@ from weft._lazy.infer import ONE, call_of, wrap_dim
 from weft._lazy.value import Tape, Value, aval_of
 from weft._tensor import view
 from weft._tensor.derived import Derived
-from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
+from weft.errors import ArgumentError, ExportError, GradientError, ShapeError, ValueRangeError
 from weft.ops._table import TABLE
 
 _new = object.__new__
@@ -310,7 +310,7 @@ class Tensor(Derived):
 
     def __dlpack__(self, **options: Any) -> Any:
         if self.requires_grad:
-            raise GradientError("Can't export tensors that require gradient, use tensor.detach()")
+            raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
         return self._array().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[Any, int]:
@@ -402,7 +402,7 @@ class Handle:
 
     def __init__(self, hooks: dict[int, Any], hook: Any) -> None:
         self._hooks = hooks
-        self._key = next(_keys)
+        self._key = next(key for key in _keys if key not in hooks)  # an unpickled table has keys of another process
         hooks[self._key] = hook
 
     def remove(self) -> None:

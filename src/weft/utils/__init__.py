@@ -1,3 +1,4 @@
 """Helpers around training."""
 
 from weft.utils import data as data
+from weft.utils import dlpack as dlpack

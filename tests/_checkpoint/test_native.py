@@ -1,18 +1,24 @@
-"""Checkpoints: what comes back, and what is made of files that are damaged or hostile."""
+"""The package's own files: what comes back, and what is made of files that are damaged or hostile."""
 
 from __future__ import annotations
 
 import io
 import json
 import math
+import os
 import struct
+import subprocess
+import sys
 import zipfile
 from collections import OrderedDict
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import weft
-from weft import nn
+from weft import nn, serialization
 from weft.errors import CheckpointError
 
 
@@ -27,6 +33,7 @@ def test_plain_objects_come_back():
     obj = {
         "a": [1, 2.5, -math.inf, None, True, 2**80], 2: ("x", {3, 4}, frozenset([5])), "b": b"\x00\xff", "c": 1 - 2j,
         "d": weft.bfloat16, "e": weft.device("cpu"), "f": weft.Size([2, 3]), "g": OrderedDict(z=1, y=2), "h": {},
+        "i": bytearray(b"xy"), "j": np.float64(2.5), "k": np.int16(-3), "l": np.bool_(True), "m": np.complex64(1j),
     }  # fmt: skip
     found = again(obj)
     assert found == obj
@@ -41,6 +48,16 @@ def test_tensors_come_back(name, shape):
     found = again(tensor.to(getattr(weft, name)))
     assert (found.dtype, found.shape) == (getattr(weft, name), shape)
     assert found.tolist() == tensor.to(getattr(weft, name)).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "float32", "complex128"])
+def test_numpy_arrays_come_back(dtype):
+    array = np.arange(6).reshape(2, 3).T.astype(dtype)
+    first, second = again([array, array])
+    assert first is second
+    assert first.dtype == array.dtype
+    assert np.array_equal(first, array)
+    first[0] = 1  # they are the program's own
 
 
 def test_what_was_shared_stays_shared():
@@ -90,6 +107,8 @@ UNSAVABLE = [
     ("{'a': [1, 2, 3, object()]}", r"obj\['a'\]\[3\], which is of type builtins.object: a checkpoint holds"),
     ("[nn.ReLU()]", r"obj\[0\], which is of type weft.nn._activation.ReLU: a checkpoint holds"),
     ("{object: 1}", r"obj key <class 'object'>, which is of type builtins.type"),
+    ("[np.array(['a'])]", r"obj\[0\], which is of type numpy.ndarray: a checkpoint holds"),
+    ("(np.datetime64(1, 's'),)", r"obj\[0\], which is of type numpy.datetime64: a checkpoint holds"),
     ("loop", r"obj\[0\]: it contains itself"),
 ]
 
@@ -106,18 +125,52 @@ def test_what_cannot_be_saved_is_named_and_nothing_is_written(text, message, tmp
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_failing_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "x.weft"
-    weft.save("before", path)
+FULL = """
+import resource, sys, weft
+weft.save([weft.zeros(1)], sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    weft.save([weft.zeros(100_000)], sys.argv[1])
+except OSError as error:
+    print(error.strerror)
+"""
 
-    def full(_):
-        raise OSError("disk full")
 
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match=r"^disk full$"):
-        weft.save("after", path)
-    assert weft.load(path) == "before"
-    assert len(list(tmp_path.iterdir())) == 1
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["x.weft", "x.safetensors"])
+def test_a_full_disk_leaves_the_old_file(name, tmp_path):
+    path = tmp_path / name
+    script = FULL if name == "x.weft" else FULL.replace("[weft", "{'a': weft").replace(")]", ")}")
+    found = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
+    assert found.stdout == "File too large\n"
+    assert len(weft.load(path)) == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+def test_where_nothing_can_be_written(tmp_path):
+    with pytest.raises(CheckpointError, match=r"^cannot save .*/no/x: Parent directory .*/no does not exist\.$"):
+        weft.save(1, tmp_path / "no" / "x")
+    with pytest.raises(IsADirectoryError):
+        weft.save(1, tmp_path)
+    with pytest.raises(IsADirectoryError):
+        weft.load(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_and_devices_stay(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    weft.save("old", target)
+    link.symlink_to(target)
+    weft.save("new", link)
+    assert link.is_symlink()
+    assert weft.load(target) == "new"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        weft.save("through", pipe)
+        content = reader.communicate()[0]
+    assert weft.load(io.BytesIO(content)) == "through"
+    assert pipe.is_fifo()
 
 
 def test_only_paths_and_files_are_taken():
@@ -156,10 +209,18 @@ def test_a_flipped_bit_in_the_elements_is_noticed():
     refused(bytes(content), r"the member 'data/0' is damaged \(Bad CRC-32 for file 'data/0'\)")
 
 
+def test_a_flipped_bit_in_a_large_member_is_noticed():
+    content = bytearray(content_of([weft.zeros(1 << 19), weft.zeros(2)]))
+    content[1 << 20] ^= 1
+    refused(bytes(content), r"the member 'data/0' is damaged \(Bad CRC-32 for file 'data/0'\)")
+
+
 def test_the_error_names_the_file(tmp_path):
     path = tmp_path / "x.weft"
     path.write_bytes(b"hello")
-    with pytest.raises(CheckpointError, match=rf"^cannot load {path}: it is no checkpoint \(File is not a zip file\)$"):
+    with pytest.raises(
+        CheckpointError, match=rf"^cannot load {path}: it is no checkpoint: neither a zip archive, nor "
+    ):
         weft.load(path)
 
 
@@ -236,9 +297,97 @@ def test_overlapping_members_are_refused():
     content = bytearray(crafted(members=[("data/0", b"ab"), ("data/1", b"ab")]))
     entry = content.rindex(b"data/1") - 46  # the central directory's entry of the last member
     struct.pack_into("<I", content, entry + 42, content.index(b"data/0") - 30)
-    refused(bytes(content), "the member 'data/1' overlaps another one")
+    refused(bytes(content), "the member 'data/[01]' overlaps another one")
 
 
 def test_a_location_maps_saved_devices():
     assert str(again(weft.ones(1), map_location={"cpu": "cpu"}).device) == "cpu"
     assert str(again(weft.ones(1), map_location=weft.device("cpu")).device) == "cpu"
+
+
+@given(data=st.data())
+def test_damage_is_a_checkpoint_error_or_harmless(data):
+    content = bytearray(content_of({"a": weft.ones(3), "b": [1, "x", {"c": (1.5, None)}], "d": {1, 2}}))
+    for at, byte in data.draw(st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)), max_size=4)):
+        content[at] = byte
+    try:
+        weft.load(io.BytesIO(bytes(content[: data.draw(st.integers(0, 2 * len(content)))])))
+    except CheckpointError as error:
+        assert str(error).startswith("cannot load <BytesIO>: ")  # noqa: PT017  most damage is noticed, not all
+
+
+# --- extra files ---
+
+
+def test_extra_files(tmp_path):
+    path = tmp_path / "x.weft"
+    weft.save(weft.ones(2), path, _extra_files={"notes/from.txt": "ä", "raw": b"\xff"})
+    extra = {"notes/from.txt": "", "raw": ""}
+    assert weft.load(path, _extra_files=extra).tolist() == [1, 1]
+    assert extra == {"notes/from.txt": "ä".encode(), "raw": b"\xff"}
+    assert zipfile.ZipFile(path).namelist() == ["weft.json", "extra/notes/from.txt", "extra/raw", "data/0"]
+    with pytest.raises(CheckpointError, match=r"x.weft: the member 'extra/other' is missing$"):
+        weft.load(path, _extra_files={"other": ""})
+
+
+def test_the_hook_adds_files_to_every_checkpoint():
+    serialization.set_extra_files_hook(lambda: {"producer_info.json": '{"user": "me"}', "b": "hook"})
+    try:
+        extra = {"producer_info.json": b"", "b": b"", "c": b""}
+        file = io.BytesIO()
+        weft.save(1, file, _extra_files={"b": "own", "c": "c"})
+        file.seek(0)
+        assert weft.load(file, _extra_files=extra) == 1
+        assert extra == {"producer_info.json": b'{"user": "me"}', "b": b"own", "c": b"c"}
+    finally:
+        serialization.set_extra_files_hook(None)
+    assert zipfile.ZipFile(io.BytesIO(content_of(1))).namelist() == ["weft.json"]
+
+
+@pytest.mark.parametrize("name", ["", "..", "../x", "a/../x", "/x", "a//b", "a\\b", "c:x", 3, "."])
+def test_names_of_extra_files_stay_inside(name):
+    with pytest.raises(
+        CheckpointError, match=r"^cannot save the extra file .*: its name must be a relative path without"
+    ):
+        weft.save(1, io.BytesIO(), _extra_files={name: ""})
+
+
+def test_extra_files_are_text_or_bytes():
+    with pytest.raises(
+        CheckpointError, match=r"^cannot save the extra file 'x': its content must be a string or bytes, "
+    ):
+        weft.save(1, io.BytesIO(), _extra_files={"x": 3})
+    with pytest.raises(
+        CheckpointError, match=r"^cannot save extra files as safetensors: give save_file\(\) their text"
+    ):
+        weft.save({}, "x.safetensors", _extra_files={"x": ""})
+
+
+# --- memory ---
+
+
+def test_mapped_elements_are_the_files(tmp_path):
+    path = tmp_path / "x.weft"
+    weft.save({"a": weft.arange(1000), "b": weft.tensor([True, False])}, path)
+    found = weft.load(path, mmap=True)
+    assert (found["a"].sum().item(), found["b"].tolist()) == (499500, [True, False])
+    found["a"].zero_()
+    assert weft.load(path)["a"].sum().item() == 499500
+
+
+PEAK = """
+import resource, sys, numpy, weft
+state = {str(i): weft.from_numpy(numpy.ones(1 << 21, "f4")) for i in range(8)}
+weft.save([weft.ones(1)], sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+weft.save(state, sys.argv[1])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["x.weft", "x.safetensors"])
+def test_saving_takes_no_second_copy(name, tmp_path):
+    script = PEAK if name == "x.weft" else PEAK.replace("[weft.ones(1)]", "{'a': weft.ones(1)}")
+    found = subprocess.run([sys.executable, "-c", script, tmp_path / name], capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 32 << 10  # KiB; the tensors have 64 MiB

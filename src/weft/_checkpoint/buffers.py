@@ -1,0 +1,38 @@
+"""Host memory: buffers that arrays may take over without a copy, and the bytes of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from weft._base.device import device
+from weft._base.dtype import DType, bool_
+from weft._lazy.runtime import jax_device
+from weft._lazy.value import Value, aval_of
+from weft._tensor.tensor import Tensor, wrap
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def bytes_of(array: jax.Array) -> memoryview:
+    """The elements of an array, little-endian in row-major order; without a copy where they are in the host's memory.
+
+    Elements on another device are fetched anew each time: the array does not keep them.
+    """
+    host = np.ascontiguousarray(np.asarray(jax.device_put(array, jax.devices("cpu")[0])))
+    return host.astype(host.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
+
+
+def array_on(where: device, dtype: DType, shape: tuple[int, ...], content: Bytes, *, big: bool = False) -> jax.Array:
+    """An array of the elements in `content`, which nobody else writes: on the CPU it is the array, if aligned."""
+    host: Any = content.view(dtype.numpy.newbyteorder(">" if big else "<"))
+    if dtype is bool_:
+        host = content != 0  # other bytes than 0 and 1 are no booleans
+    return jax.device_put(host.astype(dtype.numpy, copy=False).reshape(shape), jax_device(where), may_alias=True)
+
+
+def tensor_of(array: jax.Array, dtype: DType, where: device) -> Tensor:
+    """A new leaf that holds an array."""
+    return wrap(Value(aval_of(array.shape, dtype, device=where), array))

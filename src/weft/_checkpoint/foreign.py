@@ -1,0 +1,213 @@
+"""Files of PyTorch's: zip archives of a pickle and storages, and the single stream that was written before 1.6."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections import OrderedDict
+from typing import IO, Any
+
+import numpy as np
+
+from weft._base.dtype import DTYPES
+from weft._checkpoint.archive import Reader, filled
+from weft._checkpoint.buffers import Bytes
+from weft._checkpoint.locate import Locate
+from weft._checkpoint.pickled import Global, Pickles, globals_named
+from weft._checkpoint.rebuilt import FUNCTIONS, Storage, Tensors
+from weft._checkpoint.safe import Plain, set_numpy_state, set_trusted_state, trusted_global
+from weft.errors import CheckpointError, PickleError
+from weft.ops._words import scalar_word
+
+LEGACY_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""The first pickle of a file before 1.6: a magic number."""
+
+_LEGACY_PROTOCOL = 1001
+_STORAGE_TYPES = {f"{scalar_word(dtype)}Storage": dtype for dtype in DTYPES}
+_OTHER_TYPES = ("float", "complex", "bits", "uint", "int")
+_MOST_COPIED = 1 << 28  # bytes that views of storages may take, besides 16 times the size of the file
+
+
+class _Contents:
+    """What the names and persistent ids of a pickle stand for. Without `tensors`, None stands for each tensor."""
+
+    def __init__(self, pickle_size: int, tensors: Tensors | None = None) -> None:
+        self._plain = Plain(pickle_size)
+        self._surveys = tensors is None
+        self.storages: dict[str, Storage] = {}
+        rebuild = tensors.table() if tensors is not None else {name: Global(name, _nothing) for name in FUNCTIONS}
+        self._table = self._plain.table() | rebuild | {f"torch.{dtype.name}": dtype for dtype in DTYPES}
+
+    def find(self, name: str) -> Any:
+        """What a global stands for."""
+        found = self._table.get(name)
+        if found is not None:
+            return found
+        module, _, kind = name.rpartition(".")
+        if module in ("torch", "torch.cuda", "torch.storage") and kind.endswith("Storage"):
+            return Global(name, None)
+        if module == "torch" and kind.startswith(_OTHER_TYPES):
+            raise PickleError(
+                f"it holds elements of type {name}, which there is not here; convert the tensors there, such as with "
+                "`.to(torch.bfloat16)`"
+            )
+        return trusted_global(name)
+
+    def stored(self, pid: Any) -> Storage:
+        """The storage that a persistent id names."""
+        if type(pid) is not tuple or len(pid) not in (5, 6) or pid[0] != "storage":
+            raise PickleError(f"its pickle refers to something outside of it that is no storage: {_shown(pid)}")
+        _, kind, key, location, count, *view = pid
+        if type(kind) is not Global or type(key) is not str or type(location) is not str or type(count) is not int:
+            raise PickleError(f"its pickle refers to a storage in a way that makes no sense: {_shown(key)}")
+        if count < 0 or any(part is not None for part in view):
+            raise PickleError(f"its pickle refers to a part of a storage, or to {count} elements")
+        word = kind.name.rpartition(".")[2]
+        dtype = _STORAGE_TYPES.get(word)
+        if word.startswith("Q"):
+            raise PickleError("it holds a quantized tensor; save x.dequantize()")
+        if dtype is None and word != "UntypedStorage":
+            raise PickleError(
+                f"it holds elements in a torch.{word}, which there is not here; convert the tensors there"
+            )
+        found = Storage(key, dtype, location, count * (dtype.itemsize if dtype else 1))
+        if self.storages.setdefault(key, found) != found:
+            raise PickleError(f"its pickle describes the storage {key!r} in two ways")
+        return found
+
+    def set_state(self, x: Any, state: Any) -> Any:
+        """Put a state on an object."""
+        if type(x) is OrderedDict:
+            if type(state) is not dict or any(type(k) is not str or hasattr(OrderedDict, k) for k in state):
+                raise PickleError("its pickle gives an OrderedDict attributes that it must not have")
+            vars(x).update(state)
+            return x
+        if isinstance(x, (np.ndarray, np.dtype)):
+            return set_numpy_state(x, state, self._plain.spend)
+        if x is None and self._surveys:
+            return x
+        return set_trusted_state(x, state)
+
+    def load(self, file: IO[bytes], encoding: str) -> Any:
+        """The object of the pickle in a file."""
+        return Pickles(self.find, self.stored, self.set_state, encoding).load(file)
+
+
+def _nothing(*_: Any) -> None:
+    """Stands in for what rebuilds tensors while storages are looked for."""
+
+
+def _shown(x: Any) -> str:
+    return repr(x)[:80] if type(x) in (str, int, bytes) else f"a {type(x).__name__}"
+
+
+def _plain_objects(found: Any) -> Any:
+    """`found`, which must hold no storages, functions or classes."""
+    waiting, seen = [found], set()
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, Storage):
+            raise PickleError("it holds a storage by itself; save a tensor of its elements")
+        if isinstance(x, Global):
+            raise PickleError(f"it holds {x.name} by itself; classes and functions are not loaded")
+        if isinstance(x, (dict, list, tuple, set, frozenset)) and id(x) not in seen:
+            seen.add(id(x))
+            waiting.extend(x)
+            if isinstance(x, dict):
+                waiting.extend(x.values())
+                waiting.append(getattr(x, "__dict__", None))  # an OrderedDict's `_metadata`
+    return found
+
+
+# --- zip archives -----------------------------------------------------------------------------------------------
+
+
+def load_archive(reader: Reader, locate: Locate, encoding: str) -> Any:
+    """The object in a zip archive."""
+    prefix = _prefix(reader)
+    order = reader.read(f"{prefix}byteorder") if f"{prefix}byteorder" in reader else b"little"
+    if order not in (b"little", b"big"):
+        raise CheckpointError(f"its byte order is {order!r}, which is none")
+
+    def fetch(storage: Storage) -> Bytes:
+        name = f"{prefix}data/{storage.key}"
+        if reader.size(name) != storage.nbytes:
+            raise CheckpointError(f"the member {name!r} has {reader.size(name)} bytes instead of {storage.nbytes}")
+        return reader.array(name)
+
+    content = reader.read(f"{prefix}data.pkl")
+    limit = 16 * reader.length + _MOST_COPIED
+    tensors = Tensors(fetch, locate, limit, big=order == b"big")
+    return _plain_objects(_Contents(len(content), tensors).load(io.BytesIO(content), encoding))
+
+
+def _prefix(reader: Reader) -> str:
+    found = [name for name in reader.names if name == "data.pkl" or name.endswith("/data.pkl")]
+    if len(found) != 1:
+        raise CheckpointError(f"it has {len(found)} members data.pkl" if found else "it is no checkpoint")
+    prefix = found[0].removesuffix("data.pkl")
+    if f"{prefix}constants.pkl" in reader:
+        raise CheckpointError(
+            "it is a TorchScript archive, which holds code; load it there with torch.jit.load, and save its "
+            "state_dict()"
+        )
+    return prefix
+
+
+def unsafe_globals(reader: Reader) -> list[str]:
+    """The globals of a zip archive that loading would refuse."""
+    content = reader.read(f"{_prefix(reader)}data.pkl")
+    contents = _Contents(0)
+    return sorted(name for name in globals_named(io.BytesIO(content)) if not _is_known(contents, name))
+
+
+def _is_known(contents: _Contents, name: str) -> bool:
+    try:
+        contents.find(name)
+    except PickleError:
+        return False
+    return True
+
+
+# --- the stream before PyTorch 1.6 ------------------------------------------------------------------------------
+
+
+def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str) -> Any:
+    """The object in a file of the older format: pickles, then the storages one after another.
+
+    Where a storage lies is known only when the pickle has been read, and tensors need that: it is read twice.
+    """
+    _, protocol, system = [_Contents(size).load(file, encoding) for _ in range(3)]
+    if protocol != _LEGACY_PROTOCOL or type(system) is not dict:
+        raise CheckpointError(f"its protocol is {protocol!r} instead of {_LEGACY_PROTOCOL}")
+    begin = file.tell()
+    survey = _Contents(size)
+    survey.load(file, encoding)
+    end = file.tell()
+    big = system.get("little_endian") is False
+    places = _places(file, _Contents(size).load(file, encoding), survey.storages, size, ">q" if big else "<q")
+
+    def fetch(storage: Storage) -> Bytes:
+        return filled(file, places[storage.key], storage.nbytes, f"storage {storage.key}")
+
+    file.seek(begin)
+    content = io.BytesIO(file.read(end - begin))
+    tensors = Tensors(fetch, locate, 16 * size + _MOST_COPIED, big=big)
+    return _plain_objects(_Contents(end - begin, tensors).load(content, encoding))
+
+
+def _places(file: IO[bytes], keys: Any, storages: dict[str, Storage], size: int, count: str) -> dict[str, int]:
+    """Where the elements of each storage start."""
+    if type(keys) is not list or set(map(str, keys)) != set(storages):
+        raise CheckpointError("its list of storages does not fit its pickle")
+    places = {}
+    for key in keys:
+        storage = storages[key]
+        head = file.read(8)
+        if len(head) < 8 or file.tell() + storage.nbytes > size:
+            raise CheckpointError(f"it is truncated: the storage {key} is not all there")
+        if struct.unpack(count, head)[0] * (storage.dtype.itemsize if storage.dtype else 1) != storage.nbytes:
+            raise CheckpointError(f"the storage {key} has another size than its pickle says")
+        places[key] = file.tell()
+        file.seek(storage.nbytes, io.SEEK_CUR)
+    return places

@@ -1,0 +1,78 @@
+"""`map_location`: where the tensors of a file go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from weft._base.device import canonical, device
+from weft._lazy.runtime import jax_device
+from weft.errors import ArgumentError, DeviceError
+
+
+class StoredElements:
+    """What a `map_location` function is given: the elements of a file, which it may send to a device.
+
+    Return it as it is (or after `cpu()`) for the CPU, and what `cuda(index)` or `to(device)` gives for another device.
+    """
+
+    def __init__(self, nbytes: int, where: device) -> None:
+        self._nbytes = nbytes
+        self.device = where
+
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self._nbytes
+
+    def to(self, where: Any) -> StoredElements:
+        """The same elements on a device."""
+        return StoredElements(self._nbytes, device(where))
+
+    def cpu(self) -> StoredElements:
+        """The same elements in the host's memory."""
+        return self.to("cpu")
+
+    def cuda(self, index: int | None = None) -> StoredElements:
+        """The same elements on a GPU."""
+        return self.to(device("cuda", index))
+
+
+Locate = Callable[[str, int], device]
+"""From where a tensor was saved from, and its bytes, to where it goes."""
+
+
+def locator(wanted: Any) -> Locate:
+    """What `map_location` asks for. `TypeError` for what is no location."""
+    if wanted is None:
+        return lambda saved, _: _existing(device(saved))
+    if isinstance(wanted, (str, int, device)):
+        fixed = _existing(device(wanted))
+        return lambda saved, _: fixed
+    if isinstance(wanted, Mapping):
+        named = {str(old): device(new) for old, new in wanted.items()}
+        return lambda saved, _: _existing(named.get(saved) or device(saved))
+    if not callable(wanted):
+        raise ArgumentError(
+            f"load(): map_location must be a device, a string, a dict or a function, not {type(wanted).__name__}"
+        )
+
+    def ask(saved: str, nbytes: int) -> device:
+        found = wanted(StoredElements(nbytes, device("cpu")), saved)
+        if found is None:
+            return _existing(device(saved))
+        if not isinstance(found, StoredElements):
+            raise ArgumentError(
+                "load(): a map_location function returns the storage that it was given, on a device, or None; got "
+                f"{type(found).__name__}"
+            )
+        return _existing(found.device)
+
+    return ask
+
+
+def _existing(where: device) -> device:
+    try:
+        jax_device(where)
+    except DeviceError as error:
+        raise DeviceError(f"{error}; map_location='cpu' loads the tensors to the CPU") from None
+    return canonical(where)

@@ -1,0 +1,196 @@
+"""The package's own files: a zip archive of stored members.
+
+`weft.json` describes the object and its tensors; `data/0` and so on are the elements of tensors and NumPy arrays in
+row-major order, little-endian, on multiples of 64 bytes; `extra/…` are files that the writer has added.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+from typing import Any
+
+import jax
+import numpy as np
+
+from weft._base.device import CPU
+from weft._base.state import ambient
+from weft._checkpoint.archive import Member, Reader
+from weft._checkpoint.buffers import array_on, bytes_of, tensor_of
+from weft._checkpoint.describe import Describer, Rebuilder, dtype_of
+from weft._checkpoint.locate import Locate
+from weft._lazy.realize import array_of, check_flags, flush
+from weft._tensor.tensor import Tensor
+from weft.errors import CheckpointError
+from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin, is_lazy
+from weft.nn._parameter import Buffer, Parameter
+
+DESCRIPTION = "weft.json"
+FORMAT = "weft"
+VERSION = 1
+
+_KINDS = {kind.__name__: kind for kind in (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)}
+_DATA = re.compile(r"data/(0|[1-9][0-9]{0,9})")
+_EXTRA = re.compile(r"extra/(?!(.*/)?\.\.?(/|$))[^/\\:\x00]+(/[^/\\:\x00]+)*", re.DOTALL)
+
+
+# --- saving -----------------------------------------------------------------------------------------------------
+
+
+def members_of(obj: Any, extra: Mapping[str, str | bytes]) -> Callable[[], Iterator[Member]]:
+    """The members of the file that holds an object. Elements are fetched as they are written."""
+    added = {f"extra/{name}": _file_content(name, content) for name, content in extra.items()}
+    describer = Describer()
+    described = describer.describe(obj)
+    computed(describer.tensors)
+    storages: dict[int, tuple[int, Any]] = {}  # by identity of the array: number, array
+    tensors = [_describe_tensor(tensor, storages) for tensor in describer.tensors]
+    arrays = [_describe_array(array, storages) for array in describer.arrays]
+    header = {"format": FORMAT, "version": VERSION, "tensors": tensors, "arrays": arrays, "object": described}
+    text = json.dumps(header, allow_nan=False).encode()
+
+    def members() -> Iterator[Member]:
+        yield DESCRIPTION, text
+        yield from added.items()
+        for number, array in storages.values():
+            yield f"data/{number}", bytes_of(array)
+
+    return members
+
+
+def _file_content(name: Any, content: Any) -> bytes:
+    if not isinstance(name, str) or not _EXTRA.fullmatch(f"extra/{name}"):
+        raise CheckpointError(f"cannot save the extra file {name!r}: its name must be a relative path without '..'")
+    if not isinstance(content, (str, bytes)):
+        raise CheckpointError(
+            f"cannot save the extra file {name!r}: its content must be a string or bytes, not {type(content).__name__}"
+        )
+    return content.encode() if isinstance(content, str) else content
+
+
+def computed(tensors: list[Tensor]) -> None:
+    """Compute what is recorded, and raise what its index checks have found."""
+    if tensors:
+        pending = ambient().pending
+        flush(pending)
+        check_flags(pending.flags)
+
+
+def elements_of(tensor: Tensor) -> jax.Array:
+    """The array of a tensor; the same one for a tensor and what `detach()` makes of it, as state dicts do."""
+    alias = tensor._alias
+    if alias is not None and all(call.op.name in ("detach", "alias") for call, _ in alias.steps):
+        tensor = alias.base
+    return array_of(tensor._read())
+
+
+def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]]) -> dict[str, Any]:
+    kind = "Parameter" if isinstance(tensor, Parameter) else "Buffer" if isinstance(tensor, Buffer) else "Tensor"
+    plain = tensor.data if is_lazy(tensor) else tensor
+    found = {
+        "kind": f"Uninitialized{kind}" if is_lazy(tensor) else kind,
+        "dtype": tensor.dtype.name, "shape": list(plain.shape), "device": str(tensor.device),
+        "requires_grad": tensor.requires_grad, "data": _stored(elements_of(plain), storages),
+    }  # fmt: skip
+    return found | ({"persistent": tensor.persistent} if isinstance(tensor, Buffer) else {})
+
+
+def _describe_array(array: np.ndarray[Any, Any], storages: dict[int, tuple[int, Any]]) -> dict[str, Any]:
+    return {"dtype": array.dtype.name, "shape": list(array.shape), "data": _stored(array, storages)}
+
+
+def _stored(array: Any, storages: dict[int, tuple[int, Any]]) -> int:
+    return storages.setdefault(id(array), (len(storages), array))[0]
+
+
+# --- loading ----------------------------------------------------------------------------------------------------
+
+
+def load(reader: Reader, locate: Locate) -> Any:
+    """The object in a file. `ValueError` and others say what is wrong with it."""
+    for name in reader.names:
+        if name != DESCRIPTION and not _DATA.fullmatch(name) and not _EXTRA.fullmatch(name):
+            raise ValueError(f"it has a member of unexpected name {name!r}")
+    described = _description(reader)
+    found = _Listed(reader, described, locate)
+    return Rebuilder(found.tensor, found.array).rebuild(described["object"])
+
+
+def _description(reader: Reader) -> dict[str, Any]:
+    described = json.loads(reader.read(DESCRIPTION).decode())
+    if not isinstance(described, dict) or described.get("format") != FORMAT:
+        raise ValueError("it is no checkpoint of this package")
+    version = described.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise ValueError(f"its version is {version!r}, which is none")
+    if version > VERSION:
+        raise ValueError(f"its format is version {version}, and this package reads up to {VERSION}; update the package")
+    if not isinstance(described.get("tensors"), list) or "object" not in described:
+        raise ValueError("its description is incomplete")
+    return described
+
+
+class _Listed:
+    """The tensors and NumPy arrays of a file, each made when it is first asked for."""
+
+    def __init__(self, reader: Reader, described: dict[str, Any], locate: Locate) -> None:
+        self._reader = reader
+        self._tensors = described["tensors"]
+        self._arrays = described.get("arrays", [])
+        self._locate = locate
+        self._made: dict[tuple[str, int], Any] = {}
+        self._shared: dict[Any, jax.Array] = {}
+
+    def tensor(self, number: int) -> Tensor:
+        """A tensor by number."""
+        return self._at("tensor", self._tensors, number, self._make_tensor)
+
+    def array(self, number: int) -> np.ndarray[Any, Any]:
+        """A NumPy array by number."""
+        return self._at("array", self._arrays, number, self._make_array)
+
+    def _at(self, what: str, listed: list[Any], number: int, make: Callable[[dict[str, Any]], Any]) -> Any:
+        if not 0 <= number < len(listed):
+            raise ValueError(f"it refers to {what} {number}, and has {len(listed)}")
+        if (what, number) not in self._made:
+            self._made[what, number] = make(listed[number])
+        return self._made[what, number]
+
+    def _type_of(self, entry: dict[str, Any]) -> tuple[str, tuple[int, ...], Any]:
+        shape, dtype = tuple(entry["shape"]), dtype_of(entry["dtype"])
+        if not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError(f"it has a tensor of impossible shape {list(shape)}")
+        name = f"data/{entry['data']}"
+        if self._reader.size(name) != prod(shape) * dtype.itemsize:
+            raise ValueError(
+                f"the member {name!r} has {self._reader.size(name)} bytes, and a {dtype.name} tensor of shape "
+                f"{list(shape)} takes {prod(shape) * dtype.itemsize}"
+            )
+        return name, shape, dtype
+
+    def _make_tensor(self, entry: dict[str, Any]) -> Tensor:
+        name, shape, dtype = self._type_of(entry)
+        where = self._locate(str(entry["device"]), self._reader.size(name))
+        key = (name, shape, dtype, where)
+        if key not in self._shared:
+            self._shared[key] = array_on(where, dtype, shape, self._reader.array(name))
+        return _of_kind(tensor_of(self._shared[key], dtype, where), entry)
+
+    def _make_array(self, entry: dict[str, Any]) -> np.ndarray[Any, Any]:
+        name, shape, dtype = self._type_of(entry)
+        return np.array(array_on(CPU, dtype, shape, self._reader.array(name)))
+
+
+def _of_kind(plain: Tensor, entry: dict[str, Any]) -> Tensor:
+    kind = _KINDS.get(entry["kind"])
+    if kind is None:
+        raise ValueError(f"it has a tensor of unknown kind {entry['kind']!r}")
+    if issubclass(kind, UninitializedTensorMixin):
+        return kind(entry["requires_grad"] is True, plain.device, plain.dtype)  # pyright: ignore[reportCallIssue, reportReturnType]
+    if kind is Parameter:
+        return Parameter(plain, requires_grad=entry["requires_grad"] is True)
+    if kind is Buffer:
+        return Buffer(plain, persistent=entry.get("persistent") is not False)
+    return plain.requires_grad_(entry["requires_grad"] is True)

@@ -1,0 +1,262 @@
+"""A reader of pickles that runs no code: it builds plain containers, and asks for everything else by name.
+
+It knows the instructions that `torch.save` and Python's pickle write for tensors and plain objects. Memory and time
+are proportional to the pickle's size, whatever it says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from pickletools import genops
+from typing import IO, Any
+
+from weft.errors import CheckpointError, PickleError
+
+_LITERALS = (
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "UNICODE", "BINUNICODE",
+    "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
+)  # fmt: skip
+_DICTS = (dict, OrderedDict, Counter, defaultdict)
+_MODULES_OF_PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+_SIMPLE_KEYS = (str, int, float, bytes, complex, bool, type(None))
+
+
+class Global:
+    """Something that a pickle names: `build(*args)` makes what the pickle calls it for, `state` what it sets on that.
+
+    Either is None where that is refused.
+    """
+
+    def __init__(self, name: str, build: Callable[..., Any] | None, new: Callable[..., Any] | None = None) -> None:
+        self.name = name
+        self.build = build
+        self.new = build if new is None else new
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Pickles:
+    """Rebuilds objects from pickles.
+
+    find      what a global name such as `torch._utils._rebuild_tensor_v2` stands for, or an error
+    stored    what a persistent id stands for
+    set_state puts a state on an object that was built
+    encoding  of Python 2's strings; "bytes" leaves them bytes
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str], Any],
+        stored: Callable[[Any], Any],
+        set_state: Callable[[Any, Any], Any],
+        encoding: str = "utf-8",
+    ) -> None:
+        self._find = find
+        self._stored = stored
+        self._set_state = set_state
+        self._encoding = encoding
+        self._stack: list[Any] = []
+        self._below: list[list[Any]] = []  # the stacks under each mark
+        self._memo: dict[int, Any] = {}
+
+    def load(self, file: IO[bytes]) -> Any:
+        """The next object of a file, which is left where its pickle ends."""
+        self._stack, self._below, self._memo = [], [], {}
+        try:
+            for opcode, arg, _ in genops(file):
+                step = _STEPS.get(opcode.name)
+                if step is None:
+                    raise PickleError(
+                        f"its pickle has the instruction {opcode.name}, which neither tensors nor containers need"
+                    )
+                step(self, arg)
+            return self._stack.pop()
+        except CheckpointError:
+            raise
+        except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            reason = str(error) or type(error).__name__
+            raise PickleError(f"its pickle is damaged ({type(error).__name__}: {reason})") from error
+
+    # --- the stack --------------------------------------------------------------------------------------------
+
+    def _push(self, arg: Any) -> None:
+        self._stack.append(arg)
+
+    def _push_text(self, arg: str) -> None:
+        """What Python 2 called a string."""
+        raw = arg.encode("latin-1")
+        self._stack.append(raw if self._encoding == "bytes" else raw.decode(self._encoding))
+
+    def _mark(self, _: Any) -> None:
+        self._below.append(self._stack)
+        self._stack = []
+
+    def _since_mark(self) -> list[Any]:
+        found = self._stack
+        self._stack = self._below.pop()
+        return found
+
+    def _pop(self, _: Any) -> None:
+        if self._stack:
+            self._stack.pop()
+        else:
+            self._stack = self._below.pop()
+
+    def _pop_mark(self, _: Any) -> None:
+        self._since_mark()
+
+    def _dup(self, _: Any) -> None:
+        self._stack.append(self._stack[-1])
+
+    def _put(self, index: int) -> None:
+        self._memo[index] = self._stack[-1]
+
+    def _memoize(self, _: Any) -> None:
+        self._memo[len(self._memo)] = self._stack[-1]
+
+    def _get(self, index: int) -> None:
+        if index not in self._memo:
+            raise ValueError(f"it refers to object {index}, which is not there")
+        self._stack.append(self._memo[index])
+
+    # --- containers -------------------------------------------------------------------------------------------
+
+    def _tuple(self, _: Any) -> None:
+        items = self._since_mark()
+        self._stack.append(tuple(items))
+
+    def _tuple_of(self, count: int) -> None:
+        items = self._stack[-count:]
+        if len(items) < count:
+            raise ValueError("a tuple of missing items")
+        self._stack[-count:] = [tuple(items)]
+
+    def _list(self, _: Any) -> None:
+        items = self._since_mark()
+        self._stack.append(items)
+
+    def _dict(self, _: Any) -> None:
+        items = self._since_mark()
+        self._stack.append({})
+        self._set(items)
+
+    def _frozenset(self, _: Any) -> None:
+        items = self._since_mark()
+        self._stack.append(frozenset(map(checked_key, items)))
+
+    def _append(self, _: Any) -> None:
+        self._extend([self._stack.pop()])
+
+    def _appends(self, _: Any) -> None:
+        self._extend(self._since_mark())
+
+    def _extend(self, items: list[Any]) -> None:
+        target = self._stack[-1]
+        if type(target) is not list:
+            raise PickleError(f"its pickle appends to a {type(target).__name__}")
+        target.extend(items)
+
+    def _add_items(self, _: Any) -> None:
+        items = self._since_mark()
+        target = self._stack[-1]
+        if type(target) is not set:
+            raise PickleError(f"its pickle adds items to a {type(target).__name__}")
+        target.update(map(checked_key, items))
+
+    def _set_item(self, _: Any) -> None:
+        value, key = self._stack.pop(), self._stack.pop()
+        self._set([key, value])
+
+    def _set_items(self, _: Any) -> None:
+        self._set(self._since_mark())
+
+    def _set(self, items: list[Any]) -> None:
+        target = self._stack[-1]
+        if type(target) not in _DICTS:
+            raise PickleError(f"its pickle sets items of a {type(target).__name__}")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            target[checked_key(key)] = value
+
+    # --- what is asked for ------------------------------------------------------------------------------------
+
+    def _global(self, arg: str) -> None:
+        module, _, name = arg.partition(" ")
+        self._stack.append(self._find(f"{_MODULES_OF_PYTHON_2.get(module, module)}.{name}"))
+
+    def _stack_global(self, _: Any) -> None:
+        name, module = self._stack.pop(), self._stack.pop()
+        if type(name) is not str or type(module) is not str:
+            raise PickleError("its pickle names a global by something else than strings")
+        self._global(f"{module} {name}")
+
+    def _reduce(self, _: Any) -> None:
+        args, function = self._stack.pop(), self._stack.pop()
+        self._stack.append(_called(function, args, "build"))
+
+    def _new_object(self, _: Any) -> None:
+        args, kind = self._stack.pop(), self._stack.pop()
+        self._stack.append(_called(kind, args, "new"))
+
+    def _build(self, _: Any) -> None:
+        state = self._stack.pop()
+        self._stack[-1] = self._set_state(self._stack[-1], state)
+
+    def _persistent(self, _: Any) -> None:
+        self._stack.append(self._stored(self._stack.pop()))
+
+
+_STEPS: dict[str, Callable[[Pickles, Any], None]] = {
+    **dict.fromkeys(_LITERALS, Pickles._push),
+    **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING"), Pickles._push_text),
+    **dict.fromkeys(("PROTO", "FRAME", "STOP"), lambda _, __: None),
+    "NONE": lambda m, _: m._push(None), "NEWTRUE": lambda m, _: m._push(True), "NEWFALSE": lambda m, _: m._push(False),
+    "EMPTY_TUPLE": lambda m, _: m._push(()), "EMPTY_LIST": lambda m, _: m._push([]),
+    "EMPTY_DICT": lambda m, _: m._push({}), "EMPTY_SET": lambda m, _: m._push(set()),
+    "MARK": Pickles._mark, "POP": Pickles._pop, "POP_MARK": Pickles._pop_mark, "DUP": Pickles._dup,
+    "PUT": Pickles._put, "BINPUT": Pickles._put, "LONG_BINPUT": Pickles._put, "MEMOIZE": Pickles._memoize,
+    "GET": Pickles._get, "BINGET": Pickles._get, "LONG_BINGET": Pickles._get,
+    "TUPLE": Pickles._tuple, "LIST": Pickles._list, "DICT": Pickles._dict, "FROZENSET": Pickles._frozenset,
+    "TUPLE1": lambda m, _: m._tuple_of(1), "TUPLE2": lambda m, _: m._tuple_of(2), "TUPLE3": lambda m, _: m._tuple_of(3),
+    "APPEND": Pickles._append, "APPENDS": Pickles._appends, "ADDITEMS": Pickles._add_items,
+    "SETITEM": Pickles._set_item, "SETITEMS": Pickles._set_items, "GLOBAL": Pickles._global,
+    "STACK_GLOBAL": Pickles._stack_global, "REDUCE": Pickles._reduce, "NEWOBJ": Pickles._new_object,
+    "BUILD": Pickles._build, "BINPERSID": Pickles._persistent,
+}  # fmt: skip
+
+
+def checked_key(key: Any) -> Any:
+    """A key of a dict or item of a set. Nested tuples are refused: hashing them may take for ever, or the process."""
+    for part in key if type(key) is tuple else (key,):
+        if not isinstance(part, _SIMPLE_KEYS) and getattr(type(part), "__module__", "").partition(".")[0] != "weft":
+            raise PickleError(
+                f"its pickle has a key or an item of a set of type {type(part).__name__}; such may be strings, bytes, "
+                "numbers, None, dtypes, devices, tensors and flat tuples of them"
+            )
+    return key
+
+
+def _called(function: Any, args: Any, how: str) -> Any:
+    if type(function) is not Global or getattr(function, how) is None:
+        raise PickleError(f"its pickle calls {function!r}, which is nothing to call")
+    if type(args) is not tuple:
+        raise PickleError(f"its pickle calls {function.name} with a {type(args).__name__} instead of arguments")
+    return getattr(function, how)(*args)
+
+
+def globals_named(file: IO[bytes]) -> set[str]:
+    """The globals that a pickle names, such as `collections.OrderedDict`; nothing is built."""
+    found: set[str] = set()
+    memo: dict[int, Any] = {}
+    last: list[Any] = [None, None]  # the two objects on top, as far as they are strings
+    for opcode, arg, _ in genops(file):
+        name = opcode.name
+        if name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            memo[len(memo) if arg is None else arg] = last[1]
+            continue
+        if name == "GLOBAL" or name == "STACK_GLOBAL":
+            module, _, called = arg.partition(" ") if arg is not None else (last[0], "", last[1])
+            found.add(f"{_MODULES_OF_PYTHON_2.get(module, module)}.{called}")
+        last = [last[1], memo.get(int(arg or 0)) if name in ("GET", "BINGET", "LONG_BINGET") else arg]
+    return found

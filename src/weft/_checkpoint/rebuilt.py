@@ -1,0 +1,223 @@
+"""Tensors as PyTorch's pickles describe them: a storage, an offset in it, sizes and strides."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import jax
+import numpy as np
+
+from weft._base.device import device
+from weft._base.dtype import DType
+from weft._base.size import Size
+from weft._checkpoint.buffers import Bytes, array_on, tensor_of
+from weft._checkpoint.locate import Locate
+from weft._checkpoint.pickled import Global
+from weft._tensor.convert import room
+from weft._tensor.tensor import Tensor
+from weft.errors import PickleError
+from weft.nn._parameter import Buffer, Parameter
+
+_MOST_DIMS = 64
+_REFUSED = {
+    "_rebuild_qtensor": "a quantized tensor; save x.dequantize()",
+    "_rebuild_sparse_tensor": "a sparse tensor; save x.to_dense()",
+    "_rebuild_nested_tensor": "a nested tensor; save x.to_padded_tensor(0.0) or x.unbind()",
+    "_rebuild_meta_tensor_no_storage": "a tensor on the meta device, which has no elements",
+    "_rebuild_wrapper_subclass": "a tensor of a subclass without elements; save a plain tensor",
+}
+
+FUNCTIONS = (
+    *(f"torch._utils.{name}" for name in (
+        "_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter",
+        "_rebuild_parameter_with_state", "_rebuild_device_tensor_from_cpu_tensor", *_REFUSED,
+    )),
+    "torch._tensor._rebuild_from_type_v2", "torch.serialization._get_layout", "torch.Tensor",
+    "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer",
+)  # fmt: skip
+"""Names of PyTorch's that build tensors."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Elements in a file. `dtype` is None where the tensors on it say what they are."""
+
+    key: str
+    dtype: DType | None
+    location: str
+    nbytes: int
+
+
+class Tensors:
+    """Builds the tensors of one file. A storage is read once; equal views of it share their elements.
+
+    fetch   the bytes of a storage
+    locate  where a storage goes, as `map_location` says
+    limit   bytes that copies of parts of storages may take together
+    big     whether elements are big-endian
+    """
+
+    def __init__(self, fetch: Callable[[Storage], Bytes], locate: Locate, limit: int, *, big: bool = False) -> None:
+        self._fetch = fetch
+        self._locate = locate
+        self._left = limit
+        self._big = big
+        self._contents: dict[str, Bytes] = {}
+        self._places: dict[str, device] = {}
+        self._arrays: dict[Any, jax.Array] = {}
+
+    def table(self) -> dict[str, Global]:
+        """What the names of `FUNCTIONS` stand for."""
+        makers: dict[str, Callable[..., Any] | None] = dict.fromkeys(FUNCTIONS)
+        makers |= {f"torch._utils.{name}": _refusal(what) for name, what in _REFUSED.items()}
+        makers |= {
+            "torch._utils._rebuild_tensor": self._plain,
+            "torch._utils._rebuild_tensor_v2": self._version_2,
+            "torch._utils._rebuild_tensor_v3": self._version_3,
+            "torch._utils._rebuild_parameter": _parameter,
+            "torch._utils._rebuild_parameter_with_state": _parameter_with_state,
+            "torch._utils._rebuild_device_tensor_from_cpu_tensor": self._from_cpu,
+            "torch._tensor._rebuild_from_type_v2": _from_type,
+            "torch.serialization._get_layout": lambda name: Global(str(name), None),
+        }
+        return {name: Global(name, make) for name, make in makers.items()}
+
+    def _plain(self, storage: Any, offset: Any, size: Any, stride: Any) -> Tensor:
+        return self._version_2(storage, offset, size, stride, False, None)
+
+    def _version_2(
+        self, storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, _: Any, metadata: Any = None
+    ) -> Tensor:
+        if not isinstance(storage, Storage) or storage.dtype is None:
+            raise PickleError("its pickle makes a tensor of something else than a storage of elements")
+        return self._version_3(storage, offset, size, stride, requires_grad, None, storage.dtype, metadata)
+
+    def _version_3(
+        self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any, _: Any, dtype: Any, metadata: Any = None
+    ) -> Tensor:
+        if not isinstance(storage, Storage) or not isinstance(dtype, DType):
+            raise PickleError("its pickle makes a tensor of something else than a storage and a type")
+        count = storage.nbytes // dtype.itemsize
+        _check_place(count, offset, size, stride)
+        bits = metadata if type(metadata) is dict else {}
+        conj, neg = bits.get("conj") is True, bits.get("neg") is True
+        where = self._where(storage)
+        key = (storage.key, offset, tuple(size), tuple(stride), dtype, conj, neg)
+        if key not in self._arrays:
+            content = self._cut(storage, dtype.itemsize, offset, tuple(size), tuple(stride))
+            array = array_on(where, dtype, tuple(size), content, big=self._big)
+            array = array.conj() if conj else array
+            self._arrays[key] = -array if neg else array
+        found = tensor_of(self._arrays[key], dtype, where)
+        return found.requires_grad_(grad is True)
+
+    def _where(self, storage: Storage) -> device:
+        if storage.key not in self._places:
+            self._places[storage.key] = self._locate(storage.location, storage.nbytes)
+        return self._places[storage.key]
+
+    def _cut(self, storage: Storage, itemsize: int, offset: int, size: tuple[int, ...], stride: Any) -> Bytes:
+        """The bytes of a tensor's elements, in row-major order; the storage's own where they are all of it."""
+        if storage.key not in self._contents:
+            self._contents[storage.key] = self._fetch(storage)
+        content = self._contents[storage.key]
+        nbytes = prod(size) * itemsize
+        if nbytes == len(content) and _is_row_major(size, stride):
+            return content
+        self._left -= nbytes
+        if self._left < 0:
+            raise PickleError(
+                "its tensors are views that take far more memory than the file; save a clone() of what was expanded"
+            )
+        found = room(nbytes)
+        if nbytes:
+            word = np.dtype((np.void, itemsize))
+            whole = content[: len(content) // itemsize * itemsize].view(word)
+            seen = np.lib.stride_tricks.as_strided(whole[offset:], size, [step * itemsize for step in stride])
+            found.view(word).reshape(size)[...] = seen
+        return found
+
+    def _from_cpu(self, data: Any, dtype: Any, location: Any, requires_grad: Any) -> Tensor:
+        if not isinstance(data, Tensor) or not isinstance(dtype, DType) or type(location) is not str:
+            raise PickleError("its pickle moves something else than a tensor to a device")
+        found = data.to(dtype=dtype, device=self._locate(location, data.nbytes))  # pyright: ignore[reportAttributeAccessIssue]
+        return found.detach().requires_grad_(requires_grad is True)
+
+
+def _check_place(count: int, offset: Any, size: Any, stride: Any) -> None:
+    """Refuse sizes and strides that are none, or lead out of a storage of so many elements."""
+    numbers = (offset, *size, *stride)
+    if type(size) not in _TUPLES or type(stride) is not tuple or len(size) != len(stride) or len(size) > _MOST_DIMS:
+        raise PickleError("its pickle makes a tensor whose sizes and strides disagree")
+    if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
+        raise PickleError(f"its pickle makes a tensor of size {list(size)[:8]}, which there is not")
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if prod(size) and last >= count:
+        raise PickleError(
+            f"its pickle makes a tensor of size {list(size)} that needs {last + 1} elements of a storage of {count}"
+        )
+
+
+_TUPLES = (tuple, Size)
+
+
+def _is_row_major(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    step = 1
+    for n, given in zip(reversed(size), reversed(stride), strict=True):
+        if n != 1 and given != step:
+            return False
+        step *= n
+    return True
+
+
+def _refusal(what: str) -> Callable[..., Any]:
+    def refuse(*_: Any) -> Any:
+        raise PickleError(f"it holds {what}")
+
+    return refuse
+
+
+def _parameter(data: Any, requires_grad: Any, _: Any) -> Tensor:
+    if not isinstance(data, Tensor):
+        raise PickleError(f"its pickle makes a Parameter of a {type(data).__name__}")
+    return Parameter(data, requires_grad=requires_grad is True)
+
+
+def _parameter_with_state(data: Any, requires_grad: Any, hooks: Any, state: Any) -> Tensor:
+    return _with_attributes(_parameter(data, requires_grad, hooks), state)
+
+
+def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Tensor:
+    """A tensor with attributes of the user's, a Parameter or a Buffer."""
+    if type(function) is not Global or function.build is None or type(args) is not tuple or type(kind) is not Global:
+        raise PickleError("its pickle makes a tensor by something else than a function for that")
+    found = function.build(*args)
+    if not isinstance(found, Tensor):
+        raise PickleError(f"its pickle makes a tensor of a {type(found).__name__}")
+    if kind.name == "torch.nn.parameter.Parameter" and not isinstance(found, Parameter):
+        found = Parameter(found, requires_grad=found.requires_grad)
+    attributes = _attributes(state)
+    if attributes.pop("_is_buffer", False):
+        return Buffer(found, persistent=attributes.get("persistent") is not False)
+    return _with_attributes(found, attributes)
+
+
+def _attributes(state: Any) -> dict[str, Any]:
+    found = state[0] if type(state) is tuple and len(state) == 2 else state
+    if found is None:
+        return {}
+    if type(found) not in (dict, OrderedDict) or not all(type(name) is str for name in found):
+        raise PickleError("its pickle gives a tensor a state that names no attributes")
+    return dict(found)
+
+
+def _with_attributes(tensor: Tensor, state: Any) -> Tensor:
+    for name, value in _attributes(state).items():
+        if hasattr(type(tensor), name) or name in vars(tensor):
+            raise PickleError(f"its pickle gives a tensor the attribute {name!r}, which it must not have")
+        setattr(tensor, name, value)
+    return tensor

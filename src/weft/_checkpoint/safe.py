@@ -1,0 +1,224 @@
+"""What files of PyTorch's may name: plain containers and numbers, and what the program has allowed by itself."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from weft._base.device import device
+from weft._base.size import Size
+from weft._checkpoint.pickled import Global, checked_key
+from weft.errors import ArgumentError, PickleError, ValueRangeError
+
+_NEVER = ("sys", "os", "posix", "nt")
+_NUMBER_TYPE = re.compile(r"[biufc][0-9]{1,2}")
+
+
+class _Allowed:
+    """What the program trusts, by name. Set anew as a whole, so that readers need no lock."""
+
+    by_name: dict[str, Any] = {}  # noqa: RUF012  shared on purpose: PyTorch keeps it per process
+
+
+def _named(trusted: Iterable[Any]) -> dict[str, Any]:
+    found = {}
+    for entry in trusted:
+        if isinstance(entry, tuple):
+            if len(entry) != 2:
+                raise ValueRangeError(
+                    "Expected tuple of length 2 (global, str of callable full path), but got tuple of length: "
+                    f"{len(entry)}"
+                )
+            entry, name = entry
+            if type(name) is not str:
+                raise ArgumentError(
+                    f"Expected second item in tuple to be str of callable full path, but got: {type(name)}"
+                )
+            found[name] = entry
+        else:
+            found[f"{entry.__module__}.{entry.__qualname__}"] = entry
+    return found
+
+
+def add_safe_globals(safe_globals: list[Any]) -> None:
+    """Trust classes and functions: `load` may call them when a file of PyTorch's asks for them by name.
+
+    A pair of one and a string trusts it under another name. Loading then runs their code, with arguments of the file.
+    """
+    _Allowed.by_name = _Allowed.by_name | _named(safe_globals)
+
+
+def get_safe_globals() -> list[Any]:
+    """The classes and functions that are trusted."""
+    return list(_Allowed.by_name.values())
+
+
+def clear_safe_globals() -> None:
+    """Trust nothing any more."""
+    _Allowed.by_name = {}
+
+
+class safe_globals:
+    """Trust classes and functions within a `with` block."""
+
+    def __init__(self, safe_globals: list[Any]) -> None:
+        self._trusted = _named(safe_globals)
+
+    def __enter__(self) -> None:
+        self._before = _Allowed.by_name
+        _Allowed.by_name = self._before | self._trusted
+
+    def __exit__(self, *_: object) -> None:
+        _Allowed.by_name = self._before
+
+
+def trusted_global(name: str) -> Global:
+    """A global that the program trusts; `PickleError` that says what to do for all others."""
+    if name.partition(".")[0] in _NEVER:
+        raise PickleError(f"Trying to load unsupported GLOBAL {name} whose module {name.partition('.')[0]} is blocked.")
+    if name not in _Allowed.by_name:
+        shown = name.removeprefix("builtins.")
+        raise PickleError(
+            f"Unsupported global: GLOBAL {shown} was not an allowed global by default. Loading runs no code of a file, "
+            "with weights_only=False neither: save a state dict, or plain numbers and containers. If you trust this "
+            f"class or function, allow it with `torch.serialization.add_safe_globals([{shown}])` or within "
+            f"`torch.serialization.safe_globals([{shown}])`."
+        )
+    trusted = _Allowed.by_name[name]
+    return Global(name, trusted, partial(trusted.__new__, trusted) if isinstance(trusted, type) else None)
+
+
+def set_trusted_state(x: Any, state: Any) -> Any:
+    """What Python's pickle does with a state, for an object of a trusted class."""
+    if type(x) not in _Allowed.by_name.values():
+        raise PickleError(f"its pickle sets the state of a {type(x).__name__}, which has none to set")
+    if hasattr(x, "__setstate__"):
+        x.__setstate__(state)
+        return x
+    attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    x.__dict__.update(attributes or {})
+    for name, value in (slots or {}).items():
+        setattr(x, name, value)
+    return x
+
+
+def is_trusted(name: str) -> bool:
+    """Whether the program has allowed a global."""
+    return name in _Allowed.by_name
+
+
+# --- containers and numbers -----------------------------------------------------------------------------------
+
+
+class Plain:
+    """Builds what Python's pickle calls functions for. What it copies is bounded by the size of the pickle."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def table(self) -> dict[str, Any]:
+        """What the names of plain things stand for."""
+        makers: dict[str, Callable[..., Any]] = {
+            "collections.OrderedDict": self._ordered, "collections.Counter": self._counter,
+            "builtins.set": self._set, "builtins.frozenset": lambda items=(): frozenset(self._set(items)),
+            "builtins.bytearray": self._bytearray, "builtins.complex": self._complex,
+            "_codecs.encode": self._encode, "torch.Size": self._size, "torch.device": self._device,
+            "numpy.dtype": self._numpy_type, "numpy.ndarray": self._no_array,
+        }  # fmt: skip
+        for core in ("numpy._core", "numpy.core"):
+            makers[f"{core}.multiarray.scalar"] = self._scalar
+            makers[f"{core}.multiarray._reconstruct"] = self._empty_array
+            makers[f"{core}.numeric._frombuffer"] = self._full_array
+        return {name: Global(name, make) for name, make in makers.items()}
+
+    def spend(self, count: int) -> None:
+        """Note a copy of so many items."""
+        self._left -= count
+        if self._left < 0:
+            raise PickleError("its pickle copies what it holds again and again")
+
+    def _listed(self, items: Any) -> Any:
+        if not isinstance(items, (list, tuple, set, frozenset)):
+            raise PickleError(f"its pickle makes a container from a {type(items).__name__}")
+        self.spend(len(items))
+        return items
+
+    def _set(self, items: Any = ()) -> set[Any]:
+        return set(map(checked_key, self._listed(items)))
+
+    def _ordered(self, items: Any = ()) -> OrderedDict[Any, Any]:
+        return OrderedDict((checked_key(key), value) for key, value in map(self._listed, self._listed(items)))
+
+    def _counter(self, counts: Any = None) -> Counter[Any]:
+        if type(counts) is not dict or not all(type(n) is int for n in counts.values()):
+            raise PickleError("its pickle counts with something else than numbers")
+        self.spend(len(counts))
+        return Counter(counts)
+
+    def _encode(self, text: Any, encoding: Any = "utf-8") -> bytes:
+        if type(text) is not str or encoding not in ("latin1", "latin-1", "utf-8", "ascii"):
+            raise PickleError("its pickle encodes something else than text as bytes")
+        self.spend(len(text))
+        return codecs.encode(text, encoding)
+
+    def _bytearray(self, content: Any = b"", encoding: Any = "latin1") -> bytearray:
+        if type(content) not in (bytes, bytearray):
+            content = self._encode(content, encoding)
+        self.spend(len(content))
+        return bytearray(content)
+
+    def _complex(self, real: Any, imag: Any) -> complex:
+        if type(real) is not float or type(imag) is not float:
+            raise PickleError("its pickle makes a complex number of something else than floats")
+        return complex(real, imag)
+
+    def _size(self, sizes: Any = ()) -> Size:
+        if not all(type(n) is int for n in self._listed(sizes)):
+            raise PickleError("its pickle makes a torch.Size of something else than integers")
+        return Size(sizes)
+
+    def _device(self, kind: Any, index: Any = None) -> device:
+        if type(kind) is not str or type(index) not in (int, type(None)):
+            raise PickleError("its pickle makes a torch.device of something else than a name and an index")
+        return device(kind, index)
+
+    def _numpy_type(self, code: Any, *_: Any) -> np.dtype[Any]:
+        if type(code) is not str or not _NUMBER_TYPE.fullmatch(code):
+            raise PickleError(f"its pickle holds NumPy elements of type {code!r}; numbers can be loaded")
+        return np.dtype(code)
+
+    def _scalar(self, dtype: Any, content: Any) -> np.generic:
+        if not isinstance(dtype, np.dtype) or type(content) is not bytes or len(content) != dtype.itemsize:
+            raise PickleError("its pickle has a NumPy number whose type and bytes disagree")
+        return np.frombuffer(content, dtype.newbyteorder("<"))[0].astype(dtype)
+
+    def _no_array(self, *_: Any) -> Any:
+        raise PickleError("its pickle makes a NumPy array without elements")
+
+    def _empty_array(self, *_: Any) -> np.ndarray[Any, Any]:
+        return np.empty(0, np.uint8)
+
+    def _full_array(self, content: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray[Any, Any]:
+        found = self._empty_array()
+        content = content if type(content) is bytes else bytes(self._bytearray(content))
+        return set_numpy_state(found, (1, shape, dtype, order == "F", content), self.spend)
+
+
+def set_numpy_state(x: Any, state: Any, spend: Callable[[int], None]) -> Any:
+    """Give a NumPy array its elements, or a NumPy type its byte order, which must be this machine's."""
+    if isinstance(x, np.dtype):
+        if type(state) is not tuple or len(state) < 2 or state[1] not in ("<", "|", "="):
+            raise PickleError("its pickle holds NumPy elements that are not little-endian")
+        return x
+    _, shape, dtype, _, content = state
+    if not isinstance(dtype, np.dtype) or type(content) is not bytes or not all(type(n) is int for n in shape):
+        raise PickleError("its pickle has a NumPy array whose elements are no numbers")
+    spend(len(content))
+    x.__setstate__(state)
+    return x

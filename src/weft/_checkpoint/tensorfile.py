@@ -1,0 +1,175 @@
+"""Safetensors files: a header in JSON, then the elements of named tensors. https://huggingface.co/docs/safetensors"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+from typing import IO, Any
+
+from weft._base.device import device
+from weft._base.dtype import DTYPES, DType
+from weft._checkpoint.archive import filled
+from weft._checkpoint.buffers import Bytes, array_on, bytes_of, tensor_of
+from weft._checkpoint.native import computed, elements_of
+from weft._tensor.convert import ALIGNMENT
+from weft._tensor.tensor import Tensor
+from weft.errors import CheckpointError
+
+_LENGTH = 8  # bytes of the header's length
+_MOST_HEADER = 100_000_000
+_METADATA = "__metadata__"
+_WORDS = {"bool": "BOOL", "bfloat16": "BF16", "complex64": "C64", "complex128": "C128",
+          "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}  # fmt: skip
+_LETTERS = {"i": "I", "u": "U", "f": "F"}
+
+
+def _word(dtype: DType) -> str:
+    """How a header spells an element type, such as `F32`."""
+    return _WORDS.get(dtype.name) or f"{_LETTERS[dtype.numpy.kind]}{8 * dtype.itemsize}"
+
+
+_DTYPES = {_word(dtype): dtype for dtype in DTYPES}
+
+
+# --- writing ----------------------------------------------------------------------------------------------------
+
+
+def writer_of(tensors: Any, metadata: Mapping[str, str] | None) -> Callable[[IO[bytes]], None]:
+    """What writes named tensors to an open file, one at a time. `CheckpointError` names what is no tensor."""
+    if not isinstance(tensors, Mapping):
+        raise CheckpointError(
+            f"cannot save a {type(tensors).__name__} as safetensors: the format holds a dict of tensors by name"
+        )
+    header: dict[str, Any] = {}
+    if metadata is not None:
+        header[_METADATA] = _checked_metadata(metadata)
+    for name, tensor in tensors.items():
+        _check_entry(name, tensor)
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))  # keeps elements aligned
+    end = 0
+    for name, tensor in ordered:
+        header[name] = {
+            "dtype": _word(tensor.dtype), "shape": list(tensor.shape), "data_offsets": [end, end + tensor.nbytes],
+        }  # fmt: skip
+        end += tensor.nbytes
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-(_LENGTH + len(text)) % ALIGNMENT)
+    computed([tensor for _, tensor in ordered])
+
+    def put(file: IO[bytes]) -> None:
+        file.write(len(text).to_bytes(_LENGTH, "little") + text)
+        for _, tensor in ordered:
+            file.write(bytes_of(elements_of(tensor)))
+
+    return put
+
+
+def _check_entry(name: Any, tensor: Any) -> None:
+    if not isinstance(name, str) or name == _METADATA:
+        raise CheckpointError(f"cannot save the key {name!r} as safetensors: names of tensors are strings")
+    if not isinstance(tensor, Tensor):
+        raise CheckpointError(
+            f"cannot save {name!r}, which is of type {type(tensor).__name__}, as safetensors: the format holds tensors "
+            "by name; put strings into `metadata`, or save to another kind of file"
+        )
+    if tensor.dtype.name == "complex128":
+        raise CheckpointError(f"cannot save {name!r} as safetensors: the format has no complex128; use complex64")
+
+
+def _checked_metadata(metadata: Any) -> dict[str, str]:
+    if not isinstance(metadata, Mapping) or not all(
+        isinstance(key, str) and isinstance(value, str) for key, value in metadata.items()
+    ):
+        raise CheckpointError("cannot save this metadata as safetensors: it must be a dict from strings to strings")
+    return dict(metadata)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+class TensorFile:
+    """The named tensors of a safetensors file, each read when it is asked for. `ValueError` says what is wrong."""
+
+    def __init__(self, file: IO[bytes], mapped: Bytes | None = None) -> None:
+        self._file = file
+        self._mapped = mapped
+        start = file.tell()
+        size = file.seek(0, os.SEEK_END) - start
+        file.seek(start)
+        length = int.from_bytes(file.read(_LENGTH), "little")
+        if size < _LENGTH or length > min(_MOST_HEADER, size - _LENGTH):
+            raise ValueError("it is truncated: its header is not all there")
+        self._begin = start + _LENGTH + length
+        header = json.loads(file.read(length).decode(), object_pairs_hook=_without_twins)
+        if not isinstance(header, dict):
+            raise ValueError("its header is no object")
+        self.metadata = _read_metadata(header.pop(_METADATA, None))
+        self._entries = {name: _read_entry(name, entry) for name, entry in header.items()}
+        self._check_places(size - _LENGTH - length)
+
+    def _check_places(self, size: int) -> None:
+        end = 0
+        for name, (_, _, start, stop) in sorted(self._entries.items(), key=lambda item: item[1][2:]):
+            if start != end:
+                raise ValueError(f"its tensor {name!r} starts at {start}, and the one before ends at {end}")
+            end = stop
+        if end != size:
+            raise ValueError(f"its tensors take {end} bytes, and it has {size}")
+
+    def keys(self) -> list[str]:
+        """The names of the tensors, in the order of their places."""
+        return sorted(self._entries, key=lambda name: self._entries[name][2:])
+
+    def type_of(self, name: str) -> tuple[tuple[int, ...], DType]:
+        """Shape and element type of a tensor; `CheckpointError` where there is no tensor of this name."""
+        if name not in self._entries:
+            raise CheckpointError(f"File does not contain tensor {name}; it has {len(self._entries)} others")
+        return self._entries[name][:2]
+
+    def tensor(self, name: str, where: device) -> Tensor:
+        """A tensor, on a device."""
+        shape, dtype = self.type_of(name)
+        return tensor_of(array_on(where, dtype, shape, self._content(name)), dtype, where)
+
+    def _content(self, name: str) -> Bytes:
+        _, _, start, stop = self._entries[name]
+        if self._mapped is not None:
+            return self._mapped[self._begin + start : self._begin + stop]
+        return filled(self._file, self._begin + start, stop - start, name)
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("its header names something twice")
+    return found
+
+
+def _read_metadata(found: Any) -> dict[str, str] | None:
+    if found is not None and (type(found) is not dict or not all(type(value) is str for value in found.values())):
+        raise ValueError("its metadata is no dict of strings")
+    return found
+
+
+def _read_entry(name: str, entry: Any) -> tuple[tuple[int, ...], DType, int, int]:
+    word, shape, places = entry["dtype"], tuple(entry["shape"]), tuple(entry["data_offsets"])
+    if word not in _DTYPES:
+        raise ValueError(f"its tensor {name!r} has elements of type {word!r}, which there is not here")
+    if len(places) != 2 or not all(type(n) is int and n >= 0 for n in (*shape, *places)):
+        raise ValueError(f"its tensor {name!r} has an impossible shape or place")
+    dtype = _DTYPES[word]
+    if places[1] - places[0] != prod(shape) * dtype.itemsize:
+        raise ValueError(
+            f"its tensor {name!r} of shape {list(shape)} takes {prod(shape) * dtype.itemsize} bytes, and has "
+            f"{places[1] - places[0]}"
+        )
+    return shape, dtype, *places
+
+
+def named_tensors(found: TensorFile, locate: Callable[[str, int], device]) -> Iterator[tuple[str, Tensor]]:
+    """All tensors of a file by name, on the CPU unless `map_location` says otherwise."""
+    for name in found.keys():  # noqa: SIM118  no dict
+        shape, dtype = found.type_of(name)
+        yield name, found.tensor(name, locate("cpu", prod(shape) * dtype.itemsize))

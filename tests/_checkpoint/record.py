@@ -1,0 +1,79 @@
+"""Files as PyTorch writes them: `python -m tests._checkpoint.record` writes them again (it needs torch)."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+
+FOLDER = Path(__file__).parent / "files"
+
+
+def training() -> dict[str, Any]:
+    """A checkpoint of a small network and its optimizer after one step."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.5)
+    net(torch.tensor([[1.0, 2.0], [3.0, 5.0]])).sum().backward()
+    optimizer.step()
+    return {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, "best": 0.5}
+
+
+def kinds() -> dict[str, Any]:
+    """One of each kind of object that can be loaded."""
+    marked = torch.ones(1)
+    marked.tag = "mine"
+    base = torch.arange(6.0).reshape(2, 3)
+    names = (
+        "bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16",
+        "float32", "float64", "complex64", "complex128",
+    )  # fmt: skip
+    return {
+        "types": {name: torch.tensor([0, 1, 1]).to(getattr(torch, name)) for name in names},
+        "parameter": torch.nn.Parameter(torch.ones(2), requires_grad=False),
+        "buffer": torch.nn.Buffer(torch.ones(1), persistent=False),
+        "marked": marked, "leaf": torch.ones(1, requires_grad=True), "twice": [marked, marked],
+        "base": base, "transposed": base.t(), "again": base.t(), "slice": torch.arange(10)[2:8:2],
+        "expanded": torch.ones(1).expand(3), "empty": torch.empty(0, 3), "scalar": torch.tensor(3.0),
+        "conj": torch.tensor([1 + 2j]).conj(), "neg": torch.tensor([1 + 2j]).conj().imag,
+        "numpy": (np.float64(2.5), np.int32(-3), np.bool_(True), np.arange(6.0).reshape(2, 3).T, np.arange(3)),
+        "plain": [
+            None, True, 1, 2**80, -1.5, "ä", b"\xff\x00", bytearray(b"12"), 1 - 2j, {1, 2}, frozenset([3]), (4, ()),
+        ],
+        "named": [torch.float16, torch.device("cuda", 1), torch.Size([1, 2]), Counter("aab")],
+    }  # fmt: skip
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    warnings.simplefilter("ignore")
+    torch.save(training(), FOLDER / "training.pt")
+    (FOLDER / "training.json").write_text(json.dumps(training(), default=torch.Tensor.tolist, indent=1) + "\n")
+    torch.save(training(), FOLDER / "training_legacy.pt", _use_new_zipfile_serialization=False)
+    torch.save(kinds(), FOLDER / "kinds.pt")
+    torch.save(kinds(), FOLDER / "kinds_protocol_5.pt", pickle_protocol=5)
+    refused = {
+        "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+        "sparse": torch.eye(2).to_sparse(),
+        "nested": torch.nested.nested_tensor([torch.ones(1)]),
+        "meta": torch.empty(1, device="meta"),
+        "complex32": torch.zeros(1, dtype=torch.complex32),
+        "storage": torch.ones(1).untyped_storage(),
+        "class": Counter,
+        "module": torch.nn.Identity(),
+        "strings": np.array(["a"]),
+    }
+    for name, x in refused.items():
+        torch.save({"x": x}, FOLDER / f"refused_{name}.pt")
+    torch.jit.save(torch.jit.script(torch.nn.Identity()), str(FOLDER / "refused_script.pt"))
+    (FOLDER / "net.safetensors").write_bytes(save(training()["net"], metadata={"from": "torch"}))
+
+
+if __name__ == "__main__":
+    main()
