@@ -99,6 +99,19 @@ def _adaptive(n: int) -> dict[str, Any]:
     return {"input": _TRIO[n], "output_size": 2}
 
 
+def _fractional(n: int) -> dict[str, Any]:
+    """Two windows of two over each of `n` space dims, at random places."""
+    return {"input": _TRIO[n], "samples": numbers(2, 4, n), "kernel_size": (2,) * n, "output_size": (2,) * n}
+
+
+def _grid(n: int) -> dict[str, Any]:
+    """Images of `n` space dims read at two points a side, between their pixels."""
+    return {
+        "input": _TRIO[n], "grid": numbers(2, *[2] * n, n), "interpolation_mode": 0, "padding_mode": 0,
+        "align_corners": False,
+    }  # fmt: skip
+
+
 GIVEN: dict[str, dict[str, Any]] = {
     # elements
     "prelu": {"input": _X - 0.5, "weight": numbers(2)},
@@ -145,11 +158,17 @@ GIVEN: dict[str, dict[str, Any]] = {
     "pixel_shuffle": {"input": _TRIO[2], "upscale_factor": 2},
     "pixel_unshuffle": {"input": _TRIO[2], "downscale_factor": 2},
     "channel_shuffle": {"input": _TRIO[2], "groups": 2},
+    "native_channel_shuffle": {"input": _TRIO[2], "groups": 2},
+    "grid_sampler": _grid(2),
+    "grid_sampler_2d": _grid(2),
+    "grid_sampler_3d": _grid(3),
+    "affine_grid_generator": {"theta": numbers(4, 2, 3), "size": (4, 1, 2, 2), "align_corners": False},
     "interpolate_to": {
         "input": _TRIO[1], "size": (3,), "mode": "nearest", "align_corners": False, "scales": None,
     },
     # products
     "matrix_power": {"input": numbers(2, 4, 4), "n": 3},
+    "householder_product": {"input": numbers(2, 4, 3), "tau": numbers(2, 3)},
     "einsum": {"operands": [_MATRIX, _OTHER], "equation": "ij,jk->ik"},
     "tensordot": {"a": _X, "b": numbers(6, 2), "dims_a": (2,), "dims_b": (0,)},
     "cross": {"input": numbers(4, 3), "other": numbers(4, 3) ** 2, "dim": 1},
@@ -178,7 +197,15 @@ GIVEN: dict[str, dict[str, Any]] = {
     **{f"adaptive_max_pool{n}d_values": _adaptive(n) for n in (1, 2, 3)},
     **{f"adaptive_max_pool{n}d_with_indices": _adaptive(n) for n in (1, 2, 3)},
     **{f"adaptive_avg_pool{n}d": _adaptive(n) for n in (1, 2, 3)},
+    "max_unpool": {"input": _TRIO[1], "indices": indices(2, 4, 6, below=6), "output_size": (8,)},
+    "fractional_max_pool2d_from": _fractional(2),
+    "fractional_max_pool3d_from": _fractional(3),
+    "embedding_bag": {"input": indices(4, 2, below=6), "weight": numbers(6, 4), "mode": "sum"},
     # losses
+    "ctc_losses": {
+        "log_probs": np.log(numbers(6, 4, 3)), "targets": indices(4, 2, below=2) + 1,
+        "input_lengths": np.array([6, 5, 4, 6]), "target_lengths": np.array([2, 1, 0, 2]), "longest": 2,
+    },
     "nll_loss": _CLASSES,
     "multi_margin_loss": _CLASSES,
     "cosine_embedding_loss": {
@@ -191,6 +218,24 @@ GIVEN: dict[str, dict[str, Any]] = {
     "topk": {"input": _X, "k": 2, "dim": 2},
     "kthvalue": {"input": _X, "k": 2, "dim": 2},
     "mode": {"input": _X, "dim": 2},
+    # recurrent layers
+    "lstm_layer": {
+        "input": numbers(2, 4, 3), "h0": numbers(4, 2), "c0": numbers(4, 6), "weight_ih": numbers(24, 3),
+        "weight_hh": numbers(24, 2), "weight_hr": numbers(2, 6), "lengths": np.array([2, 1, 2, 1]),
+    },
+    "gru_layer": {
+        "input": numbers(2, 4, 3), "h0": numbers(4, 2), "weight_ih": numbers(6, 3), "weight_hh": numbers(6, 2),
+        "bias_ih": numbers(6), "bias_hh": numbers(6), "reverse": True,
+    },
+    "rnn_layer": {
+        "input": numbers(2, 4, 3), "h0": numbers(4, 6), "weight_ih": numbers(6, 3), "weight_hh": numbers(6, 6),
+    },
+    "lstm_cell": {
+        "input": numbers(4, 3), "hx": [numbers(4, 2), numbers(4, 2)], "w_ih": numbers(8, 3), "w_hh": numbers(8, 2),
+    },
+    "gru_cell": {"input": numbers(4, 3), "hx": numbers(4, 2), "w_ih": numbers(6, 3), "w_hh": numbers(6, 2)},
+    "rnn_tanh_cell": {"input": numbers(4, 3), "hx": numbers(4, 2), "w_ih": numbers(2, 3), "w_hh": numbers(2, 2)},
+    "rnn_relu_cell": {"input": numbers(4, 3), "hx": numbers(4, 2), "w_ih": numbers(2, 3), "w_hh": numbers(2, 2)},
 }  # fmt: skip
 """Arguments by name of rows that the parameters alone do not tell; arrays stand for tensors."""
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 MODULES = frozenset({
-    "autograd", "cuda", "errors", "linalg", "nn", "optim", "random", "serialization", "utils",
+    "autograd", "cuda", "errors", "func", "hub", "library", "linalg", "nn", "optim", "random", "serialization", "utils",
 })  # fmt: skip
 
 _NAMES = {
@@ -21,10 +21,13 @@ _NAMES = {
     "weft._tensor.tensor": ("Tensor",),
     "weft._tensor.display": ("set_printoptions", "get_printoptions", "printoptions"),
     "weft._tensor.generator": ("Generator", "default_generator"),
-    "weft._tensor.convert": ("tensor", "as_tensor", "from_dlpack", "frombuffer", "scalar_tensor"),
+    "weft._tensor.convert": ("tensor", "as_tensor", "scalar_tensor"),
+    "weft._tensor.exchange": ("asarray", "from_dlpack", "frombuffer", "to_dlpack"),
     "weft.autograd": (
         "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "is_grad_enabled", "is_inference_mode_enabled",
     ),
+    "weft._interop.from_jax": ("from_jax",),
+    "weft._interop.to_jax": ("to_jax",),
     "weft.serialization": ("save", "load"),
     "weft.random": ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"),
 }  # fmt: skip

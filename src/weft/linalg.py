@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from weft._tensor.assemble import namespace
 
-_OF_THE_PACKAGE = ("det", "matmul", "matrix_power", "slogdet")
+_OF_THE_PACKAGE = ("det", "matmul", "matrix_exp", "matrix_power", "slogdet")
 
 __getattr__, __dir__ = namespace("linalg", _OF_THE_PACKAGE)

@@ -96,6 +96,26 @@ def test_own_tensors_may_be_written_and_differentiated_inside():
     assert [part.tolist() for part in found] == [[3, 0], [1, 2], [2, 2]]
 
 
+def test_gradients_stop_where_the_function_stops_them():
+    def unseen(x):
+        with weft.no_grad():
+            factor = x * x
+        return (factor * x.detach() * x).sum()
+
+    np.testing.assert_allclose(jax.grad(weft.to_jax(unseen))(X), X**3)
+
+
+def test_an_argument_may_be_differentiated_and_written_inside():
+    def slope(x):
+        (found,) = weft.autograd.grad((x**3).sum(), x, create_graph=True)
+        x.add_(1)
+        return found + 0 * x
+
+    np.testing.assert_allclose(jax.jit(weft.to_jax(slope))(X), 3 * X**2, atol=1e-15)
+    curve = jax.grad(lambda x: weft.to_jax(slope)(x).sum())
+    np.testing.assert_allclose(curve(X), 6 * X)
+
+
 def test_random_operators_draw_from_the_key():
     drop = jax.jit(weft.to_jax(lambda x: (F.dropout(x), weft.rand_like(x)), random=True))
     x = jnp.ones(64)

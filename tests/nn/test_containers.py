@@ -69,6 +69,9 @@ def test_parameters_in_lists_and_dicts_are_registered():
     assert by_name.setdefault("c", weft.zeros(1)) is by_name["c"]
     assert by_name.get("d", 1) == 1
     assert by_name.pop("b") == "x"
+    assert list(by_name.copy().items()) == list(by_name.items())
+    assert list(by_name.fromkeys(["p", "q"], 3).items()) == [("p", 3), ("q", 3)]
+    assert by_name.copy().popitem()[0] == "c"
     assert list(by_name) == ["a", "c"]
     assert len(list(by_name.values())) == len(by_name)
     by_name.clear()
@@ -78,7 +81,7 @@ def test_parameters_in_lists_and_dicts_are_registered():
 REFUSED = [
     ("nn.Sequential()[0]", IndexError, "index 0 is out of range"),
     ("nn.Sequential().insert(1, nn.ReLU())", IndexError, "Index out of range: 1"),
-    ("nn.Sequential().insert(0, 3)", TypeError, "module should be of type: <class 'weft.nn._module.Module'>"),
+    ("nn.Sequential().insert(0, 3)", AssertionError, "module should be of type: <class 'weft.nn._module.Module'>"),
     (
         "nn.Sequential() * 0",
         ValueError,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
+
 import pytest
 
 import weft
 from weft import nn
+from weft._tensor import tensor as handles
+from weft.nn.modules import module as everywhere
 
 
 def double():
@@ -114,3 +119,121 @@ def test_two_hooks_whose_handles_are_dropped_both_run():
     x.register_hook(lambda grad: seen.append("b"))
     x.sum().backward()
     assert seen == ["a", "b"]
+
+
+def test_hooks_of_all_modules_run_ahead_of_a_modules_own():
+    layer, calls = double(), []
+
+    def noting(name):
+        return lambda module, *given: calls.append((name, len(given)))
+
+    kinds = ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook")
+    for kind in kinds:
+        getattr(layer, f"register_{kind}")(noting(f"own {kind}"))
+    added = [getattr(everywhere, f"register_module_{kind}")(noting(kind)) for kind in kinds]
+    added.append(everywhere.register_module_forward_hook(noting("with kwargs"), with_kwargs=True))
+    try:
+        layer(weft.ones(1, requires_grad=True)).sum().backward()
+    finally:
+        for handle in added:
+            handle.remove()
+    assert calls == [
+        ("forward_pre_hook", 1), ("own forward_pre_hook", 1), ("forward_hook", 2), ("with kwargs", 3),
+        ("own forward_hook", 2), ("full_backward_pre_hook", 1), ("own full_backward_pre_hook", 1),
+        ("full_backward_hook", 2), ("own full_backward_hook", 2),
+    ]  # fmt: skip
+    calls.clear()
+    nn.ReLU()(weft.ones(1))
+    assert not calls
+
+
+def test_hooks_of_all_modules_may_replace_what_is_registered():
+    with (
+        everywhere.register_module_parameter_registration_hook(lambda module, name, p: nn.Parameter(weft.zeros(1))),
+        everywhere.register_module_buffer_registration_hook(lambda module, name, b: weft.full((1,), 5.0)),
+        everywhere.register_module_module_registration_hook(lambda module, name, m: nn.Tanh()),
+    ):
+        made = nn.Sequential(nn.ReLU())
+        made.weight = nn.Parameter(weft.ones(3))
+        made.register_buffer("seen", weft.ones(3))
+        made.below = nn.ReLU()
+    assert (made.weight.tolist(), made.seen.tolist()) == ([0], [5])
+    assert [type(module) for module in made.children()] == [nn.Tanh, nn.Tanh]
+
+
+def test_a_compiled_call_sees_hooks_that_come_later():
+    layer, calls = double(), []
+    compiled = weft.compile(layer)
+    x = weft.ones(1)
+    assert compiled(x).tolist() == compiled(x).tolist() == [2]
+    with everywhere.register_module_forward_hook(lambda *_: calls.append(1)):
+        compiled(x)
+    assert calls == [1]
+
+
+def test_the_error_of_a_hook_that_is_always_called_is_only_a_warning():
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise ValueError("broken")
+
+    def failing(*_):
+        raise KeyError("hook")
+
+    broken = Broken()
+    broken.register_forward_hook(failing, always_call=True)
+    with (
+        pytest.warns(
+            UserWarning, match="^module forward hook with ``always_call=True`` raised an exception that was sil"
+        ),
+        pytest.raises(ValueError, match=r"^broken$"),
+    ):
+        broken(1)
+    with (
+        everywhere.register_module_forward_hook(failing, always_call=True),
+        pytest.warns(UserWarning, match="^(global )?module forward hook with ``always_call=True`` raised"),
+        pytest.raises(ValueError, match=r"^broken$"),
+    ):
+        broken(1)
+
+
+def test_backward_hooks_of_both_names_exclude_each_other():
+    layer = double()
+    layer.register_backward_hook(lambda *_: None)
+    with pytest.raises(
+        RuntimeError, match=r"^Cannot use both regular backward hooks and full backward hooks on a single"
+    ):
+        layer.register_full_backward_hook(lambda *_: None)
+
+
+def test_backward_hooks_are_told_when_they_return_too_much():
+    layer = double()
+    layer.register_full_backward_pre_hook(lambda module, outward: (1, 2))
+    out = layer(weft.ones(1, requires_grad=True)).sum()
+    with pytest.raises(
+        RuntimeError, match=r"^Backward pre hook returned an invalid number of grad_output, got 2, but expected 1$"
+    ):
+        out.backward()
+    layer = double()
+    layer.register_full_backward_hook(lambda module, inward, outward: (weft.ones(1),))
+    out = layer(weft.ones(1)).sum()
+    with pytest.raises(
+        RuntimeError, match=r"^Backward hook for Modules where no input requires gradient should always"
+    ):
+        out.backward()
+
+
+def noted(module, args):
+    module.notes = getattr(module, "notes", 0) + 1
+
+
+def test_hooks_of_unpickled_modules_keep_their_places(monkeypatch):
+    layer = double()
+    layer.register_forward_pre_hook(noted)
+    data = pickle.dumps(layer)
+    (key,) = layer._forward_pre_hooks
+    monkeypatch.setattr(handles, "_keys", itertools.count(key))  # as another process counts
+    other = pickle.loads(data)
+    other.register_forward_pre_hook(noted)
+    other(weft.ones(1))
+    assert other.notes == 2
+    assert list(other._forward_pre_hooks.values()) == [noted, noted]

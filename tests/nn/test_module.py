@@ -199,3 +199,54 @@ def test_parameters_and_buffers_print_as_tensors():
     assert repr(nn.Parameter(weft.ones(1))) == "Parameter containing:\ntensor([1.], requires_grad=True)"
     assert repr(nn.Buffer(weft.ones(1))) == "tensor([1.])"
     assert nn.Parameter().shape == (0,)
+
+
+def test_constructors_take_arguments_only_for_the_next_base():
+    class Plain(nn.Module):
+        pass
+
+    class Named:
+        def __init__(self, name):
+            self.name = name
+
+    class Both(nn.Module, Named):
+        call_super_init = True
+
+        def __init__(self, name):
+            super().__init__(name=name)
+
+    assert Both("x").name == "x"
+    with pytest.raises(TypeError, match=r"^Plain\.__init__\(\) got an unexpected keyword argument 'a'$"):
+        Plain(a=1)
+    with pytest.raises(TypeError, match=r"^Plain\.__init__\(\) takes 1 positional argument but 3 were given$"):
+        Plain(1, 2)
+
+
+def test_emptied_modules_keep_tensors_and_shapes():
+    layer = nn.Linear(2, 3)
+    weight = layer.weight
+    assert layer.to_empty(device="cpu") is layer
+    assert layer.weight is weight
+    assert (weight.shape, weight.requires_grad) == ((3, 2), True)
+
+
+def test_a_module_compiles_in_place_and_its_copies_are_not_compiled():
+    calls = []
+
+    class Noted(nn.Linear):
+        def forward(self, x):
+            calls.append(1)
+            return super().forward(x)
+
+    layer, x = Noted(1, 1), weft.ones(1)
+    wanted = layer(x).tolist()
+    layer.compile()
+    assert [layer(x).tolist() for _ in range(3)] == [wanted] * 3
+    assert len(calls) == 2
+    assert copy.deepcopy(layer)(x).tolist() == wanted
+    assert len(calls) == 3
+
+
+def test_complex_modules_warn():
+    with pytest.warns(UserWarning, match=r"^Complex modules are a new feature under active development"):
+        assert nn.Linear(1, 1).to(weft.complex64).weight.dtype is weft.complex64

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 import weft
@@ -137,3 +139,58 @@ def test_batch_norms_of_old_files_have_no_count():
         norm.load_state_dict(state)
     state._metadata[""]["version"] = 1
     norm.load_state_dict(state)
+
+
+def test_hooks_may_see_the_module_or_not_and_copies_have_their_own():
+    layer, seen = nn.Linear(1, 1), []
+    layer._register_load_state_dict_pre_hook(lambda *given: seen.append(len(given)))
+    layer._register_load_state_dict_pre_hook(lambda module, *given: seen.append(module), with_module=True)
+    twin = copy.deepcopy(layer)
+    twin.load_state_dict(layer.state_dict())
+    assert seen == [7, twin]
+
+
+def test_only_the_older_hooks_may_replace_a_state_dict():
+    layer = nn.Linear(1, 1)
+    handle = layer._register_state_dict_hook(lambda module, state, prefix, metadata: {"only": 1})
+    assert layer.state_dict() == {"only": 1}
+    handle.remove()
+    layer.register_state_dict_post_hook(lambda module, state, prefix, metadata: 3)
+    with pytest.raises(RuntimeError, match=r"^state_dict post-hook must return None$"):
+        layer.state_dict()
+
+
+class Renamed(nn.Module):
+    _version = 2
+
+    def __init__(self):
+        super().__init__()
+        self.new = nn.Parameter(weft.ones(1))
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        if local_metadata.get("version", 1) < 2:
+            state_dict[prefix + "new"] = state_dict.pop(prefix + "old")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
+def test_modules_may_load_older_versions():
+    model = nn.Sequential(Renamed())
+    model.load_state_dict({"0.old": weft.full((1,), 5.0)})
+    assert model[0].new.tolist() == [5]
+    assert model.state_dict()._metadata == {"": {"version": 1}, "0": {"version": 2}}
+    model.load_state_dict(model.state_dict())
+
+
+def test_one_module_can_be_loaded_by_itself():
+    layer, missing, unexpected = nn.Linear(1, 1), [], []
+    state = {"weight": weft.full((1, 1), 3.0), "x": 1}
+    layer._load_from_state_dict(state, "", {}, True, missing, unexpected, [])
+    assert layer.weight.tolist() == [[3]]
+    assert (missing, unexpected) == (["bias"], ["x"])
+
+
+def test_a_destination_may_be_given():
+    layer, found = nn.Linear(1, 1), {}
+    with pytest.warns(FutureWarning, match=r"^Positional args are being deprecated, use kwargs instead\."):
+        assert layer.state_dict(found, "a.", True) is found
+    assert found["a.weight"] is layer.weight

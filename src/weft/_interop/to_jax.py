@@ -47,7 +47,7 @@ def to_jax(fn: Callable[..., Any], *, random: bool = False) -> Callable[..., Any
             results.append(replace(found, inputs=[]))
             return found.inputs
 
-        found = traced(run, given.inputs, f"to_jax({name})", key)
+        found = traced(run, given.inputs, f"to_jax({name})", key=key, on_tape=True)
         return results[0].rebuilt(found)
 
     return update_wrapper(function, fn) if hasattr(fn, "__name__") else function

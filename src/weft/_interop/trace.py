@@ -16,6 +16,8 @@ import jax.numpy as jnp
 from weft._base.dtype import from_numpy
 from weft._base.site import user_site
 from weft._base.state import Pending, using
+from weft._dispatch import apply
+from weft._lazy.infer import ONE, call_of
 from weft._lazy.outline import outline
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import default_jax_device, named
@@ -24,6 +26,7 @@ from weft._tensor.generator import Generator
 from weft._tensor.tensor import Tensor, number, wrap
 from weft._tensor.view import set_value
 from weft.errors import CompileError
+from weft.ops._table import TABLE
 
 
 class NeedsValueError(CompileError):
@@ -113,21 +116,29 @@ class Trace:
                 )
 
 
+_ALIAS = call_of(TABLE["alias"], (ONE,))
+
+
 def traced(
-    function: Callable[[list[Tensor]], Sequence[Tensor]], arrays: Sequence[Any], name: str, key: Any = None
-) -> list[jax.Array]:
+    function: Callable[[list[Tensor]], Sequence[Tensor]], arrays: Sequence[Any], name: str, *, key: Any = None,
+    on_tape: bool = False,
+) -> list[jax.Array]:  # fmt: skip
     """What `function` gives for tensors that stand for `arrays`, as arrays that depend on them.
 
+    With `on_tape` the tensors require gradients, so that the function says where gradients stop.
     `CompileError` if it looks at values, writes to tensors from outside, or draws random numbers without a `key`.
     """
     where = named(default_jax_device())
     leaves = [Value(aval_of(tuple(a.shape), from_numpy(a.dtype), device=where), a) for a in arrays]
-    tensors = [wrap(leaf) for leaf in leaves]
+    for leaf in leaves:
+        if on_tape and leaf.aval.dtype.is_differentiable:
+            leaf.tape = Tape(leaf=True)
     trace = Trace(name, key)
     region = Pending()
     region.limit = 1 << 62
     with jax.ensure_compile_time_eval():  # what does not depend on the arrays is computed now
-        with using(pending=region, capture=trace):
+        with using(pending=region, capture=trace, grad=True, inference=False, anomaly=False):
+            tensors = [wrap(apply(_ALIAS, (leaf,))[0]) for leaf in leaves]  # which may be written to
             wanted = [result._read() for result in function(list(tensors))]
         trace.undo(tensors)
         signature, inputs = outline(wanted, region, name)

@@ -199,9 +199,7 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     op = call.op
     where = call.device or common_device(op.name, avals)
     casts = _casts(call, avals)
-    if op.dims is not None:
-        tensors = [a.shape for a, kind in zip(avals, _kinds(call), strict=True) if kind in TENSOR_KINDS]
-        op.dims(tensors, {p.name: s for p, s in zip(op.params, call.static, strict=True)})
+    misfit = _misfit(call, avals)
 
     def place(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
         cast = [a if c is None else _cast(a, c) for a, c in zip(arrays, casts, strict=True)]
@@ -223,7 +221,7 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     try:
         structs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
         checked = op.check is not None and jax.eval_shape(bad, *structs) is not None
-        return Signature(
+        found = Signature(
             op.name, fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
             check=check if checked else None, check_text=op.check_text, check_error=op.check_error,
             grads=_hand_written(call, place) if op.vjp else None,
@@ -232,10 +230,27 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
     except (TypeError, ValueError, NotImplementedError) as error:
+        if misfit is not None:
+            raise misfit from None
         kind = ArgumentError if isinstance(error, TypeError) else ShapeError
         given = ", ".join(map(repr, avals))
         reason = str(error).split("\n", 1)[0]
         raise kind(f"{op.name}(): cannot be applied to ({given}): {reason}") from error
+    if misfit is not None:
+        raise misfit
+    return found
+
+
+def _misfit(call: Call, avals: tuple[Aval, ...]) -> WeftError | None:
+    """What the dim rule has against the shapes. What the body itself finds says more, and comes first."""
+    if call.op.dims is None:
+        return None
+    tensors = [a.shape for a, kind in zip(avals, _kinds(call), strict=True) if kind in TENSOR_KINDS]
+    try:
+        call.op.dims(tensors, {p.name: s for p, s in zip(call.op.params, call.static, strict=True)})
+    except WeftError as error:
+        return error
+    return None
 
 
 def _hand_written(

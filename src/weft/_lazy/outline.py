@@ -17,7 +17,9 @@ from weft._base.device import CPU
 from weft._lazy.infer import Output, Signature
 from weft._lazy.value import Value, inputs_first
 
-Step = tuple[Output, tuple[int, ...]]
+Step = tuple[Output, tuple[int, ...], bool]
+"""An output of an application, the numbers of its inputs, and whether gradients stop at it."""
+
 _signatures: dict[Any, Signature] = {}
 _MOST_SIGNATURES = 1024
 
@@ -40,7 +42,7 @@ def outline(
         for here in inputs_first(value, lambda x: x not in numbers, lambda x: id(x) in inside):
             if id(here) in inside:
                 assert here.origin is not None, "a pending value has an origin"
-                steps.append((here.origin, tuple([numbers[x] for x in here.inputs])))
+                steps.append((here.origin, tuple([numbers[x] for x in here.inputs]), _stops(here)))
                 made.append(len(numbers))
             else:
                 leaves.append(here)
@@ -60,6 +62,12 @@ def outline(
     return found, leaves
 
 
+def _stops(value: Value) -> bool:
+    """Whether a gradient that flows to an input does not come from this value: it was recorded outside of the tape."""
+    flows = value.tape is not None and not value.tape.leaf
+    return not flows and any(x.tape is not None for x in value.inputs)
+
+
 def has_user_derivatives(region: Sequence[Value]) -> bool:
     """Whether hooks or derivatives written by users hang on a region, which outlining would lose."""
     tapes = (value.tape for value in region)
@@ -70,21 +78,22 @@ def _runner(
     steps: Sequence[Step], made: Sequence[int], places: Sequence[int], results: Sequence[int], barrier: bool
 ) -> Callable[..., tuple[jax.Array, ...]]:
     """The region as a function of its leaves."""
-    used = {(output.signature, inputs, output.index) for output, inputs in steps}
+    used = {(output.signature, inputs, output.index) for output, inputs, _ in steps}
 
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         if barrier:
             arrays = jax.lax.optimization_barrier(arrays)
         entries: dict[int, jax.Array] = dict(zip(places, arrays, strict=True))
         applications: dict[Any, tuple[jax.Array, ...]] = {}
-        for (output, inputs), number in zip(steps, made, strict=True):
+        for (output, inputs, stops), number in zip(steps, made, strict=True):
             signature = output.signature
             found = applications.get((signature, inputs))
             if found is None:
                 reads_aux = any((signature, inputs, i) in used for i in range(signature.main, len(signature.outputs)))
                 body = signature.fn if reads_aux else with_derivative(signature)
                 found = applications[signature, inputs] = body(*[entries[i] for i in inputs])
-            entries[number] = found[output.index]
+            entry = found[output.index]
+            entries[number] = jax.lax.stop_gradient(entry) if stops else entry
         return tuple(entries[n] for n in results)
 
     return run
@@ -98,7 +107,7 @@ def _checker(steps: Sequence[Step], made: Sequence[int], places: Sequence[int]) 
         entries = dict(zip(dict.fromkeys([*places, *made]), run(*arrays), strict=True))
         flags = [
             output.signature.check(*[entries[i] for i in inputs])
-            for output, inputs in steps
+            for output, inputs, _ in steps
             if output.signature.check is not None
         ]
         return jnp.any(jnp.stack(flags))

@@ -83,7 +83,7 @@ def named(held: Any) -> device:
     return device("cuda" if held.platform == "gpu" else held.platform, held.id)
 
 
-def new_array(aval: Aval, number: int) -> jax.Array:
+def new_array(aval: Aval, number: complex) -> jax.Array:
     """A new array of this type with one number everywhere."""
     return jax.device_put(np.full(aval.shape, number, aval.dtype.numpy), jax_device(aval.device))
 

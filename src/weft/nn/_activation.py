@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
-from weft.errors import ShapeError
+from weft.errors import PreconditionError, ValueRangeError
 from weft.nn import functional as F
 from weft.nn._layer import REQUIRED, layer
 from weft.nn._module import Module
@@ -18,7 +19,6 @@ def _make(name: str, function: Any, doc: str, shown: str | None = "", **fields: 
 
 
 ReLU = _make("ReLU", F.relu, "max(0, x).", inplace=False)
-ReLU6 = _make("ReLU6", F.relu6, "min(max(0, x), 6).", inplace=False)
 RReLU = _make(
     "RReLU", F.rrelu, "x where positive, else x times a slope drawn from [lower, upper] in training.",
     "lower={lower}, upper={upper}", lower=1 / 8, upper=1 / 3, inplace=False,
@@ -38,10 +38,6 @@ GELU = _make(
 )  # fmt: skip
 SiLU = _make("SiLU", F.silu, "x times its sigmoid.", inplace=False)
 Mish = _make("Mish", F.mish, "x times the tanh of its softplus.", inplace=False)
-Hardtanh = _make(
-    "Hardtanh", F.hardtanh, "x cut off at `min_val` and `max_val`.", "min_val={min_val}, max_val={max_val}",
-    min_val=-1.0, max_val=1.0, inplace=False,
-)  # fmt: skip
 Hardsigmoid = _make("Hardsigmoid", F.hardsigmoid, "x / 6 + 1 / 2, cut off at 0 and 1.", None, inplace=False)
 Hardswish = _make("Hardswish", F.hardswish, "x times its hard sigmoid.", None, inplace=False)
 Hardshrink = _make("Hardshrink", F.hardshrink, "0 where |x| <= lambd, else x.", "{lambd}", lambd=0.5)
@@ -62,25 +58,45 @@ Softplus = _make(
 GLU = _make("GLU", F.glu, "One half along `dim`, times the sigmoid of the other.", "dim={dim}", dim=-1)
 
 
-def _along(name: str, function: Any, doc: str) -> Any:
-    def over_dim(input: Tensor, dim: int | None) -> Tensor:
-        return function(input, _usual_dim(input) if dim is None else dim)
+def _settle_bounds(hardtanh: Any) -> None:
+    for old, name in (("min_value", "min_val"), ("max_value", "max_val")):
+        if getattr(hardtanh, old) is not None:
+            warnings.warn(
+                f"keyword argument `{old}` is deprecated and renamed to `{name}`", FutureWarning, stacklevel=4
+            )
+            setattr(hardtanh, name, getattr(hardtanh, old))
+        delattr(hardtanh, old)
+    low, high = hardtanh.min_val, hardtanh.max_val
+    if high <= low:
+        raise PreconditionError(f"max_val ({high}) must be greater than min_val ({low})")
 
-    return _make(name, over_dim, doc, "dim={dim}", dim=None)
+
+Hardtanh = _make(
+    "Hardtanh", F.hardtanh, "x cut off at `min_val` and `max_val`.", "min_val={min_val}, max_val={max_val}",
+    settle=_settle_bounds, hidden=("min_value", "max_value"), min_val=-1.0, max_val=1.0, inplace=False,
+    min_value=None, max_value=None,
+)  # fmt: skip
 
 
-def _usual_dim(input: Tensor) -> int:
-    return 0 if input.ndim in (0, 1, 3) else 1
+class ReLU6(Hardtanh):
+    """min(max(0, x), 6)."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(0.0, 6.0, inplace)
+
+    def extra_repr(self) -> str:
+        """Whether it writes to its input."""
+        return "inplace=True" if self.inplace else ""
 
 
-Softmax = _along("Softmax", F.softmax, "Exponentials along `dim`, scaled to add up to one.")
-Softmin = _along("Softmin", F.softmin, "The softmax of -x.")
-LogSoftmax = _along("LogSoftmax", F.log_softmax, "The logarithm of the softmax.")
+Softmax = _make("Softmax", F.softmax, "Exponentials along `dim`, scaled to add up to one.", "dim={dim}", dim=None)
+Softmin = _make("Softmin", F.softmin, "The softmax of -x.", "dim={dim}", dim=None)
+LogSoftmax = _make("LogSoftmax", F.log_softmax, "The logarithm of the softmax.", "dim={dim}", dim=None)
 
 
 def _over_channels(input: Tensor) -> Tensor:
     if input.ndim not in (3, 4):
-        raise ShapeError(f"Softmax2d: expected input to be 3D or 4D, got {input.ndim}D instead")
+        raise ValueRangeError(f"Softmax2d: expected input to be 3D or 4D, got {input.ndim}D instead")
     return F.softmax(input, -3)
 
 

@@ -7,7 +7,7 @@ from itertools import chain
 from operator import index as as_int
 from typing import Any, TypeVar
 
-from weft.errors import ArgumentError, DimError, ValueRangeError
+from weft.errors import ArgumentError, DimError, PreconditionError, ValueRangeError
 from weft.nn._lookup import indented
 from weft.nn._module import Module
 
@@ -108,7 +108,7 @@ class Sequential(_Numbered):
     def insert(self: _S, index: int, module: Module) -> _S:
         """Put a module in front of the one at `index`."""
         if not isinstance(module, Module):
-            raise ArgumentError(f"module should be of type: {Module}")
+            raise PreconditionError(f"module should be of type: {Module}")
         if not -len(self) <= index <= len(self):
             raise DimError(f"Index out of range: {index}")
         self._insert(index, module)

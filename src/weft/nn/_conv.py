@@ -47,10 +47,15 @@ class _ConvNd(Module):
         self.groups = groups
         self.padding_mode = padding_mode
         self._check()
-        channels = (in_channels, out_channels // groups) if self._transposed else (out_channels, in_channels // groups)
-        self.weight = fresh((*channels, *self.kernel_size), device, dtype)
+        self.weight = fresh(self._weight_shape(), device, dtype)
         self.register_parameter("bias", fresh((out_channels,), device, dtype) if bias else None)
         self.reset_parameters()
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        first, second = self.out_channels, self.in_channels
+        if self._transposed:
+            first, second = second, first
+        return (first, second // self.groups, *self.kernel_size)
 
     def _check(self) -> None:
         if self.groups <= 0:
@@ -165,7 +170,7 @@ class _ConvTranspose(_ConvNd):
         n = self._dims
         if len(wanted) not in (n, n + 2):
             raise ValueRangeError(
-                f"{type(self).__name__}: for {input.ndim}D input, output_size must have {n} or {n + 2} elements "
+                f"ConvTranspose{n}D: for {input.ndim}D input, output_size must have {n} or {n + 2} elements "
                 f"(got {len(wanted)})"
             )
         wanted = wanted[-n:]
@@ -178,8 +183,8 @@ class _ConvTranspose(_ConvNd):
         most = [low + step - 1 for low, step in zip(least, self.stride, strict=True)]
         if any(not low <= size <= high for low, size, high in zip(least, wanted, most, strict=True)):
             raise ValueRangeError(
-                f"requested an output size of {list(wanted)}, but valid sizes range from {least} to {most} (for an "
-                f"input of {list(input.shape[2:])})"
+                f"requested an output size of {wanted}, but valid sizes range from {least} to {most} (for an "
+                f"input of {input.shape[2:]})"
             )
         return tuple(size - low for size, low in zip(wanted, least, strict=True))
 

@@ -1,4 +1,4 @@
-"""Embeddings."""
+"""Embeddings, and bags of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from weft._base.state import using
 from weft._tensor.tensor import Tensor
-from weft.errors import ValueRangeError
+from weft.errors import PreconditionError
 from weft.nn import functional as F
 from weft.nn import init
 from weft.nn._linear import fresh
@@ -14,6 +14,15 @@ from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 
 _E = TypeVar("_E", bound="Embedding")
+_B = TypeVar("_B", bound="EmbeddingBag")
+
+
+def _draw(weight: Any, padding_idx: int | None) -> None:
+    """New vectors, that of `padding_idx` zero."""
+    init.normal_(weight)
+    if padding_idx is not None:
+        with using(grad=False):
+            weight[padding_idx] = 0
 
 
 class Embedding(Module):
@@ -30,7 +39,7 @@ class Embedding(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise ValueRangeError("Padding_idx must be within num_embeddings")
+            raise PreconditionError("Padding_idx must be within num_embeddings")
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
@@ -42,16 +51,13 @@ class Embedding(Module):
             self.weight = fresh((num_embeddings, embedding_dim), device, dtype).requires_grad_(not _freeze)
             self.reset_parameters()
         elif tuple(_weight.shape) != (num_embeddings, embedding_dim):
-            raise ValueRangeError("Shape of weight does not match num_embeddings and embedding_dim")
+            raise PreconditionError("Shape of weight does not match num_embeddings and embedding_dim")
         else:
             self.weight = Parameter(_weight, requires_grad=not _freeze)
 
     def reset_parameters(self) -> None:
         """Draw new vectors."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with using(grad=False):
-                self.weight[self.padding_idx] = 0  # pyright: ignore[reportIndexIssue]  derived from the operator table
+        _draw(self.weight, self.padding_idx)
 
     def forward(self, input: Tensor) -> Tensor:
         """Numbers (...) to vectors (..., embedding_dim)."""
@@ -75,8 +81,77 @@ class Embedding(Module):
     ) -> _E:  # fmt: skip
         """A table of given vectors (numbers, embedding_dim), which are not trained if `freeze`."""
         if embeddings.ndim != 2:
-            raise ValueRangeError("Embeddings parameter is expected to be 2-dimensional")
+            raise PreconditionError("Embeddings parameter is expected to be 2-dimensional")
         return cls(
             embeddings.shape[0], embeddings.shape[1], padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse,
             _weight=embeddings, _freeze=freeze,
         )  # fmt: skip
+
+
+class EmbeddingBag(Module):
+    """Sums, means or maxima (`mode`) of vectors of a table, over bags of numbers.
+
+    The vector of `padding_idx` starts at zero and does not count. Vectors longer than `max_norm` are shortened when
+    they are read. With `include_last_offset` the last offset is the end of the last bag.
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, _weight: Tensor | None = None,
+        include_last_offset: bool = False, padding_idx: int | None = None, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if padding_idx is not None and not -num_embeddings <= padding_idx < max(num_embeddings, 1):
+            raise PreconditionError("padding_idx must be within num_embeddings")
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.padding_idx = padding_idx + num_embeddings if padding_idx is not None and padding_idx < 0 else padding_idx
+        if _weight is None:
+            self.weight = fresh((num_embeddings, embedding_dim), device, dtype)
+            self.reset_parameters()
+        elif tuple(_weight.shape) != (num_embeddings, embedding_dim):
+            raise PreconditionError("Shape of weight does not match num_embeddings and embedding_dim")
+        else:
+            self.weight = Parameter(_weight)
+        self.mode = mode
+        self.sparse = sparse
+        self.include_last_offset = include_last_offset
+
+    def reset_parameters(self) -> None:
+        """Draw new vectors."""
+        _draw(self.weight, self.padding_idx)
+
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+        """Numbers (bags, places), or a vector of them and the `offsets` of its bags, to (bags, embedding_dim)."""
+        return F.embedding_bag(
+            input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse,
+            per_sample_weights, self.include_last_offset, self.padding_idx,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        """The sizes, the mode, and what differs from the defaults."""
+        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        for name, usual in {"max_norm": None, "norm_type": 2, "scale_grad_by_freq": False}.items():
+            if getattr(self, name) != usual:
+                text += f", {name}={getattr(self, name)!r}"
+        text += f", mode={self.mode!r}"
+        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx!r}"
+
+    @classmethod
+    def from_pretrained(
+        cls: type[_B], embeddings: Tensor, freeze: bool = True, max_norm: float | None = None, norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> _B:  # fmt: skip
+        """A table of given vectors (numbers, embedding_dim), which are not trained if `freeze`."""
+        if embeddings.ndim != 2:
+            raise PreconditionError("Embeddings parameter is expected to be 2-dimensional")
+        made = cls(
+            embeddings.shape[0], embeddings.shape[1], max_norm, norm_type, scale_grad_by_freq, mode, sparse,
+            embeddings, include_last_offset, padding_idx,
+        )  # fmt: skip
+        made.weight.requires_grad_(not freeze)
+        return made

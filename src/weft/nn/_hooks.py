@@ -17,46 +17,143 @@ if TYPE_CHECKING:
 
 
 class Hook(NamedTuple):
-    """A hook, and how it is called."""
+    """A hook of calls, and how it is called."""
 
     function: Callable[..., Any]
     with_kwargs: bool = False
     always_call: bool = False
+    everywhere: bool = False
 
 
 Hooks = OrderedDict[int, Any]
 
+_TABLES = (
+    "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called", "_backward_pre_hooks", "_backward_hooks", "_state_dict_hooks",
+    "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
+)  # fmt: skip
 
-def register(hooks: Hooks, hook: Any, *, prepend: bool = False) -> Handle:
-    """Add a hook after (or before) all others of its kind."""
+
+def empty_tables() -> dict[str, Hooks]:
+    """The tables of hooks of a new module."""
+    return {name: OrderedDict() for name in _TABLES}
+
+
+def register(hooks: Hooks, hook: Any, *, prepend: bool = False, options: Sequence[dict[int, bool]] = ()) -> Handle:
+    """Add a hook after (or before) all others of its kind; it is marked in each of `options`."""
     handle = Handle(hooks, hook)
+    key = next(reversed(hooks))
+    for marked in options:
+        marked[key] = True
     if prepend:
-        hooks.move_to_end(next(reversed(hooks)), last=False)
+        hooks.move_to_end(key, last=False)
     return handle
+
+
+# --- of all modules ---------------------------------------------------------------------------------------------
+
+
+class Everywhere(NamedTuple):
+    """A hook on the calls of all modules, and its kind."""
+
+    kind: str
+    hook: Hook
+
+
+EVERYWHERE: OrderedDict[int, Everywhere] = OrderedDict()
+"""Hooks on the calls of all modules. One table, since every call looks whether there are any."""
+
+_REGISTRATION: dict[str, Hooks] = {kind: OrderedDict() for kind in ("parameter", "buffer", "module")}
+
+
+def _everywhere(kind: str, hook: Callable[..., Any], with_kwargs: bool = False, always_call: bool = False) -> Handle:
+    return Handle(EVERYWHERE, Everywhere(kind, Hook(hook, with_kwargs, always_call, everywhere=True)))
+
+
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> Handle:
+    """Call `hook(module, args)` before the `forward` of every module, ahead of the module's own hooks."""
+    return _everywhere("forward_pre", hook)
+
+
+def register_module_forward_hook(
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+) -> Handle:
+    """Call `hook(module, args, output)` after the `forward` of every module, ahead of the module's own hooks."""
+    return _everywhere("forward", hook, with_kwargs, always_call)
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Handle:
+    """Call `hook(module, grad_output)` in backward passes through every module."""
+    return _everywhere("backward_pre", hook)
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> Handle:
+    """Call `hook(module, grad_input, grad_output)` in backward passes through every module."""
+    return _everywhere("backward", hook)
+
+
+def register_module_backward_hook(hook: Callable[..., Any]) -> Handle:
+    """The same as `register_module_full_backward_hook`."""
+    return _everywhere("backward", hook)
+
+
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> Handle:
+    """Call `hook(module, name, parameter)` before every registration; what it returns, if anything, is registered."""
+    return Handle(_REGISTRATION["parameter"], hook)
+
+
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> Handle:
+    """Call `hook(module, name, buffer)` before every registration; what it returns, if anything, is registered."""
+    return Handle(_REGISTRATION["buffer"], hook)
+
+
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle:
+    """Call `hook(module, name, submodule)` before every registration; what it returns, if anything, is registered."""
+    return Handle(_REGISTRATION["module"], hook)
+
+
+def registering(kind: str, module: Module, name: str, what: Any) -> Any:
+    """What is registered once the hooks of all modules have seen it."""
+    for hook in list(_REGISTRATION[kind].values()):
+        found = hook(module, name, what)
+        if found is not None:
+            what = found
+    return what
+
+
+# --- calls ------------------------------------------------------------------------------------------------------
+
+
+def _on_calls(module: Module, kind: str) -> list[Hook]:
+    """The hooks of one kind, those of all modules first."""
+    own = module.__dict__
+    marked = [own.get(f"_{kind}_hooks_{option}", ()) for option in ("with_kwargs", "always_called")]
+    found = [entry.hook for entry in EVERYWHERE.values() if entry.kind == kind]
+    return found + [Hook(hook, *(key in keys for keys in marked)) for key, hook in own[f"_{kind}_hooks"].items()]
 
 
 def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`module.forward` between its hooks. Those that are always called run even where it fails."""
-    done: set[int] = set()
+    waiting: list[Hook] | None = None
+    result = None
     try:
         args, kwargs = _before(module, args, kwargs)
-        crossing = Crossing(module) if module._backward_hooks or module._backward_pre_hooks else None
-        if crossing is not None:
-            args = crossing.inward(args)
+        crossing = Crossing(module)
+        args = crossing.inward(args)
         result = module.forward(*args, **kwargs)
-        for key, hook in list(module._forward_hooks.items()):
-            done.add(key)
-            result = _after(module, hook, args, kwargs, result)
-        return result if crossing is None else crossing.outward(result)
+        waiting = _on_calls(module, "forward")
+        while waiting:
+            result = _after(module, waiting.pop(0), args, kwargs, result)
+        return crossing.outward(result)
     except Exception:
-        for key, hook in list(module._forward_hooks.items()):
-            if hook.always_call and key not in done:
-                _silenced(module, hook, args, kwargs)
+        for hook in _on_calls(module, "forward") if waiting is None else waiting:
+            if hook.always_call:
+                result = _silenced(module, hook, args, kwargs, result)
         raise
 
 
 def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    for hook in list(module._forward_pre_hooks.values()):
+    for hook in _on_calls(module, "forward_pre"):
         if not hook.with_kwargs:
             found = hook.function(module, args)
             if found is not None:
@@ -79,15 +176,20 @@ def _after(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, 
     return result if found is None else found
 
 
-def _silenced(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _silenced(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     try:
-        _after(module, hook, args, kwargs, None)
+        return _after(module, hook, args, kwargs, result)
     except Exception as error:
+        kind = "global module" if hook.everywhere else "module"
         warnings.warn(
-            "module forward hook with ``always_call=True`` raised an exception that was silenced as another error was "
+            f"{kind} forward hook with ``always_call=True`` raised an exception that was silenced as another error was "
             f"raised in forward: {error}",
             stacklevel=4,
         )
+        return result
+
+
+# --- backward passes --------------------------------------------------------------------------------------------
 
 
 class Crossing:
@@ -99,12 +201,16 @@ class Crossing:
 
     def __init__(self, module: Module) -> None:
         self.module = module
+        self.before = _on_calls(module, "backward_pre")
+        self.after = _on_calls(module, "backward")
         self.inputs: list[int] | None = None  # positions of the arguments that gradients flow to
         self.arguments = 0
         self.grad_output: tuple[Tensor | None, ...] = ()
 
     def inward(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments behind the first identity."""
+        if not self.after:
+            return args
         self.arguments = len(args)
         at, passed = _pass(args, self._at_inputs)
         if at:
@@ -113,6 +219,8 @@ class Crossing:
 
     def outward(self, result: Any) -> Any:
         """The result behind the second identity."""
+        if not (self.before or self.after):
+            return result
         if isinstance(result, Tensor):
             return _pass((result,), self._at_outputs)[1][0]
         if not isinstance(result, tuple):
@@ -126,26 +234,29 @@ class Crossing:
         return type(result)(*passed) if hasattr(result, "_fields") else passed
 
     def _at_outputs(self, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-        for hook in list(self.module._backward_pre_hooks.values()):
-            grads = _replaced("grad_output", grads, hook(self.module, grads))
+        for hook in self.before:
+            grads = _replaced("pre hook", "grad_output", grads, hook.function(self.module, grads))
         self.grad_output = grads
-        if self.inputs is None:
-            self._at_inputs((None,) * self.arguments)
+        if self.inputs is None and any(g is not None for g in self._at_inputs((None,) * self.arguments)):
+            raise GradientError(
+                "Backward hook for Modules where no input requires gradient should always return None or None for all "
+                "gradients."
+            )
         return grads
 
     def _at_inputs(self, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-        for hook in list(self.module._backward_hooks.values()):
-            grads = _replaced("grad_input", grads, hook(self.module, grads, self.grad_output))
+        for hook in self.after:
+            grads = _replaced("hook", "grad_input", grads, hook.function(self.module, grads, self.grad_output))
         return grads
 
 
-def _replaced(what: str, grads: tuple[Tensor | None, ...], found: Any) -> tuple[Tensor | None, ...]:
+def _replaced(which: str, what: str, grads: tuple[Tensor | None, ...], found: Any) -> tuple[Tensor | None, ...]:
     if found is None:
         return grads
     listed = found if isinstance(found, tuple) else (found,)
     if len(listed) != len(grads):
         raise GradientError(
-            f"Backward hook returned an invalid number of {what}, got {len(listed)}, but expected {len(grads)}"
+            f"Backward {which} returned an invalid number of {what}, got {len(listed)}, but expected {len(grads)}"
         )
     return listed
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
 from weft.nn._module import Module
 
 REQUIRED: Any = inspect.Parameter.empty
-_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def layer(
@@ -21,30 +21,16 @@ def layer(
     *,
     settle: Callable[[Any], None] | None = None,
     hidden: tuple[str, ...] = (),
+    by_keyword: bool = False,
     **fields: Any,
 ) -> Any:
     """A class of layers without tensors. `module` is the file that it is defined in, for pickling.
 
-    `fields` are the constructor's parameters with their defaults; they become attributes, and keywords of `function`
-    after the inputs, except those in `hidden`. `settle(layer)` may adjust them. `shown` formats them for `repr`,
-    where `inplace` is added if it is set; None shows nothing.
+    `fields` are the constructor's parameters with their defaults, keyword-only if `by_keyword`; they become
+    attributes, and keywords of `function` except those in `hidden`. `forward` takes what stands before the first
+    field among the parameters of `function`, which is told `training` if it asks. `settle(layer)` may adjust the
+    attributes. `shown` formats them for `repr`, where `inplace` is added if it is set; None shows nothing.
     """
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(field, kind, default=default) for field, default in fields.items()]
-    signature = inspect.Signature([_SELF, *parameters])
-    passed = tuple(field for field in fields if field not in hidden)
-
-    def __init__(self: Module, *args: Any, **kwargs: Any) -> None:
-        Module.__init__(self)
-        bound = signature.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        self.__dict__.update({field: bound.arguments[field] for field in fields})
-        if settle is not None:
-            settle(self)
-
-    def forward(self: Module, *inputs: Any) -> Any:
-        own = self.__dict__
-        return function(*inputs, **{field: own[field] for field in passed})
 
     def extra_repr(self: Module) -> str:
         if shown is None:
@@ -54,6 +40,37 @@ def layer(
             return text
         return f"{text}, inplace=True" if text else "inplace=True"
 
-    __init__.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]  what `inspect` looks for
-    body = {"__init__": __init__, "forward": forward, "extra_repr": extra_repr, "__doc__": doc, "__module__": module}
-    return type(name, (Module,), body)
+    body = _methods(name, function, fields, hidden, by_keyword, settle)
+    return type(name, (Module,), {**body, "extra_repr": extra_repr, "__doc__": doc, "__module__": module})
+
+
+def _methods(
+    name: str, function: Callable[..., Any], fields: dict[str, Any], hidden: tuple[str, ...], by_keyword: bool,
+    settle: Callable[[Any], None] | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The constructor and `forward`, written as source and compiled: Python then words the errors about arguments."""
+    parameters = inspect.signature(function).parameters
+    leading = takewhile(lambda parameter: parameter.name not in fields, parameters.values())
+    inputs = [parameter.name for parameter in leading if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    passed = [field for field in fields if field not in hidden] + ["training"] * ("training" in parameters)
+    defaults = {name: parameters[name].default for name in inputs} | fields
+    settings = [*["*"] * by_keyword, *(_spelled(field, defaults) for field in fields)]
+    source = [
+        f"def __init__({', '.join(['self', *settings])}):",
+        "    _Module.__init__(self)",
+        *(f"    self.{field} = {field}" for field in fields),
+        "    _settle(self)" if settle else "",
+        f"def forward({', '.join(['self', *(_spelled(input, defaults) for input in inputs)])}):",
+        f"    return _function({', '.join([*inputs, *(f'{field}=self.{field}' for field in passed)])})",
+    ]
+    scope = {"_Module": Module, "_function": function, "_settle": settle}
+    scope |= {f"d_{name}": default for name, default in defaults.items()}
+    exec(compile("\n".join(source), f"<weft {name}>", "exec"), scope)
+    methods: dict[str, Any] = {method: scope[method] for method in ("__init__", "forward")}
+    for method, compiled in methods.items():
+        compiled.__qualname__ = f"{name}.{method}"
+    return methods
+
+
+def _spelled(name: str, defaults: dict[str, Any]) -> str:
+    return name if defaults[name] is REQUIRED else f"{name}=d_{name}"

@@ -22,7 +22,11 @@ class Lookup:
     _non_persistent_buffers_set: set[str]
     _modules: dict[str, Module | None]
     _forward_pre_hooks: OrderedDict[int, Any]
+    _forward_pre_hooks_with_kwargs: OrderedDict[int, Any]
     _forward_hooks: OrderedDict[int, Any]
+    _forward_hooks_with_kwargs: OrderedDict[int, Any]
+    _forward_hooks_always_called: OrderedDict[int, Any]
+    _is_full_backward_hook: bool | None
     _backward_pre_hooks: OrderedDict[int, Any]
     _backward_hooks: OrderedDict[int, Any]
     _state_dict_hooks: OrderedDict[int, Any]
@@ -86,9 +90,9 @@ class Lookup:
             if module is not None:
                 yield from module.named_modules(seen, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
-    def modules(self) -> Iterator[Any]:
-        """This module and all below it, each once."""
-        return (module for _, module in self.named_modules())
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Any]:
+        """This module and all below it; each once unless `remove_duplicate` is false."""
+        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
     def named_children(self) -> Iterator[tuple[str, Any]]:
         """The modules right below this one, by name, each once."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from typing import Any
 
-from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import functional as F
 from weft.nn._layer import layer
 from weft.nn._module import Module
+from weft.nn._shape import PairwiseDistance
 from weft.ops._neural import spelled
 
 _OLD: dict[str, Any] = {"size_average": None, "reduce": None, "reduction": "mean"}
@@ -19,20 +22,36 @@ def _settle(loss: Any) -> None:
     del loss.size_average, loss.reduce
 
 
+def _require_margin(loss: Any) -> None:
+    if loss.margin <= 0:
+        name = type(loss).__name__
+        raise ValueRangeError(f"{name}: expected margin to be greater than 0, got {loss.margin} instead")
+
+
+def _settle_margin(loss: Any) -> None:
+    _require_margin(loss)
+    _settle(loss)
+
+
+def _require_delta(loss: Any) -> None:
+    if not isinstance(loss.delta, (float, int)):
+        raise ArgumentError(f"delta must be a float or int, got: {type(loss.delta)}")
+
+
 _HIDDEN = ("size_average", "reduce")
 
 
-def _loss(name: str, function: Any, doc: str, **fields: Any) -> Any:
-    """A loss whose fields end in the three spellings of its reduction."""
-    return layer(name, __name__, function, doc, settle=_settle, hidden=_HIDDEN, **fields)
+def _loss(name: str, function: Any, doc: str, settle: Callable[[Any], None] = _settle, **fields: Any) -> Any:
+    """A loss with the three spellings of its reduction among its fields."""
+    return layer(name, __name__, function, doc, settle=settle, hidden=_HIDDEN, **fields)
 
 
 L1Loss = _loss("L1Loss", F.l1_loss, "|x - y|.", **_OLD)
 MSELoss = _loss("MSELoss", F.mse_loss, "(x - y)².", **_OLD)
 SmoothL1Loss = _loss("SmoothL1Loss", F.smooth_l1_loss, "Squares below `beta`, absolute above.", **_OLD, beta=1.0)
 HuberLoss = layer(
-    "HuberLoss", __name__, F.huber_loss, "Squares below `delta`, `delta` times absolute above.", reduction="mean",
-    delta=1.0,
+    "HuberLoss", __name__, F.huber_loss, "Squares below `delta`, `delta` times absolute above.",
+    settle=_require_delta, reduction="mean", delta=1.0,
 )  # fmt: skip
 KLDivLoss = _loss(
     "KLDivLoss", F.kl_div, "The Kullback-Leibler divergence of log-probabilities.", **_OLD, log_target=False
@@ -41,13 +60,24 @@ SoftMarginLoss = _loss("SoftMarginLoss", F.soft_margin_loss, "log(1 + exp(-y x))
 MultiLabelMarginLoss = _loss(
     "MultiLabelMarginLoss", F.multilabel_margin_loss, "Margins of the labels over all other classes.", **_OLD
 )
-PoissonNLLLoss = _loss(
-    "PoissonNLLLoss", F.poisson_nll_loss, "The negative log-likelihood of Poisson counts.", log_input=True, full=False,
-    size_average=None, eps=1e-8, reduce=None, reduction="mean",
-)  # fmt: skip
+
+
+class PoissonNLLLoss(
+    _loss(
+        "PoissonNLLLoss", F.poisson_nll_loss, "", log_input=True, full=False, size_average=None, eps=1e-8, reduce=None,
+        reduction="mean",
+    )
+):  # fmt: skip
+    """The negative log-likelihood of Poisson counts."""
+
+    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
+        """The loss of the rates or, if the attribute `log_input` is set, of their logarithms."""
+        return super().forward(log_input, target)
+
+
 GaussianNLLLoss = layer(
-    "GaussianNLLLoss", __name__, F.gaussian_nll_loss, "The negative log-likelihood of normal numbers.", full=False,
-    eps=1e-6, reduction="mean",
+    "GaussianNLLLoss", __name__, F.gaussian_nll_loss, "The negative log-likelihood of normal numbers.",
+    by_keyword=True, full=False, eps=1e-6, reduction="mean",
 )  # fmt: skip
 HingeEmbeddingLoss = _loss(
     "HingeEmbeddingLoss", F.hinge_embedding_loss, "x where y is 1, max(0, margin - x) where -1.", margin=1.0, **_OLD
@@ -59,8 +89,8 @@ CosineEmbeddingLoss = _loss(
     "CosineEmbeddingLoss", F.cosine_embedding_loss, "How far cosines are from 1, or above `margin`.", margin=0.0, **_OLD
 )
 TripletMarginLoss = _loss(
-    "TripletMarginLoss", F.triplet_margin_loss, "max(0, |a - p| - |a - n| + margin).", margin=1.0, p=2.0, eps=1e-6,
-    swap=False, **_OLD,
+    "TripletMarginLoss", F.triplet_margin_loss, "max(0, |a - p| - |a - n| + margin).", _settle_margin, margin=1.0,
+    p=2.0, eps=1e-6, swap=False, **_OLD,
 )  # fmt: skip
 
 
@@ -112,6 +142,19 @@ class NLLLoss(_Weighted):
         self._setup(weight, size_average, reduce, reduction, ignore_index=ignore_index)
 
 
+class NLLLoss2d(NLLLoss):
+    """The old name of `NLLLoss`, which is deprecated."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(
+            "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement and see "
+            "https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more details.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        super().__init__(*args, **kwargs)
+
+
 class BCELoss(_Weighted):
     """The binary cross entropy of probabilities."""
 
@@ -158,22 +201,28 @@ class MultiMarginLoss(_Weighted):
         self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: Any = None,
         reduce: Any = None, reduction: str = "mean",
     ) -> None:  # fmt: skip
+        if p not in (1, 2):
+            raise ValueRangeError("only p == 1 and p == 2 supported")
+        if weight is not None and weight.ndim != 1:
+            raise ValueRangeError(
+                f"MultiMarginLoss: expected weight to be None or 1D tensor, got {weight.ndim}D instead"
+            )
         self._setup(weight, size_average, reduce, reduction, p=p, margin=margin)
 
 
-def _own_distance(
-    anchor: Tensor, positive: Tensor, negative: Tensor, distance_function: Any, margin: float, swap: bool,
-    reduction: str,
-) -> Tensor:  # fmt: skip
-    distance = F.pairwise_distance if distance_function is None else distance_function
-    far = distance(anchor, negative)
-    if swap:
-        far = op.minimum(far, distance(positive, negative))
-    loss = op.clamp_min(distance(anchor, positive) - far + margin, 0)
-    return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
+def _settle_distance(loss: Any) -> None:
+    _require_margin(loss)
+    if loss.distance_function is None:
+        loss.distance_function = PairwiseDistance()
 
 
 TripletMarginWithDistanceLoss = layer(
-    "TripletMarginWithDistanceLoss", __name__, _own_distance, "`TripletMarginLoss` with a distance of your own.",
+    "TripletMarginWithDistanceLoss", __name__, F.triplet_margin_with_distance_loss,
+    "`TripletMarginLoss` with a distance of your own.", settle=_settle_distance, by_keyword=True,
     distance_function=None, margin=1.0, swap=False, reduction="mean",
+)  # fmt: skip
+CTCLoss = layer(
+    "CTCLoss", __name__, F.ctc_loss,
+    "-log of the probability of sequences of labels, summed over their alignments with (time, batch, classes).",
+    None, blank=0, reduction="mean", zero_infinity=False,
 )  # fmt: skip

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from weft._base.dtype import DType, bfloat16, float16, float32, float64
-from weft._base.state import ambient
-from weft._tensor.compile import Identity
+from weft._base.state import ambient, peek
+from weft._tensor.compile import Identity, compile
+from weft._tensor.composite.create import empty_like
 from weft._tensor.tensor import Handle, Tensor
-from weft.errors import ArgumentError, ValueRangeError
+from weft.errors import ArgumentError, GradientError, ValueRangeError
 from weft.nn import _hooks, _state_dict
+from weft.nn._hooks import EVERYWHERE
+from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import Lookup, assignable, name_of_type, require_name
 from weft.nn._parameter import Buffer, Parameter
 
@@ -29,14 +33,18 @@ class Module(Lookup):
 
     training: bool
     _version: int = 1  # of the layout of the state dict
+    call_super_init: bool = False
+    """Whether `Module.__init__` hands its arguments on to the next class of a model with several bases."""
 
-    def __init__(self) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not self.call_super_init and (args or kwargs):
+            raise ArgumentError(_surplus(type(self).__name__, args, kwargs))
         self.__dict__.update(
             training=True, _parameters={}, _buffers={}, _non_persistent_buffers_set=set(), _modules={},
-            _forward_pre_hooks=OrderedDict(), _forward_hooks=OrderedDict(), _backward_pre_hooks=OrderedDict(),
-            _backward_hooks=OrderedDict(), _state_dict_hooks=OrderedDict(), _state_dict_pre_hooks=OrderedDict(),
-            _load_state_dict_pre_hooks=OrderedDict(), _load_state_dict_post_hooks=OrderedDict(),
+            _is_full_backward_hook=None, **_hooks.empty_tables(),
         )  # fmt: skip
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
 
     # --- calling ----------------------------------------------------------------------------------------------
 
@@ -46,12 +54,28 @@ class Module(Lookup):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__
+        if "_compiled_call_impl" in own:
+            return own["_compiled_call_impl"](*args, **kwargs)
+        state = peek()
+        if state is not None and state.capture is not None:
+            state.capture.called(self, self._what_a_capture_depends_on)
+        if (
+            own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
+            or EVERYWHERE
+        ):  # fmt: skip
+            return _hooks.call(self, args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        """A call, recorded even where the module is compiled."""
         capture = ambient().capture
         if capture is not None:
             capture.called(self, self._what_a_capture_depends_on)
-        if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
-            return _hooks.call(self, args, kwargs)
-        return self.forward(*args, **kwargs)
+        return _hooks.call(self, args, kwargs)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the calls of this module in place; the arguments are those of `weft.compile` after the model."""
+        self.__dict__["_compiled_call_impl"] = compile(self._call_impl, *args, **kwargs)
 
     def _what_a_capture_depends_on(self) -> tuple[Any, ...]:
         """Equal while a captured call of the module does what a new one would do, given its tensors' values."""
@@ -61,7 +85,7 @@ class Module(Lookup):
         )
         parts = (*own["_parameters"].values(), *own["_buffers"].values(), *own["_modules"].values())
         options = [value for value in own.values() if isinstance(value, _PLAIN)]
-        return *options, *map(Identity, parts), *(key for held in hooks for key in held)
+        return *options, *map(Identity, parts), *EVERYWHERE, *(key for held in hooks for key in held)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -70,7 +94,8 @@ class Module(Lookup):
 
         With `with_kwargs` it is `hook(module, args, kwargs)`, and a pair replaces them.
         """
-        return _hooks.register(self._forward_pre_hooks, _hooks.Hook(hook, with_kwargs), prepend=prepend)
+        options = [self._forward_pre_hooks_with_kwargs] if with_kwargs else []
+        return _hooks.register(self._forward_pre_hooks, hook, prepend=prepend, options=options)
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
@@ -79,7 +104,9 @@ class Module(Lookup):
 
         With `with_kwargs` it is `hook(module, args, kwargs, output)`; with `always_call` it runs after errors, too.
         """
-        return _hooks.register(self._forward_hooks, _hooks.Hook(hook, with_kwargs, always_call), prepend=prepend)
+        options = [self._forward_hooks_with_kwargs] if with_kwargs else []
+        options += [self._forward_hooks_always_called] if always_call else []
+        return _hooks.register(self._forward_hooks, hook, prepend=prepend, options=options)
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
         """Call `hook(module, grad_output)` when the gradients of the outputs are there; it may replace them."""
@@ -90,6 +117,19 @@ class Module(Lookup):
 
         Both are tuples, with None for arguments that no gradient flows to.
         """
+        return self._register_backward_hook(hook, full=True, prepend=prepend)
+
+    def register_backward_hook(self, hook: Callable[..., Any]) -> Handle:
+        """The older name of `register_full_backward_hook`, which cannot be used together with it."""
+        return self._register_backward_hook(hook, full=False)
+
+    def _register_backward_hook(self, hook: Callable[..., Any], full: bool, prepend: bool = False) -> Handle:
+        if self._is_full_backward_hook is (not full):
+            raise GradientError(
+                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only "
+                "one of them."
+            )
+        self._is_full_backward_hook = full
         return _hooks.register(self._backward_hooks, hook, prepend=prepend)
 
     # --- registering ------------------------------------------------------------------------------------------
@@ -107,7 +147,7 @@ class Module(Lookup):
                 f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. "
                 f"To express '{name}' as a function of another Tensor, compute the value in the forward() method."
             )
-        self._parameters[name] = param
+        self._parameters[name] = None if param is None else _hooks.registering("parameter", self, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Register a tensor that is state but no parameter; it is saved unless it is not `persistent`."""
@@ -116,7 +156,7 @@ class Module(Lookup):
             raise ArgumentError(
                 f"cannot assign '{name_of_type(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
             )
-        self._buffers[name] = tensor
+        self._buffers[name] = _hooks.registering("buffer", self, name, tensor)
         (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
@@ -124,7 +164,7 @@ class Module(Lookup):
         if module is not None and not isinstance(module, Module):
             raise ArgumentError(f"{name_of_type(module)} is not a Module subclass")
         require_name(self, "module", name, self.__dict__.get("_modules"))
-        self._modules[name] = module
+        self._modules[name] = _hooks.registering("module", self, name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:
         """The same as `add_module`."""
@@ -149,7 +189,7 @@ class Module(Lookup):
         if kind == "_parameters":
             self.register_parameter(name, value)
         elif kind == "_modules":
-            self._modules[name] = value
+            self._modules[name] = _hooks.registering("module", self, name, value)
         elif isinstance(value, Buffer):
             self._forget(name, "_buffers")
             self.register_buffer(name, value, value.persistent)
@@ -178,6 +218,12 @@ class Module(Lookup):
                 return
         object.__delattr__(self, name)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
     # --- the whole tree ---------------------------------------------------------------------------------------
 
     def apply(self: Self, fn: Callable[[Module], Any]) -> Self:
@@ -196,7 +242,7 @@ class Module(Lookup):
             if tensor is None:
                 continue
             grad = tensor.grad
-            tensor.data = fn(tensor.detach())
+            tensor.data = fn(tensor.data)
             if grad is not None:
                 tensor.grad = fn(grad.detach()).requires_grad_(grad.requires_grad)
         return self
@@ -211,6 +257,12 @@ class Module(Lookup):
         if dtype is not None and not dtype.is_differentiable:
             raise ArgumentError(
                 f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
+            )
+        if dtype is not None and dtype.is_complex:
+            warnings.warn(
+                "Complex modules are a new feature under active development whose design may change, and some modules "
+                "might not work as expected when using complex tensors as parameters or buffers.",
+                stacklevel=2,
             )
         others = tuple(a for a in args if not isinstance(a, DType))
         only_moved = {name: value for name, value in kwargs.items() if name not in ("dtype", "memory_format")}
@@ -252,6 +304,14 @@ class Module(Lookup):
         """Move all tensors to a GPU."""
         return self._apply(lambda t: t.to("cuda" if device is None else device))
 
+    def xpu(self: Self, device: Any = None) -> Self:
+        """Move all tensors to an Intel GPU."""
+        return self._apply(lambda t: t.to("xpu" if device is None else device))
+
+    def to_empty(self: Self, *, device: Any, recurse: bool = True) -> Self:
+        """Tensors of the same shapes and types on a device; what they held is lost."""
+        return self._apply(lambda t: empty_like(t, device=device), recurse)
+
     def train(self: Self, mode: bool = True) -> Self:
         """Turn training behaviour on or off here and below."""
         if not isinstance(mode, bool):
@@ -292,13 +352,20 @@ class Module(Lookup):
             "get_extra_state() in the module."
         )
 
-    def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-        """Parameters and persistent buffers by name, as views outside of the tape unless `keep_vars`."""
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+        """Parameters and persistent buffers by name, as views outside of the tape unless `keep_vars`.
+
+        They are put into `destination`, a dict, if given, with `prefix` before their names.
+        """
+        if args:
+            warnings.warn("Positional args are being deprecated, use kwargs instead.", FutureWarning, stacklevel=2)
+            given: Any = (*args, *(destination, prefix, keep_vars)[len(args) :])
+            destination, prefix, keep_vars = given
         return _state_dict.collect(self, destination, prefix, keep_vars)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, tensor in _state_dict.local_state(self):
-            destination[prefix + name] = tensor if keep_vars else tensor.detach()
+            destination[prefix + name] = tensor if keep_vars or is_lazy(tensor) else tensor.detach()
         if type(self).get_extra_state is not Module.get_extra_state:
             destination[prefix + _state_dict.EXTRA] = self.get_extra_state()
 
@@ -317,12 +384,12 @@ class Module(Lookup):
         """Plan what to write to this module's own tensors. The writes are made when the whole tree fits."""
         for hook in list(self._load_state_dict_pre_hooks.values()):
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        missing = _state_dict.plan_tensors(self, state_dict, prefix, local_metadata, error_msgs)
+        writes: _state_dict.Writes = []
+        missing = _state_dict.plan_tensors(self, state_dict, prefix, local_metadata, error_msgs, writes)
         extra_key = prefix + _state_dict.EXTRA
         takes_extra = type(self).set_extra_state is not Module.set_extra_state
         if takes_extra and extra_key in state_dict:
-            extra = state_dict[extra_key]
-            local_metadata["writes"].append(lambda: self.set_extra_state(extra))
+            writes.append(partial(self.set_extra_state, state_dict[extra_key]))
         elif takes_extra:
             missing.append(extra_key)
         elif strict and extra_key in state_dict:
@@ -330,22 +397,38 @@ class Module(Lookup):
         if strict:
             missing_keys.extend(missing)
             unexpected_keys.extend(_state_dict.unexpected(self, state_dict, prefix, extra_key))
+        _state_dict.write_or_plan(writes, local_metadata)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call `hook(module, prefix, keep_vars)` before the state is collected."""
         return Handle(self._state_dict_pre_hooks, hook)
 
     def register_state_dict_post_hook(self, hook: Callable[..., None]) -> Handle:
-        """Call `hook(module, state_dict, prefix, local_metadata)` when the state has been collected."""
+        """Call `hook(module, state_dict, prefix, local_metadata)` when the state has been collected; returns None."""
+        return Handle(self._state_dict_hooks, _state_dict.PostHook(hook))
+
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> Handle:
+        """As `register_state_dict_post_hook`; what it returns, if anything, replaces the state dict."""
         return Handle(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)` before loading."""
-        return Handle(self._load_state_dict_pre_hooks, lambda *given: hook(self, *given))
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
+
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> Handle:
+        """As `register_load_state_dict_pre_hook`; the hook gets the module only if `with_module`."""
+        return Handle(self._load_state_dict_pre_hooks, partial(hook, self) if with_module else hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., None]) -> Handle:
         """Call `hook(module, incompatible_keys)` when the state has been loaded; it may take keys off the lists."""
         return Handle(self._load_state_dict_post_hooks, hook)
+
+
+def _surplus(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What is wrong with arguments that no constructor takes."""
+    if kwargs:
+        return f"{name}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'"
+    return f"{name}.__init__() takes 1 positional argument but {len(args) + 1} were given"
 
 
 def _kind_of(value: Any) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
+
+import numpy as np
 
 from weft._base.dtype import int64
 from weft._base.state import default_dtype
+from weft._tensor.convert import from_numpy_array
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
@@ -92,7 +96,7 @@ class GroupNorm(_Affine):
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-        dtype: Any = None, bias: bool = True,
+        dtype: Any = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
         if num_channels % num_groups:
@@ -162,7 +166,7 @@ class _Running(_Affine):
         unexpected_keys: list[str], error_msgs: list[str],
     ) -> None:  # fmt: skip
         key = f"{prefix}num_batches_tracked"
-        if self.track_running_stats and local_metadata.get("version", 2) < 2 and key not in state_dict:
+        if self.track_running_stats and local_metadata.get("version", 1) < 2 and key not in state_dict:
             state_dict[key] = op.zeros((), dtype=int64)
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
@@ -218,14 +222,15 @@ class _InstanceNorm(_Running):
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: Any = None, dtype: Any = None,
+        track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """(batch, channels, ...), or one sample of it."""
         self._require(input)
         single = input.ndim == self._ndims[0]
+        self._require_channels(input, 0 if single else 1)
         use_input = self.training or not self.track_running_stats
         momentum = 0.0 if self.momentum is None else self.momentum
         found = F.instance_norm(
@@ -233,6 +238,19 @@ class _InstanceNorm(_Running):
             use_input, momentum, self.eps,
         )  # fmt: skip
         return op.select(found, 0, 0) if single else found
+
+    def _require_channels(self, input: Tensor, dim: int) -> None:
+        found, wanted = input.shape[dim], self.num_features
+        if found != wanted and self.affine:
+            raise ValueRangeError(
+                f"expected input's size at dim={dim} to match num_features ({wanted}), but got: {found}."
+            )
+        if found != wanted:
+            warnings.warn(
+                f"input's size at dim={dim} does not match num_features. You can silence this warning by not passing "
+                "in num_features, which is not used because affine=False",
+                stacklevel=4,
+            )
 
 
 class InstanceNorm1d(_InstanceNorm):
@@ -256,4 +274,23 @@ class InstanceNorm3d(_InstanceNorm):
 LocalResponseNorm = layer(
     "LocalResponseNorm", __name__, F.local_response_norm, "Channels divided by a power of their neighbours' squares.",
     "{size}, alpha={alpha}, beta={beta}, k={k}", size=REQUIRED, alpha=1e-4, beta=0.75, k=1.0,
+)  # fmt: skip
+
+
+def _across_maps(input: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+    if input.ndim != 4:
+        raise ValueRangeError(f"CrossMapLRN2d: Expected input to be 4D, got {input.ndim}D instead.")
+    channel = np.arange(input.shape[1])
+    reach = (size - 1) // 2
+    near = np.abs(channel[:, None] - channel) <= reach
+    near |= (channel[:, None] > reach) & (channel == 0)  # PyTorch never takes the first channel out of its running sum
+    weights = from_numpy_array(near).to(input.device, input.dtype)
+    squares = op.einsum((op.square(input), weights), "bchw,dc->bdhw")
+    return input * (k + squares * (alpha / size)) ** -beta
+
+
+CrossMapLRN2d = layer(
+    "CrossMapLRN2d", __name__, _across_maps,
+    "Channels divided by a power of the squares of their neighbours, and of the first channel.",
+    "{size}, alpha={alpha}, beta={beta}, k={k}", size=REQUIRED, alpha=1e-4, beta=0.75, k=1,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 from weft._tensor.convert import tensor
 from weft._tensor.copying import handle_on
 from weft._tensor.tensor import Tensor, own
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, GradientError
 
 
 def _value_of(data: Any, kind: str) -> Any:
@@ -23,6 +23,8 @@ class Parameter(Tensor):
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         self._value = _value_of(data, "Parameter")
+        if requires_grad and not self.dtype.is_differentiable:
+            raise GradientError("Only Tensors of floating point and complex dtype can require gradients")
         self.requires_grad_(requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:

@@ -139,6 +139,21 @@ class ParameterDict(Module):
         del self[key]
         return found
 
+    def popitem(self) -> tuple[str, Any]:
+        """Take the last object out, and return its name and it."""
+        if not self._keys:
+            raise KeyError("dictionary is empty")
+        key = next(reversed(self._keys))
+        return key, self.pop(key)
+
+    def copy(self) -> ParameterDict:
+        """A new container with the same objects."""
+        return ParameterDict(self.items())
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A new container with `default` under every name."""
+        return ParameterDict((key, default) for key in keys)
+
     def clear(self) -> None:
         """Take all objects out."""
         for key in list(self._keys):

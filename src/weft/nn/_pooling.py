@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._tensor.tensor import Tensor
+from weft.errors import ValueRangeError
 from weft.nn import functional as F
+from weft.nn._conv import ntuple
 from weft.nn._layer import REQUIRED, layer
+from weft.nn._module import Module
 
 
 def _stride_of_kernel(pool: Any) -> None:
@@ -50,3 +54,99 @@ MaxPool1d, MaxPool2d, MaxPool3d = map(_max_pool, (1, 2, 3))
 AvgPool1d, AvgPool2d, AvgPool3d = map(_avg_pool, (1, 2, 3))
 AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = (_adaptive("avg", n) for n in (1, 2, 3))
 AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = (_adaptive("max", n, return_indices=False) for n in (1, 2, 3))
+
+
+def _lp_pool(n: int) -> Any:
+    return layer(
+        f"LPPool{n}d", __name__, getattr(F, f"lp_pool{n}d"), f"The p-norm of each window over {n} dims.",
+        "norm_type={norm_type}, kernel_size={kernel_size}, stride={stride}, ceil_mode={ceil_mode}",
+        norm_type=REQUIRED, kernel_size=REQUIRED, stride=None, ceil_mode=False,
+    )  # fmt: skip
+
+
+LPPool1d, LPPool2d, LPPool3d = map(_lp_pool, (1, 2, 3))
+
+
+class _MaxUnpool(Module):
+    """What the partial inverses of maximum pooling share."""
+
+    _sides: int
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+        super().__init__()
+        self.kernel_size = ntuple(kernel_size, self._sides)
+        self.stride = ntuple(kernel_size if stride is None else stride, self._sides)
+        self.padding = ntuple(padding, self._sides)
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
+        """Maxima put back among zeros, in the size that they were pooled from, or `output_size`."""
+        function = getattr(F, f"max_unpool{self._sides}d")
+        return function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+    def extra_repr(self) -> str:
+        """The windows."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Maxima of windows over 1 dim put back to where they came from."""
+
+    _sides = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Maxima of windows over 2 dims put back to where they came from."""
+
+    _sides = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Maxima of windows over 3 dims put back to where they came from."""
+
+    _sides = 3
+
+
+class _FractionalMaxPool(Module):
+    """What maximum pooling at random places shares."""
+
+    _sides: int
+    _random_samples: Tensor | None
+
+    def __init__(
+        self, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        n, name = self._sides, type(self).__name__
+        self.kernel_size = ntuple(kernel_size, n)
+        if n == 3 and min(self.kernel_size) <= 0:
+            raise ValueRangeError(f"kernel_size must be greater than 0, but got {kernel_size}")
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else ntuple(output_size, n)
+        self.output_ratio = None if output_ratio is None else ntuple(output_ratio, n)
+        if output_size is None and output_ratio is None:
+            raise ValueRangeError(f"{name} requires specifying either an output size, or a pooling ratio")
+        if output_size is not None and output_ratio is not None:
+            raise ValueRangeError("only one of output_size and output_ratio may be specified")
+        if self.output_ratio is not None and not all(0 < ratio < 1 for ratio in self.output_ratio):
+            raise ValueRangeError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+    def forward(self, input: Tensor) -> Any:
+        """The largest element of each window, and its position if `return_indices`."""
+        function = getattr(F, f"fractional_max_pool{self._sides}d")
+        return function(
+            input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples
+        )
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """Maximum pooling over windows at random places; as many as `output_size`, or this part of the input's size."""
+
+    _sides = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """Maximum pooling over 3 dims at random places; as `FractionalMaxPool2d`."""
+
+    _sides = 3

@@ -6,22 +6,35 @@ from typing import Any
 
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import functional as F
 from weft.nn._conv import ntuple
 from weft.nn._layer import REQUIRED, layer
+
+Flatten = layer(
+    "Flatten", __name__, op.flatten, "Dims from `start_dim` to `end_dim` as one.",
+    "start_dim={start_dim}, end_dim={end_dim}", start_dim=1, end_dim=-1,
+)  # fmt: skip
 
 
 def _unflatten(input: Tensor, dim: Any, unflattened_size: Any) -> Tensor:
     return op.unflatten(input, dim, tuple(unflattened_size))
 
 
-Flatten = layer(
-    "Flatten", __name__, op.flatten, "Dims from `start_dim` to `end_dim` as one.",
-    "start_dim={start_dim}, end_dim={end_dim}", start_dim=1, end_dim=-1,
-)  # fmt: skip
+def _settle_unflatten(unflatten: Any) -> None:
+    size = unflatten.unflattened_size
+    if not isinstance(size, (tuple, list)):
+        raise ArgumentError(f"unflattened_size must be a tuple of ints, but found type {type(size).__name__}")
+    for at, part in enumerate(size):
+        if not isinstance(part, int):
+            raise ArgumentError(
+                f"unflattened_size must be tuple of ints, but found element of type {type(part).__name__} at pos {at}"
+            )
+
+
 Unflatten = layer(
     "Unflatten", __name__, _unflatten, "One dim as several.", "dim={dim}, unflattened_size={unflattened_size}",
-    dim=REQUIRED, unflattened_size=REQUIRED,
+    settle=_settle_unflatten, dim=REQUIRED, unflattened_size=REQUIRED,
 )  # fmt: skip
 Fold = layer(
     "Fold", __name__, F.fold, "Columns summed into images.",
@@ -48,9 +61,15 @@ ChannelShuffle = layer(
 CosineSimilarity = layer(
     "CosineSimilarity", __name__, F.cosine_similarity, "The cosine of the angle along `dim`.", dim=1, eps=1e-8
 )
+
+
+def _settle_distance(distance: Any) -> None:
+    distance.norm = distance.p  # PyTorch's name
+
+
 PairwiseDistance = layer(
-    "PairwiseDistance", __name__, F.pairwise_distance, "The p-norm of the difference of rows.", p=2.0, eps=1e-6,
-    keepdim=False,
+    "PairwiseDistance", __name__, F.pairwise_distance, "The p-norm of the difference of rows.",
+    settle=_settle_distance, p=2.0, eps=1e-6, keepdim=False,
 )  # fmt: skip
 
 
@@ -58,52 +77,88 @@ PairwiseDistance = layer(
 
 
 def _settle_upsample(upsample: Any) -> None:
+    upsample.name = type(upsample).__name__
     factor = upsample.scale_factor
-    if factor is not None:
-        upsample.scale_factor = tuple(map(float, factor)) if isinstance(factor, (tuple, list)) else float(factor)
-    chosen = "scale_factor" if factor is not None else "size"
-    upsample.__dict__["_chosen"] = f"{chosen}={getattr(upsample, chosen)}"
+    if isinstance(factor, tuple):
+        upsample.scale_factor = tuple(map(float, factor))
+    else:
+        upsample.scale_factor = float(factor) if factor else None
 
 
-def _upsampling(name: str, doc: str, **fields: Any) -> Any:
-    return layer(name, __name__, F.interpolate, doc, "{_chosen}, mode={mode!r}", settle=_settle_upsample, **fields)
+class Upsample(
+    layer(
+        "Upsample", __name__, F.interpolate, "", settle=_settle_upsample, size=None, scale_factor=None,
+        mode="nearest", align_corners=None, recompute_scale_factor=None,
+    )
+):  # fmt: skip
+    """Images resized."""
+
+    def extra_repr(self) -> str:
+        """The factor or the size, and the mode."""
+        chosen = "size" if self.scale_factor is None else "scale_factor"
+        return f"{chosen}={getattr(self, chosen)!r}, mode={self.mode!r}"
 
 
-Upsample = _upsampling(
-    "Upsample", "Images resized.", size=None, scale_factor=None, mode="nearest", align_corners=None,
-    recompute_scale_factor=None,
-)  # fmt: skip
-UpsamplingNearest2d = _upsampling(
-    "UpsamplingNearest2d", "Images resized to the nearest pixel.", size=None, scale_factor=None, mode="nearest"
-)
-UpsamplingBilinear2d = _upsampling(
-    "UpsamplingBilinear2d", "Images resized bilinearly, corners on corners.", size=None, scale_factor=None,
-    mode="bilinear", align_corners=True,
-)  # fmt: skip
+class UpsamplingNearest2d(Upsample):
+    """Images resized to the nearest pixel."""
+
+    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+        super().__init__(size, scale_factor, mode="nearest")
+
+
+class UpsamplingBilinear2d(Upsample):
+    """Images resized bilinearly, corners on corners."""
+
+    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+        super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
 
 
 # --- padding --------------------------------------------------------------------------------------------------
 
 
-def _padding(name: str, mode: str, n: int) -> Any:
-    """A class of padding over `n` dims; only the constant one takes a value."""
-    takes_value = name == "Constant"
+def _padding(name: str, mode: str, n: int, shown: str = "{padding}", **fields: Any) -> Any:
+    """A class of padding over `n` dims; `fields` may hold the value to pad with."""
 
-    def padded(input: Tensor, padding: Any, value: float = 0.0) -> Tensor:
-        return F.pad(input, padding, mode=mode, value=value if mode == "constant" else None)
+    def padded(input: Tensor, padding: Any, value: float | None = None) -> Tensor:
+        if mode == "circular" and input.ndim not in (n + 1, n + 2):
+            raise ValueRangeError(f"expected {n + 1}D or {n + 2}D input (got {input.ndim}D input)")
+        return F.pad(input, padding, mode, value)
 
     def settle(pad: Any) -> None:
         pad.padding = ntuple(pad.padding, 2 * n)
 
-    return layer(
-        f"{name}Pad{n}d", __name__, padded, f"The last {n} dims made longer.",
-        "padding={padding}, value={value}" if takes_value else "{padding}", settle=settle, padding=REQUIRED,
-        **({"value": REQUIRED} if takes_value else {}),
-    )  # fmt: skip
+    doc = f"The last {n} dims made longer."
+    return layer(f"{name}Pad{n}d", __name__, padded, doc, shown, settle=settle, padding=REQUIRED, **fields)
 
 
-ConstantPad1d, ConstantPad2d, ConstantPad3d = (_padding("Constant", "constant", n) for n in (1, 2, 3))
-ZeroPad1d, ZeroPad2d, ZeroPad3d = (_padding("Zero", "constant", n) for n in (1, 2, 3))
+ConstantPad1d, ConstantPad2d, ConstantPad3d = (
+    _padding("Constant", "constant", n, "padding={padding}, value={value}", value=REQUIRED) for n in (1, 2, 3)
+)
 ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = (_padding("Reflection", "reflect", n) for n in (1, 2, 3))
 ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = (_padding("Replication", "replicate", n) for n in (1, 2, 3))
 CircularPad1d, CircularPad2d, CircularPad3d = (_padding("Circular", "circular", n) for n in (1, 2, 3))
+
+
+class _ZeroPad:
+    """What makes a class of constant padding pad with zeros."""
+
+    padding: tuple[int, ...]
+
+    def __init__(self, padding: Any) -> None:
+        super().__init__(padding, 0.0)  # pyright: ignore[reportCallIssue]  the constant padding behind this class
+
+    def extra_repr(self) -> str:
+        """The padding."""
+        return str(self.padding)
+
+
+class ZeroPad1d(_ZeroPad, ConstantPad1d):
+    """The last dim made longer by zeros."""
+
+
+class ZeroPad2d(_ZeroPad, ConstantPad2d):
+    """The last 2 dims made longer by zeros."""
+
+
+class ZeroPad3d(_ZeroPad, ConstantPad3d):
+    """The last 3 dims made longer by zeros."""

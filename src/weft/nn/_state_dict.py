@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft._base.state import using
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, StateDictError
+from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class IncompatibleKeys(_Keys):
 
     def __repr__(self) -> str:
         return super().__repr__() if self.missing_keys or self.unexpected_keys else "<All keys matched successfully>"
+
+    __str__ = __repr__
 
 
 class StateDict(OrderedDict[str, Any]):
@@ -62,6 +65,16 @@ def collect(module: Module, destination: Any, prefix: str, keep_vars: bool) -> A
     return destination
 
 
+class PostHook(NamedTuple):
+    """A hook on a state dict that may not replace it."""
+
+    function: Callable[..., None]
+
+    def __call__(self, *given: Any) -> None:
+        if self.function(*given) is not None:
+            raise StateDictError("state_dict post-hook must return None")
+
+
 def local_state(module: Module) -> Iterator[tuple[str, Tensor]]:
     """The parameters and persistent buffers of one module."""
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
@@ -92,15 +105,24 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> Incompa
     plan(module, StateDict(state_dict), "")
     fits = not errors and not (strict and any(keys))
     if fits:
-        _write(writes)
+        write(writes)
     _run_post_hooks(module, keys)
     _refuse(module, keys if strict else IncompatibleKeys([], []), errors)
     if not fits:  # a hook has excused what was missing
-        _write(writes)
+        write(writes)
     return keys
 
 
-def _write(writes: Writes) -> None:
+def write_or_plan(writes: Writes, local: dict[str, Any]) -> None:
+    """Leave the writes of one module to `load`, which makes them once all fits; without it, make them now."""
+    if "writes" in local:
+        local["writes"].extend(writes)
+    else:
+        write(writes)
+
+
+def write(writes: Writes) -> None:
+    """Make planned writes, outside of the tape."""
     with using(grad=False):
         for put in writes:
             put()
@@ -129,7 +151,9 @@ def _refuse(module: Module, keys: IncompatibleKeys, errors: list[str]) -> None:
         raise StateDictError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t{listed}")
 
 
-def plan_tensors(module: Module, given: Any, prefix: str, local: dict[str, Any], errors: list[str]) -> list[str]:
+def plan_tensors(
+    module: Module, given: Any, prefix: str, local: dict[str, Any], errors: list[str], writes: Writes
+) -> list[str]:
     """Plan the writes of one module's own tensors; returns the keys that are missing."""
     missing = []
     for name, tensor in local_state(module):
@@ -144,21 +168,26 @@ def plan_tensors(module: Module, given: Any, prefix: str, local: dict[str, Any],
                 f"checkpoint but received {type(source)}"
             )
             continue
-        if not tensor.ndim and source.shape == (1,):
+        lazy = is_lazy(tensor)
+        if not lazy and not tensor.ndim and source.shape == (1,):
             source = source[0]  # pyright: ignore[reportIndexIssue]  derived from the operator table
-        if source.shape != tensor.shape:
+        if not lazy and source.shape != tensor.shape:
             errors.append(
                 f"size mismatch for {key}: copying a param with shape {source.shape} from checkpoint, the shape in "
                 f"current model is {tensor.shape}."
             )
             continue
-        assign = local["assign_to_params_buffers"]
-        local["writes"].append(_assignment(module, name, tensor, source) if assign else _copy(tensor, source))
+        if local.get("assign_to_params_buffers"):
+            writes.append(_assignment(module, name, tensor, source))
+        elif not is_lazy(source):
+            writes.append(_copy(tensor, source))
     return missing
 
 
 def _copy(tensor: Any, source: Any) -> Callable[[], None]:
     def put() -> None:
+        if is_lazy(tensor):
+            tensor.materialize(source.shape)
         tensor.copy_(source.detach())
 
     return put

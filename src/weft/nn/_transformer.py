@@ -30,34 +30,46 @@ def _activation(activation: Any) -> Callable[[Any], Any]:
     return _ACTIVATIONS[activation]
 
 
-class _Layer(Module):
-    """What the layers of encoder and decoder share: sublayers with residuals around them.
+class _TransformerLayer(Module):
+    """A layer of encoder or decoder: attention sublayers, then a feed-forward network, with residuals around them.
 
     With `norm_first` the input of a sublayer is normalised, otherwise the sum behind it.
     """
 
-    self_attn: MultiheadAttention
-    norm_first: bool
+    _attentions: tuple[str, ...]  # the names of the attention sublayers
 
-    def _register(
-        self, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: Any, layer_norm_eps: float,
-        batch_first: bool, norm_first: bool, bias: bool, device: Any, dtype: Any, sublayers: int,
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = F.relu,
+        layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
+        device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
+        super().__init__()
         where = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias=bias, batch_first=batch_first, **where)
-        if sublayers == 3:
-            self.multihead_attn = MultiheadAttention(
-                d_model, nhead, dropout, bias=bias, batch_first=batch_first, **where
-            )
+        for name in self._attentions:
+            attention = MultiheadAttention(d_model, nhead, dropout, bias=bias, batch_first=batch_first, **where)
+            self.add_module(name, attention)
         self.linear1 = Linear(d_model, dim_feedforward, bias, **where)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, **where)
         self.norm_first = norm_first
-        for at in range(1, sublayers + 1):
-            setattr(self, f"norm{at}", LayerNorm(d_model, layer_norm_eps, bias=bias, **where))
-        for at in range(1, sublayers + 1):
-            setattr(self, f"dropout{at}", Dropout(dropout))
+        sublayers = range(1, len(self._attentions) + 2)
+        for at in sublayers:
+            self.add_module(f"norm{at}", LayerNorm(d_model, layer_norm_eps, bias=bias, **where))
+        for at in sublayers:
+            self.add_module(f"dropout{at}", Dropout(dropout))
         self.activation = _activation(activation)
+
+    def _attend(self, at: int, x: Any, keys: Any, mask: Any, padding: Any, is_causal: bool) -> Any:
+        """The attention of number `at` with its residual; to `x` itself if `keys` is None."""
+        attention = getattr(self, self._attentions[at - 1])
+
+        def attend(x: Any) -> Any:
+            to = x if keys is None else keys
+            return attention(
+                x, to, to, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal
+            )[0]
+
+        return self._residual(at, x, attend)
 
     def _residual(self, at: int, x: Tensor, sublayer: Callable[[Any], Any]) -> Any:
         norm, dropout = getattr(self, f"norm{at}"), getattr(self, f"dropout{at}")
@@ -66,69 +78,35 @@ class _Layer(Module):
         return norm(x + dropout(sublayer(x)))  # pyright: ignore[reportOperatorIssue]  derived
 
     def _feed_forward(self, x: Any) -> Any:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+        """The last sublayer."""
+        return self._residual(
+            len(self._attentions) + 1, x, lambda x: self.linear2(self.dropout(self.activation(self.linear1(x))))
+        )
 
 
-class TransformerEncoderLayer(_Layer):
+class TransformerEncoderLayer(_TransformerLayer):
     """Self-attention, then a feed-forward network."""
 
-    def __init__(
-        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = "relu",
-        layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self._register(
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias,
-            device, dtype, sublayers=2,
-        )  # fmt: skip
+    _attentions = ("self_attn",)
 
     def forward(self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False) -> Any:
         """The shape of `src`."""
-
-        def attend(x: Any) -> Any:
-            return self.self_attn(
-                x, x, x, attn_mask=src_mask, key_padding_mask=src_key_padding_mask, need_weights=False,
-                is_causal=is_causal,
-            )[0]  # fmt: skip
-
-        return self._residual(2, self._residual(1, src, attend), self._feed_forward)
+        return self._feed_forward(self._attend(1, src, None, src_mask, src_key_padding_mask, is_causal))
 
 
-class TransformerDecoderLayer(_Layer):
+class TransformerDecoderLayer(_TransformerLayer):
     """Self-attention, attention to the encoder's output, then a feed-forward network."""
 
-    def __init__(
-        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = "relu",
-        layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self._register(
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias,
-            device, dtype, sublayers=3,
-        )  # fmt: skip
+    _attentions = ("self_attn", "multihead_attn")
 
     def forward(
         self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, tgt_key_padding_mask: Any = None,
         memory_key_padding_mask: Any = None, tgt_is_causal: bool = False, memory_is_causal: bool = False,
     ) -> Any:  # fmt: skip
         """The shape of `tgt`."""
-
-        def attend(x: Any) -> Any:
-            return self.self_attn(
-                x, x, x, attn_mask=tgt_mask, key_padding_mask=tgt_key_padding_mask, need_weights=False,
-                is_causal=tgt_is_causal,
-            )[0]  # fmt: skip
-
-        def attend_memory(x: Any) -> Any:
-            return self.multihead_attn(
-                x, memory, memory, attn_mask=memory_mask, key_padding_mask=memory_key_padding_mask,
-                need_weights=False, is_causal=memory_is_causal,
-            )[0]  # fmt: skip
-
-        x = self._residual(2, self._residual(1, tgt, attend), attend_memory)
-        return self._residual(3, x, self._feed_forward)
+        x = self._attend(1, tgt, None, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        x = self._attend(2, x, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
+        return self._feed_forward(x)
 
 
 def _copies(layer: Module, count: int) -> ModuleList:
@@ -143,10 +121,11 @@ class TransformerEncoder(Module):
         mask_check: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
-        del enable_nested_tensor, mask_check  # these choose PyTorch's fast path; results are the same
         self.layers = _copies(encoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
+        self.enable_nested_tensor = enable_nested_tensor  # these choose PyTorch's fast path; results are the same
+        self.mask_check = mask_check
 
     def forward(
         self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
@@ -184,7 +163,7 @@ class Transformer(Module):
 
     def __init__(
         self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
-        dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = "relu",
+        dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = F.relu,
         custom_encoder: Module | None = None, custom_decoder: Module | None = None, layer_norm_eps: float = 1e-5,
         batch_first: bool = False, norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
@@ -214,9 +193,11 @@ class Transformer(Module):
         src_is_causal: bool | None = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
     ) -> Any:  # fmt: skip
         """The shape of `tgt`."""
-        for name, x in (("src", src), ("tgt", tgt)):
-            if x.shape[-1] != self.d_model:
-                raise ShapeError(f"the feature number of {name} must be equal to d_model")
+        batch = 0 if self.batch_first else 1
+        if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
+            raise ShapeError("the batch number of src and tgt must be equal")
+        if not src.shape[-1] == tgt.shape[-1] == self.d_model:
+            raise ShapeError("the feature number of src and tgt must be equal to d_model")
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         return self.decoder(
             tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal,

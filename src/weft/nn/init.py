@@ -70,9 +70,15 @@ def trunc_normal_(
             "The distribution of values may be incorrect.",
             stacklevel=3,
         )
-    low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
-    tensor.uniform_(low, high, generator=generator)  # twice the distribution function, less one
-    tensor.erfinv_().mul_(std * math.sqrt(2)).add_(mean).clamp_(a, b)
+    sign = -1 if a + b > 2 * mean else 1  # a range in the upper tail is drawn mirrored
+    low, high = sorted(sign * (bound - mean) / std for bound in (a, b))
+    if high < -3:  # a tail, where the normal density is nearly |z| exp(-z**2 / 2), whose square is exponential
+        tensor.uniform_(math.expm1((high**2 - low**2) / 2), 0, generator=generator)
+        tensor.log1p_().mul_(-2).add_(high**2).sqrt_().neg_()
+    else:  # twice the distribution function, less one
+        tensor.uniform_(*(math.erf(z / math.sqrt(2)) for z in (low, high)), generator=generator)
+        tensor.erfinv_().mul_(math.sqrt(2))
+    tensor.mul_(sign * std).add_(mean).clamp_(a, b)
 
 
 @_untaped
@@ -114,7 +120,7 @@ def dirac_(tensor: Any, groups: int = 1) -> Any:
             tensor[(group * per_group + channel, channel, *centre)] = 1
 
 
-def _fans(tensor: Any) -> tuple[int, int]:
+def _calculate_fan_in_and_fan_out(tensor: Any) -> tuple[int, int]:
     """Inputs that an output depends on, and outputs that an input reaches."""
     if tensor.ndim < 2:
         raise ValueRangeError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
@@ -124,20 +130,25 @@ def _fans(tensor: Any) -> tuple[int, int]:
 
 def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Generator | None = None) -> Any:
     """Uniform numbers that keep the variance of activations and of gradients (Glorot and Bengio, 2010)."""
-    bound = gain * math.sqrt(6 / sum(_fans(tensor)))
+    bound = gain * math.sqrt(6 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Generator | None = None) -> Any:
     """Normal numbers that keep the variance of activations and of gradients (Glorot and Bengio, 2010)."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans(tensor))), generator)
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_calculate_fan_in_and_fan_out(tensor))), generator)
 
 
-def _kaiming_std(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
+def _calculate_correct_fan(tensor: Any, mode: str) -> int:
     modes = ["fan_in", "fan_out"]
     if mode.lower() not in modes:
         raise ValueRangeError(f"Mode {mode} not supported, please use one of {modes}")
-    return calculate_gain(nonlinearity, a) / math.sqrt(_fans(tensor)[modes.index(mode.lower())])
+    return _calculate_fan_in_and_fan_out(tensor)[modes.index(mode.lower())]
+
+
+def _kaiming_std(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
+    fan = _calculate_correct_fan(tensor, mode)
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
 
 
 def _is_empty(tensor: Any) -> bool:
@@ -192,3 +203,29 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generato
     tensor.normal_(0, std, generator=generator)
     drawn = op.rand((rows, columns), dtype=tensor.dtype, device=tensor.device, generator=generator)
     tensor.mul_(drawn.argsort(0).argsort(0) >= math.ceil(sparsity * rows))
+
+
+def _deprecated(fill: Init) -> Init:
+    """The function under its old name."""
+    name = fill.__name__.removesuffix("_")
+
+    @wraps(fill)
+    def filled(*args: Any, **kwargs: Any) -> Any:
+        warnings.warn(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.", FutureWarning, stacklevel=2)
+        return fill(*args, **kwargs)
+
+    filled.__name__ = filled.__qualname__ = name
+    return filled
+
+
+uniform = _deprecated(uniform_)
+normal = _deprecated(normal_)
+constant = _deprecated(constant_)
+eye = _deprecated(eye_)
+dirac = _deprecated(dirac_)
+xavier_uniform = _deprecated(xavier_uniform_)
+xavier_normal = _deprecated(xavier_normal_)
+kaiming_uniform = _deprecated(kaiming_uniform_)
+kaiming_normal = _deprecated(kaiming_normal_)
+orthogonal = _deprecated(orthogonal_)
+sparse = _deprecated(sparse_)

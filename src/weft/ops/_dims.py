@@ -82,6 +82,8 @@ def factory(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """No tensor input: output dims come from nowhere."""
     del shapes
     size = static.get("size", ())
+    if any(part < 0 for part in size):
+        raise ShapeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
     return Factors((), (tuple(f"new:{i}" for i in range(len(size))),))
 
 

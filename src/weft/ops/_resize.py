@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from weft.errors import ArgumentError, ValueRangeError
+from weft.errors import UnsupportedShapeError, ValueRangeError
 from weft.ops._table import Array, Shape
 
 Taps = list[tuple[np.ndarray, np.ndarray | None]]  # source positions and weights for every output position
@@ -42,15 +42,19 @@ def _linear(size: int, count: int, scale: float | None, align: bool) -> Taps:
     return [(low, 1 - part), (np.minimum(low + 1, size - 1), part)]
 
 
+def keys(d: Any, near: bool) -> Any:
+    """Keys' kernel with a = -3/4 at distances up to 1 (`near`) or from there up to 2."""
+    return (1.25 * d - 2.25) * d * d + 1 if near else ((-0.75 * d + 3.75) * d - 6) * d + 3
+
+
 def _cubic(size: int, count: int, scale: float | None, align: bool) -> Taps:
-    """Keys' kernel with a = -3/4 over four positions."""
+    """Keys' kernel over four positions."""
     at = _sources(size, count, scale, align)
     low = np.floor(at).astype(np.int64)
     taps: Taps = []
     for offset in (-1, 0, 1, 2):
-        d = np.abs(at - low - offset)
-        near, far = (1.25 * d - 2.25) * d * d + 1, ((-0.75 * d + 3.75) * d - 6) * d + 3
-        taps.append((np.clip(low + offset, 0, size - 1), np.where(d <= 1, near, far)))
+        weight = keys(np.abs(at - low - offset), offset in (0, 1))
+        taps.append((np.clip(low + offset, 0, size - 1), weight))
     return taps
 
 
@@ -80,7 +84,7 @@ def output_sizes(
         which = "either" if size is None else "only one of"
         raise ValueRangeError(f"{which} size or scale_factor should be defined")
     if mode not in modes:
-        raise ArgumentError(
+        raise UnsupportedShapeError(
             "Input Error: Only 3D, 4D and 5D input Tensors supported "
             f"(got {len(sizes) + 2}D) for the modes: {' | '.join(modes)} (got {mode})"
         )

@@ -252,9 +252,9 @@ def rrelu_train(input: Array, lower: float, upper: float, *, key: Key) -> Array:
     return jnp.where(input <= 0, input * slope, input)
 
 
-def _softmax_input(input: Array, dtype: DTypeArg, kernel: str) -> Array:
+def _softmax_input(input: Array, dim: int, dtype: DTypeArg, name: str) -> Array:
     x = to_dtype(input, dtype)
-    require_float(x, kernel)
+    require_float(x, f"{name}_lastdim_kernel_impl" if dim >= x.ndim - 1 else f"{name}_kernel_impl")
     return x
 
 
@@ -270,7 +270,7 @@ def _softmax_vjp(g: Array, out: Array, input: Array, dim: Dim, dtype: DTypeArg =
 @defop(dims=along, cast=Cast.FLOAT32, vjp=_softmax_vjp)
 def softmax(input: Array, dim: Dim, dtype: DTypeArg = None) -> Array:
     """Exponentials along `dim`, scaled to add up to one."""
-    x = _softmax_input(input, dtype, "softmax_lastdim_kernel_impl")
+    x = _softmax_input(input, dim, dtype, "softmax")
     return jax.nn.softmax(wide(x), axis=dim).astype(x.dtype) if x.ndim else jnp.ones_like(x)
 
 
@@ -285,7 +285,7 @@ def _log_softmax_vjp(g: Array, out: Array, input: Array, dim: Dim, dtype: DTypeA
 @defop(dims=along, cast=Cast.FLOAT32, vjp=_log_softmax_vjp)
 def log_softmax(input: Array, dim: Dim, dtype: DTypeArg = None) -> Array:
     """The logarithm of `softmax`."""
-    x = _softmax_input(input, dtype, "log_softmax_lastdim_kernel_impl")
+    x = _softmax_input(input, dim, dtype, "log_softmax")
     return jax.nn.log_softmax(wide(x), axis=dim).astype(x.dtype) if x.ndim else jnp.zeros_like(x)
 
 

@@ -114,6 +114,9 @@ def _conv(
     dilation: Any,
     groups: int,
 ) -> Array:
+    if bias is not None and bias.dtype != input.dtype:
+        kinds = f"Input type ({c_word(input)}) and bias type ({c_word(bias)})"
+        raise DTypeError(f"{kinds} should be the same")
     x = _batched(input, weight, n, f"conv{n}d")
     stride, dilation = spread(stride, n, "stride"), spread(dilation, n, "dilation")
     _check_steps(stride, dilation, groups)

@@ -125,6 +125,21 @@ def matrix_power(input: Array, n: int) -> Array:
     return jnp.linalg.matrix_power(input, n)
 
 
+def _matrix_exp_vjp(g: Array, out: Array, input: Array) -> Array:
+    """A block of the exponential of a block matrix (Van Loan, 1978)."""
+    del out
+    a = input.mT.conj()
+    blocks = jnp.block([[a, g], [jnp.zeros_like(a), a]])
+    return jax.scipy.linalg.expm(blocks)[..., : a.shape[-1], a.shape[-1] :]
+
+
+@factorises(dims=square, vjp=_matrix_exp_vjp)
+def matrix_exp(input: Array) -> Array:
+    """The matrix exponential: the sum of `input^n / n!` over all n."""
+    _check_matrices("linalg.matrix_exp", input)
+    return jax.scipy.linalg.expm(input)
+
+
 def _is_vector(A: Sizes, B: Sizes) -> bool:
     """Whether the right side holds vectors rather than matrices."""
     return len(B) == 1 or A[:-1] == B
@@ -184,6 +199,46 @@ def qr(A: Array, mode: str = "reduced") -> Outs:
     if mode == "r":
         return jnp.zeros((0,), A.dtype), jnp.linalg.qr(A, mode="r")
     return tuple(jnp.linalg.qr(A, mode=mode))
+
+
+@factorises(dims=_batches(_MATRIX, _VECTOR), outputs=("a", "tau"), differentiable=False)
+def geqrf(input: Array) -> Outs:
+    """The QR decomposition as Householder reflectors: R in and above the diagonal, vectors below it, and factors."""
+    _check_floating("geqrf", input)
+    h, tau = jnp.linalg.qr(input, mode="raw")
+    return h.mT, tau
+
+
+def _reflector_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    batch = tuple(range(len(shapes[0]) - 2))
+    ins = (*batch, "row", "column"), (*batch, "reflector")
+    return Factors(ins, ((*batch, "i", "j"),), frozenset({"row", "column", "reflector"}))
+
+
+_NARROWER = "torch.linalg.householder_product: {} must be greater than or equal to {}"
+
+
+@factorises(dims=_reflector_dims, module="linalg")
+def householder_product(input: Array, tau: Array) -> Array:
+    """The first columns of the product of the Householder reflectors `I - tau v v^H`.
+
+    The vectors v are the columns of `input` below the diagonal, with 1 on it. Computed as `I - V T V^H` (Joffrain et
+    al., 2006).
+    """
+    _check_floating("linalg.householder_product", input)
+    rows, columns = input.shape[-2:]
+    if rows < columns:
+        raise ShapeError(_NARROWER.format("input.shape[-2]", "input.shape[-1]"))
+    if columns < tau.shape[-1]:
+        raise ShapeError(_NARROWER.format("input.shape[-1]", "tau.shape[-1]"))
+    v = jnp.tril(input[..., : tau.shape[-1]], -1) + jnp.eye(rows, tau.shape[-1], dtype=input.dtype)
+    adjoint = v.mT.conj()
+    system = jnp.eye(tau.shape[-1], dtype=input.dtype) + tau[..., None] * jnp.triu(adjoint @ v, 1)
+    right = tau[..., None] * adjoint[..., :columns]
+    return jnp.eye(rows, columns, dtype=input.dtype) - v @ jax.scipy.linalg.solve_triangular(
+        system, right, lower=False, unit_diagonal=True
+    )
 
 
 @factorises(dims=_batches(_VECTOR, _MATRIX), outputs=("eigenvalues", "eigenvectors"), module="linalg")

@@ -29,12 +29,17 @@ def _linear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 @defop(grad_name="Addmm", dims=_linear_dims, cast=Cast.LOWER, partial="sum", module=_FUNCTIONAL)
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     """input weight' + bias, with weights of (outputs, inputs); leading dims of the input stay."""
-    if input.dtype != weight.dtype:
+    if not input.ndim or not weight.ndim:
+        given = f"{input.ndim}D and {weight.ndim}D"
+        raise ShapeError(f"both arguments to linear need to be at least 1D, but they are {given}")
+    if input.dtype != weight.dtype and bias is None:
         kinds = f"{c_word(input)} != {c_word(weight)}"
         raise DTypeError(f"expected m1 and m2 to have the same dtype, but got: {kinds}")
+    if input.dtype != weight.dtype:
+        kinds = f"{scalar_word(input)} and {scalar_word(weight)}"
+        raise DTypeError(f"mat1 and mat2 must have the same dtype, but got {kinds}")
     if input.shape[-1:] != weight.shape[-1:]:
-        rows = input.size // max(input.shape[-1], 1) if input.ndim else 1
-        left = f"{rows}x{input.shape[-1] if input.ndim else 1}"
+        left = f"{input.size // max(input.shape[-1], 1)}x{input.shape[-1]}"
         right = "x".join(str(s) for s in reversed(weight.shape))
         raise ShapeError(f"mat1 and mat2 shapes cannot be multiplied ({left} and {right})")
     y = jnp.matmul(input, weight.T)

@@ -43,17 +43,23 @@ def _check_weight(weight: Array | None, classes: int) -> None:
 
 
 def _check_classes(input: Array, target: Array, weight: Array | None) -> None:
-    if target.dtype not in (jnp.int64, jnp.uint8):
-        raise DTypeError(f"expected target dtype to be Long or Byte, but got {scalar_word(target)}")
     dim = _class_dim(input)
     expected = input.shape[:dim] + input.shape[dim + 1 :]
     if input.ndim > 1 and target.ndim and target.shape[0] != input.shape[0]:
         raise ValueRangeError(
             f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]})."
         )
+    if input.ndim <= 2 and target.ndim > 1:
+        raise ShapeError("0D or 1D target tensor expected, multi-target not supported")
+    if input.ndim > 2 and target.shape != expected:
+        raise ShapeError(f"Expected target size {list(expected)}, got {list(target.shape)}")
+    if target.dtype not in (jnp.int64, jnp.uint8):
+        raise DTypeError(f"expected target dtype to be Long or Byte, but got {scalar_word(target)}")
     if target.shape != expected and not (input.ndim == 1 and target.shape == (1,)):
         raise ShapeError(f"Expected target size {list(expected)}, got {list(target.shape)}")
     _check_weight(weight, input.shape[dim])
+    if weight is not None and weight.dtype != input.dtype:
+        raise DTypeError(f"expected scalar type {scalar_word(input)} but found {scalar_word(weight)}")
 
 
 def _out_of_bounds(input: Array, target: Array, ignore_index: int) -> Array:
@@ -123,7 +129,8 @@ def _cross_entropy_vjp(
     if reduction == "mean":
         g = g / _mean_divisor(share, input)
     g = jnp.expand_dims(g, dim) if reduction == "none" else g
-    g_input = (jnp.exp(x - spread) * jnp.sum(hot, axis=dim, keepdims=True) - hot) * g
+    pull = jnp.exp(x - spread) * jnp.sum(hot, axis=dim, keepdims=True) - hot
+    g_input = jnp.where(pull == 0, 0, pull * g)  # a mean over no sample gives no gradient
     g_target = None
     if jnp.issubdtype(target.dtype, jnp.inexact):
         g_target = (spread - x) * g * (1 - label_smoothing)

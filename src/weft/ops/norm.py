@@ -39,6 +39,13 @@ def _sum_to(g: Array, parameter: Array | None, axes: tuple[int, ...]) -> Array |
     return jnp.sum(g, axis=axes).reshape(parameter.shape).astype(parameter.dtype)
 
 
+def _require_one_dtype(input: Array, *vectors: Array | None) -> None:
+    """Refuse vectors of another type than the input's, but float32 ones beside a half type."""
+    for vector in vectors:
+        if vector is not None and vector.dtype not in (input.dtype, wide(input).dtype):
+            raise DTypeError("mixed dtype (CPU): all inputs must share same datatype.")
+
+
 def _check_affine(input: Array, shape: Shape, star: str, *affine: tuple[str, Array | None]) -> None:
     if not shape:
         raise ShapeError(
@@ -91,6 +98,7 @@ def layer_norm(
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """The last dims scaled to mean 0 and variance 1, then times `weight` plus `bias`."""
     _check_affine(input, normalized_shape, ", ", ("weight", weight), ("bias", bias))
+    _require_one_dtype(input, weight, bias)
     require_float(input, "LayerNormKernelImpl")
     x = wide(input)
     mean, _, rstd = _moments(x, _last_axes(input, normalized_shape), eps)
@@ -173,10 +181,10 @@ def _batch_norm_vjp(
     return (g_input.astype(input.dtype), *unused, g_weight, g_bias)
 
 
-def _updated(running: Array | None, fresh: Array, momentum: Scalar) -> Array:
-    """Running statistics after a batch: the fresh ones where none are kept."""
-    if running is None:
-        return fresh
+def _updated(running: Array | None, fresh: Array, momentum: Scalar, count: int) -> Array:
+    """Running statistics after a batch of `count` values: the fresh ones where none are kept."""
+    if running is None or not count:
+        return fresh if running is None else running
     rate = jnp.asarray(momentum).astype(fresh.dtype)
     return ((1 - rate) * running.astype(fresh.dtype) + rate * fresh).astype(running.dtype)
 
@@ -201,15 +209,16 @@ def batch_norm_train(
         what = "spatial element" if per_instance else "value per channel"
         sizes = f"torch.Size({list(input.shape)})"
         raise ValueRangeError(f"Expected more than 1 {what} when training, got input size {sizes}")
-    _check_channels(input, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
+    _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     require_float(input, "batch_norm")
+    _require_one_dtype(input, weight, bias, running_mean, running_var)
     x = wide(input)
     mean, variance, rstd = _moments(x, axes, eps)
     y = _affine((x - mean) * rstd, weight, bias).astype(input.dtype)
     rows = tuple(d for d in range(input.ndim) if d != 1)
     unbiased = jnp.mean(variance, axis=rows) * (count / max(count - 1, 1))
-    new_mean = _updated(running_mean, jnp.mean(mean, axis=rows), momentum)
-    return y, new_mean, _updated(running_var, unbiased, momentum), mean, rstd
+    new_mean = _updated(running_mean, jnp.mean(mean, axis=rows), momentum, count)
+    return y, new_mean, _updated(running_var, unbiased, momentum, count), mean, rstd
 
 
 def _channels_eval(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -223,8 +232,9 @@ def batch_norm_eval(
     bias: Array | None = None, eps: float = 1e-5,
 ) -> Array:  # fmt: skip
     """Each channel shifted and scaled by the running statistics."""
-    _check_channels(input, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
+    _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     require_float(input, "batch_norm")
+    _require_one_dtype(input, weight, bias, running_mean, running_var)
     scale = jax.lax.rsqrt(wide(running_var) + eps)
     scale = scale if weight is None else scale * wide(weight)
     y = (wide(input) - per_channel(wide(running_mean), input.ndim)) * per_channel(scale, input.ndim)
@@ -277,6 +287,7 @@ def group_norm(
 ) -> tuple[Array, Array, Array]:
     """Groups of channels of each sample scaled to mean 0 and variance 1, then times `weight` plus `bias`."""
     _check_groups(input, num_groups, weight=weight, bias=bias)
+    _require_one_dtype(input, weight, bias)
     require_float(input, "GroupNormKernelImpl")
     groups = _grouped(wide(input), num_groups)
     mean, _, rstd = _moments(groups, (2,), eps)

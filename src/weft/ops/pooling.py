@@ -95,6 +95,11 @@ def _window_arguments(n: int, kernel_size: Any, stride: Any, padding: Any, op: s
 def _check_batch(input: Array, n: int, op: str) -> None:
     if input.ndim in (n + 1, n + 2):
         return
+    if op == "avg_pool1d":
+        raise ShapeError(
+            f"Expected 2 to 3 dimensions, but got {input.ndim}-dimensional tensor for argument #1 'self' "
+            f"(while checking arguments for {op})"
+        )
     if n == 1:
         raise ShapeError(
             f"{op}: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for input, "

@@ -201,8 +201,10 @@ def gaussian_nll_loss(
     if var.ndim and var.shape != input.shape:
         if input.shape[:-1] == var.shape:
             var = var[..., None]
-        elif input.shape[:-1] != var.shape[:-1] or var.shape[-1:] != (1,):
+        elif input.ndim != var.ndim or sum(b for a, b in zip(input.shape, var.shape, strict=True) if a != b) != 1:
             raise ValueRangeError("var is of incorrect size")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueRangeError(f"{reduction} is not valid")
     low = jax.lax.stop_gradient(jnp.maximum(eps - var, 0).astype(var.dtype))  # the gradient passes the bound
     var = var + low
     loss = 0.5 * (jnp.log(var) + jnp.square(input - target) / var)

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft.errors import ShapeError
+from weft.errors import ShapeError, UnsupportedShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import like, wide
 from weft.ops._resize import MODES, resized
+from weft.ops._rows import alias
 from weft.ops._table import Array, Cast, Scalar, Shape, defop
 
 _FUNCTIONAL = "nn.functional"
@@ -45,7 +46,7 @@ def _check_pad(input: Array, pad: Shape, mode: str) -> None:
     if mode not in ("reflect", "replicate", "circular"):
         raise ShapeError(f"Unrecognised padding mode {mode}")
     if len(pad) not in (2, 4, 6) or input.ndim - len(pad) // 2 not in (1, 2):
-        raise ShapeError(
+        raise UnsupportedShapeError(
             f"Padding size {len(pad)} is not supported for {input.ndim}D input tensor.\n"
             "Supported combinations for non-constant padding:\n"
             "  - 2D or 3D input: padding size = 2 (pads last dimension)\n"
@@ -171,6 +172,9 @@ def channel_shuffle(input: Array, groups: int) -> Array:
     return jnp.swapaxes(x, 1, 2).reshape(input.shape)
 
 
+alias(channel_shuffle, "native_channel_shuffle")
+
+
 @defop("interpolate_to", dims=_space_whole, cast=Cast.NONE, function=False, method=False)
 def interpolate(
     input: Array, size: Shape, mode: str, align_corners: bool = False, scales: tuple[float, ...] | None = None
@@ -179,7 +183,7 @@ def interpolate(
     taps_of, ndim = MODES[mode]
     space = input.ndim - 2
     if ndim not in (0, space):
-        raise ShapeError(f"Got {input.ndim}D input, but {mode} mode needs {ndim + 2}D input")
+        raise UnsupportedShapeError(f"Got {input.ndim}D input, but {mode} mode needs {ndim + 2}D input")
     x = wide(input) if ndim else input
     for i, (before, after) in enumerate(zip(input.shape[2:], size, strict=True)):
         scale = None if scales is None else scales[i]

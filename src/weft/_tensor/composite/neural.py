@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,36 +10,39 @@ from weft._base.state import using
 from weft._tensor.spelling import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import ArgumentError, ShapeError, ValueRangeError
+from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
 from weft.ops._neural import spelled
 from weft.ops._resize import output_sizes
+from weft.ops._table import REQUIRED, TABLE
+from weft.ops._words import scalar_word
 
 _FUNCTIONAL = "nn.functional"
-_ACTIVATIONS = {  # name: number of parameters before `inplace`
-    "relu": 1, "relu6": 1, "leaky_relu": 2, "elu": 2, "celu": 2, "selu": 1, "silu": 1, "mish": 1,
-    "hardtanh": 3, "hardsigmoid": 1, "hardswish": 1, "threshold": 3,
-}  # fmt: skip
+_ACTIVATIONS = (
+    "relu", "relu6", "leaky_relu", "elu", "celu", "selu", "silu", "mish", "hardtanh", "hardsigmoid", "hardswish",
+    "threshold",
+)  # fmt: skip
 
 
-def _activation(name: str, parameters: int) -> Callable[..., Tensor]:
-    """The row `name`, which also takes `inplace`."""
-
-    def activation(input: Tensor, *args: Any, inplace: bool = False, **options: Any) -> Tensor:
-        if len(args) == parameters:
-            args, inplace = args[:-1], args[-1]
-        row = getattr(op, name)
-        return (inplace_of(row, f"{name}_") if inplace else row)(input, *args, **options)
-
-    activation.__name__ = activation.__qualname__ = name
+def _activation(name: str) -> Callable[..., Tensor]:
+    """The row `name`, which also takes `inplace`; written as source, for the row's own parameters."""
+    _, *options = TABLE[name].params
+    head = "".join(f"{p.name}: float{'' if p.default is REQUIRED else f' = {p.default}'}, " for p in options)
+    passed = ", ".join(["input", *(p.name for p in options)])
+    source = f"""def {name}(input: Tensor, {head}inplace: bool = False) -> Tensor:
+    return (_inplace if inplace else _row)({passed})"""
+    row = getattr(op, name)
+    scope: dict[str, Any] = {"_row": row, "_inplace": inplace_of(row, f"{name}_")}
+    exec(compile(source, f"<weft {name}>", "exec"), scope)
+    activation = scope[name]
     activation.__doc__ = f"`torch.nn.{name}`, written to the input if `inplace`."
     return composite(module=_FUNCTIONAL)(activation)
 
 
-for _name, _parameters in _ACTIVATIONS.items():
-    _activation(_name, _parameters)
+for _name in _ACTIVATIONS:
+    _activation(_name)
 
 
-@composite(module=_FUNCTIONAL)
+@composite(module=_FUNCTIONAL, inplace=True)
 def rrelu(
     input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -68,6 +72,8 @@ def _dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, w
         raise ValueRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
         return input
+    if not input.dtype.is_differentiable and p < 1:
+        raise DTypeError(f"result type Float can't be cast to the desired output type {scalar_word(input.dtype)}")
     result = getattr(op, row)(input, float(p), whole_dims)
     return write(input, result._read()) if inplace else result
 
@@ -123,6 +129,9 @@ def batch_norm(
     bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """Each channel normalised over the batch, which updates the running statistics, or by these."""
+    if eps < 0 or (training and eps == 0):
+        wanted = "positive during training" if training else "non-negative"
+        raise ValueRangeError(f"batch_norm eps must be {wanted}, but got {eps}")
     if training:
         return _normalised(input, running_mean, running_var, weight, bias, momentum, eps, per_instance=False)
     for name, buffer in (("running_mean", running_mean), ("running_var", running_var)):
@@ -179,6 +188,59 @@ def cross_entropy(
     """Negative log-likelihood of class numbers, or of class probabilities, under the softmax of `input`."""
     reduction = spelled(reduction, size_average, reduce)
     return op.cross_entropy_loss(input, target, weight, ignore_index, reduction, label_smoothing)
+
+
+@composite(module=_FUNCTIONAL)
+def triplet_margin_with_distance_loss(
+    anchor: Tensor, positive: Tensor, negative: Tensor, *, distance_function: Callable[..., Any] | None = None,
+    margin: float = 1.0, swap: bool = False, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d being Euclidean unless given.
+
+    With `swap` the negatives are as near as they are to the anchor or to the positive, whichever is less.
+    """
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueRangeError(f"{reduction} is not a valid value for reduction")
+    if margin <= 0:
+        raise ValueRangeError(f"margin must be greater than 0, got {margin}")
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        raise ShapeError(
+            "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
+            f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs"
+        )
+    distance = op.pairwise_distance if distance_function is None else distance_function
+    far = distance(anchor, negative)
+    if swap:
+        far = op.minimum(far, distance(positive, negative))
+    loss = op.clamp_min(margin + distance(anchor, positive) - far, 0)
+    return loss if reduction == "none" else getattr(loss, reduction)()
+
+
+def _usual_dim(input: Tensor, dim: int | None, name: str, stacklevel: int) -> int:
+    """The dim of a softmax; the one that PyTorch guesses if it is not given."""
+    if dim is not None:
+        return dim
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+        stacklevel=stacklevel,
+    )
+    return 0 if input.ndim in (0, 1, 3) else 1
+
+
+def _softmax(name: str) -> None:
+    """The row `name`, for which `dim` may be missing."""
+    row = getattr(op, name)
+
+    def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+        return row(input, _usual_dim(input, dim, name, _stacklevel), dtype)
+
+    softmax.__name__ = softmax.__qualname__ = name
+    softmax.__doc__ = f"{TABLE[name].doc} Without `dim`, which is deprecated, it is 0 or 1 by the number of dims."
+    composite(module=_FUNCTIONAL)(softmax)
+
+
+for _name in ("softmax", "softmin", "log_softmax"):
+    _softmax(_name)
 
 
 @composite(module=_FUNCTIONAL)

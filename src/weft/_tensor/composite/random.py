@@ -67,7 +67,7 @@ def randperm(n: int, *, dtype: DType | None = None, **options: Any) -> Tensor:
 
 def _require_spread(std: Any) -> None:
     if not isinstance(std, Tensor) and std < 0:
-        raise ShapeError(f"normal expects std >= 0.0, but found std {std}")
+        raise ShapeError(f"normal expects std >= 0.0, but found std {std:g}")
 
 
 def _filled(input: Tensor, row: str, first: float, second: float, options: dict[str, Any]) -> Tensor:

@@ -1,0 +1,254 @@
+"""Multi-head attention, as a function of all its weights."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft._base.dtype import bool_
+from weft._tensor.composite.neural import dropout, scaled_dot_product_attention
+from weft._tensor.composite.neural import pad as padded
+from weft._tensor.spelling import composite, op
+from weft._tensor.tensor import Tensor
+from weft.errors import PreconditionError, ShapeError
+
+
+@dataclass(frozen=True, slots=True)
+class Projections:
+    """The weights of multi-head attention.
+
+    `weights` are those of queries, keys and values: one tensor of all, or three. `added` are a key and a value that
+    every sequence gets, `fixed` keys and values that replace the projected ones: (batch * heads, length, features).
+    """
+
+    heads: int
+    weights: Tensor | Sequence[Tensor]
+    bias: Tensor | None
+    out_weight: Tensor
+    out_bias: Tensor | None
+    added: tuple[Tensor, Tensor] | None = None
+    fixed: tuple[Tensor | None, Tensor | None] = (None, None)
+    zero_attention: bool = False
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, projections: Projections, dropout_p: float,
+    key_padding_mask: Tensor | None, attn_mask: Tensor | None, need_weights: bool, average: bool,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Attended values (batch, length, features), and the weights or None; inputs have the batch first."""
+    _check_inputs(query, key, value, projections)
+    q, k, v = _projected(query, key, value, projections)  # (batch, length, features)
+    if projections.added is not None:
+        k, v = (
+            op.cat([x, row.expand((x.shape[0], 1, -1))], 1) for x, row in zip((k, v), projections.added, strict=True)
+        )
+    q, k, v = (x.unflatten(-1, (projections.heads, -1)).transpose(1, 2) for x in (q, k, v))
+    k, v = (_fixed(x, given, name) for x, given, name in zip((k, v), projections.fixed, "kv", strict=True))
+    if projections.zero_attention:
+        k, v = (padded(x, (0, 0, 0, 1)) for x in (k, v))
+    bias = _bias(key_padding_mask, attn_mask, q, key.shape[1], k.shape[2])
+    weights = None
+    if need_weights:
+        scores = op.matmul(q * math.sqrt(1 / q.shape[-1]), k.transpose(-2, -1))
+        weights = dropout(op.softmax(scores if bias is None else scores + bias, -1), dropout_p)
+        found = op.matmul(weights, v)
+        weights = weights.mean(1) if average else weights
+    else:
+        found = scaled_dot_product_attention(q, k, v, bias, dropout_p)
+    return op.linear(found.transpose(1, 2).flatten(2), projections.out_weight, projections.out_bias), weights
+
+
+def _check_inputs(query: Tensor, key: Tensor, value: Tensor, projections: Projections) -> None:
+    if not isinstance(projections.weights, Tensor):
+        if key.shape[:2] != value.shape[:2]:
+            raise PreconditionError(
+                f"key's sequence and batch dims {_length_first(key)[:2]} do not match value's "
+                f"{_length_first(value)[:2]}"
+            )
+    elif key.shape != value.shape:
+        raise PreconditionError(f"key shape {_length_first(key)} does not match value shape {_length_first(value)}")
+    size = query.shape[-1]
+    if size % projections.heads:
+        raise PreconditionError(f"embed_dim {size} not divisible by num_heads {projections.heads}")
+
+
+def require_width(query: Tensor, width: int) -> None:
+    """Refuse queries that are not `width` wide."""
+    if query.shape[-1] != width:
+        raise PreconditionError(f"was expecting embedding dimension of {width}, but got {query.shape[-1]}")
+
+
+def _length_first(x: Tensor) -> str:
+    batch, length, *rest = x.shape
+    return f"torch.Size({[length, batch, *rest]})"
+
+
+def _projected(query: Tensor, key: Tensor, value: Tensor, projections: Projections) -> Sequence[Tensor]:
+    weights, bias = projections.weights, projections.bias
+    if isinstance(weights, Tensor):
+        if query is key is value:
+            return op.linear(query, weights, bias).chunk(3, -1)
+        weights = weights.chunk(3)
+    biases = (None,) * 3 if bias is None else bias.chunk(3)
+    return tuple(map(op.linear, (query, key, value), weights, biases))
+
+
+def _fixed(x: Tensor, given: Tensor | None, name: str) -> Tensor:
+    """Keys or values that are given, as (batch, heads, length, features)."""
+    if given is None:
+        return x
+    batch, heads, _, features = x.shape
+    if given.shape[0] != batch * heads:
+        raise PreconditionError(f"expecting static_{name}.size(0) of {batch * heads}, but got {given.shape[0]}")
+    if given.shape[2] != features:
+        raise PreconditionError(f"expecting static_{name}.size(2) of {features}, but got {given.shape[2]}")
+    return given.unflatten(0, (batch, heads))
+
+
+def _bias(padding: Tensor | None, mask: Tensor | None, q: Tensor, given: int, keys: int) -> Tensor | None:
+    """What is added to the scores, which broadcasts to (batch, heads, queries, keys); or None."""
+    if mask is not None and padding is not None and mask.dtype is not padding.dtype:
+        warnings.warn(
+            "Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type for both instead.",
+            stacklevel=6,
+        )
+    terms = []
+    if mask is not None:
+        terms.append(_additive(_by_head(mask, q, given), q, "attn_mask"))
+    if padding is not None:
+        for dim, (wanted, size) in enumerate(zip((q.shape[0], given), padding.shape, strict=True)):
+            if wanted != size:
+                raise PreconditionError(f"Expected key_padded_mask.shape[{dim}] to be {wanted}, but got {size}")
+        terms.append(_additive(padding, q, "key_padding_mask")[:, None, None, :])
+    terms = [padded(term, (0, keys - term.shape[-1])) for term in terms]  # keys added here are never masked
+    return None if not terms else terms[0] if len(terms) == 1 else terms[0] + terms[1]
+
+
+def _by_head(mask: Tensor, q: Tensor, keys: int) -> Tensor:
+    """A mask of (queries, keys), or of (batch * heads, queries, keys) with the first dim split."""
+    batch, heads, queries, _ = q.shape
+    sizes = {2: (queries, keys), 3: (batch * heads, queries, keys)}.get(mask.ndim)
+    if sizes is None:
+        raise ShapeError(f"attn_mask's dimension {mask.ndim} is not supported")
+    if tuple(mask.shape) != sizes:
+        raise ShapeError(f"The shape of the {mask.ndim}D attn_mask is {mask.shape}, but should be {sizes}.")
+    return mask if mask.ndim == 2 else mask.unflatten(0, (batch, heads))
+
+
+def _additive(mask: Tensor, like: Tensor, name: str) -> Tensor:
+    if mask.dtype is bool_:
+        zeros = op.zeros(tuple(mask.shape), dtype=like.dtype, device=like.device)
+        return zeros.masked_fill(mask, -math.inf)
+    if not mask.is_floating_point():
+        raise PreconditionError(f"only bool and floating types of {name} are supported")
+    return mask.to(like.dtype)
+
+
+_MASK_DIMS = {  # words and dims with a batch, and without
+    "key_padding_mask": ((" or 2-D", (2,)), (" or 1-D", (1,))),
+    "attn_mask": ((", 2-D or 3-D", (2, 3)),) * 2,
+}
+
+
+def is_batched(query: Tensor, key: Tensor, value: Tensor, **masks: Tensor | None) -> bool:
+    """Whether the inputs have a batch; an error where they disagree."""
+    if query.ndim not in (2, 3):
+        raise PreconditionError(
+            f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query tensor"
+        )
+    batched = query.ndim == 3
+    case = "For batched (3-D) `query`" if batched else "For unbatched (2-D) `query`"
+    if not query.ndim == key.ndim == value.ndim:
+        raise PreconditionError(
+            f"{case}, expected `key` and `value` to be {query.ndim}-D but found {key.ndim}-D and {value.ndim}-D "
+            "tensors respectively"
+        )
+    for name, mask in masks.items():
+        words, allowed = _MASK_DIMS[name][not batched]
+        if mask is not None and mask.ndim not in allowed:
+            raise PreconditionError(
+                f"{case}, expected `{name}` to be `None`{words} but found {mask.ndim}-D tensor instead"
+            )
+    return batched
+
+
+def require_mask(attn_mask: Tensor | None, is_causal: bool) -> None:
+    """Refuse the hint that a mask is causal where there is none."""
+    if is_causal and attn_mask is None:
+        raise ShapeError(
+            "Need attn_mask if specifying the is_causal hint. You may use the Transformer module method "
+            "`generate_square_subsequent_mask` to create this mask."
+        )
+
+
+def _input_weights(
+    in_proj_weight: Tensor | None, separate: bool, **named: Tensor | None
+) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+    """The weights of the input projections: one tensor, or three."""
+    if not separate:
+        if in_proj_weight is None:
+            raise PreconditionError("use_separate_proj_weight is False but in_proj_weight is None")
+        return in_proj_weight
+    found = []
+    for name, weight in named.items():
+        if weight is None:
+            raise PreconditionError(f"use_separate_proj_weight is True but {name} is None")
+        found.append(weight)
+    query, key, value = found
+    return query, key, value
+
+
+def _added(bias_k: Tensor | None, bias_v: Tensor | None, static_k: Any, static_v: Any) -> Any:
+    """The key and the value that every sequence gets, or None."""
+    if bias_k is None and bias_v is None:
+        return None
+    for here, name, other, lacking in ((bias_k, "bias_k", bias_v, "bias_v"), (bias_v, "bias_v", bias_k, "bias_k")):
+        if here is not None and other is None:
+            raise PreconditionError(f"{name} is set but {lacking} is None")
+    for static, name in ((static_k, "key"), (static_v, "value")):
+        if static is not None:
+            raise PreconditionError(f"bias cannot be added to static {name}.")
+    return bias_k, bias_v
+
+
+@composite(module="nn.functional")
+def multi_head_attention_forward(
+    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
+    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None,
+    add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Tensor | None,
+    training: bool = True, key_padding_mask: Tensor | None = None, need_weights: bool = True,
+    attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False, q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None, static_k: Tensor | None = None,
+    static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """`nn.MultiheadAttention` as a function; inputs are (length, batch, features), or (length, features).
+
+    `static_k` and `static_v` (batch * heads, length, features / heads) take the place of projected keys and values.
+    """
+    batched = is_batched(query, key, value, key_padding_mask=key_padding_mask, attn_mask=attn_mask)
+    require_mask(attn_mask, is_causal)
+    require_width(query, embed_dim_to_check)
+    weights = _input_weights(
+        in_proj_weight, use_separate_proj_weight, q_proj_weight=q_proj_weight, k_proj_weight=k_proj_weight,
+        v_proj_weight=v_proj_weight,
+    )  # fmt: skip
+    projections = Projections(
+        num_heads, weights, in_proj_bias, out_proj_weight, out_proj_bias,
+        _added(bias_k, bias_v, static_k, static_v), (static_k, static_v), add_zero_attn,
+    )  # fmt: skip
+    query, key, value = batch_first((query, key, value), (0, 1) if batched else None)
+    padding = key_padding_mask if batched or key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    p = dropout_p if training else 0.0
+    found, shown = attend(query, key, value, projections, p, padding, attn_mask, need_weights, average_attn_weights)
+    if batched:
+        return found.transpose(0, 1), shown
+    return found.squeeze(0), None if shown is None else shown.squeeze(0)
+
+
+def batch_first(inputs: Sequence[Tensor], swapped: tuple[int, int] | None) -> Sequence[Tensor]:
+    """The inputs with two dims swapped, or with a new batch dim; equal objects stay equal objects."""
+    made = {id(x): op.unsqueeze(x, 0) if swapped is None else op.transpose(x, *swapped) for x in inputs}
+    return [made[id(x)] for x in inputs]

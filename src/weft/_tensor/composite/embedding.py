@@ -1,0 +1,70 @@
+"""Bags of embeddings."""
+
+from __future__ import annotations
+
+import warnings
+
+from weft._base.state import using
+from weft._tensor.spelling import composite, op
+from weft._tensor.tensor import Tensor
+from weft._tensor.view import write
+from weft.errors import UnsupportedDTypeError, ValueRangeError
+
+_MODES = ("sum", "mean", "max")
+
+
+def _check(input: Tensor, weight: Tensor, offsets: Tensor | None, each: Tensor | None, mode: str) -> None:
+    if each is not None and input.shape != each.shape:
+        raise ValueRangeError(
+            f"embedding_bag: If per_sample_weights ({each.shape}) is not None, then it must have the same shape as "
+            f"the input ({input.shape})"
+        )
+    if weight.ndim != 2:
+        raise ValueRangeError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
+    if input.ndim not in (1, 2):
+        raise ValueRangeError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
+    if input.ndim == 2 and offsets is not None:
+        raise ValueRangeError(
+            "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length "
+            f"sequences. However, found offsets of type {type(offsets)}"
+        )
+    if input.ndim == 1 and offsets is None:
+        raise ValueRangeError("offsets has to be a 1D Tensor but got None")
+    if offsets is not None and offsets.ndim != 1:
+        raise ValueRangeError("offsets has to be a 1D Tensor")
+    if mode not in _MODES:
+        raise ValueRangeError("mode has to be one of sum, mean or max")
+
+
+@composite(module="nn.functional")
+def embedding_bag(
+    input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
+    norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+    per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Sums, means or maxima of rows of `weight` over bags of indices, which `max_norm` first limits in place.
+
+    A bag is a row of `input`, or what lies between the `offsets` of a vector. Gradients are dense.
+    """
+    if not weight.is_floating_point() and input.is_floating_point():
+        warnings.warn(
+            "Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, ...)` is "
+            "deprecated, and should now be `embedding_bag(input, weight, ...)`.",
+            stacklevel=2,
+        )
+        weight, input = input, weight
+    _check(input, weight, offsets, per_sample_weights, mode)
+    if mode == "max" and scale_grad_by_freq:
+        raise ValueRangeError("max mode does not support scaling the gradient by the frequency")
+    if mode == "max" and sparse:
+        raise ValueRangeError("max mode does not support sparse weights")
+    if max_norm is not None:
+        with using(grad=False):
+            write(weight, op.limit_rows(weight, input, max_norm, norm_type)._read())
+    if per_sample_weights is not None and mode != "sum":
+        raise UnsupportedDTypeError(
+            "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
+            f"(got mode='{mode}'). Please open a feature request on GitHub."
+        )
+    last = include_last_offset and offsets is not None
+    return op.embedding_bag(input, weight, offsets, per_sample_weights, mode, last, padding_idx, scale_grad_by_freq)

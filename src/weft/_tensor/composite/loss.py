@@ -1,0 +1,152 @@
+"""Losses composed of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from weft._base.dtype import int64
+from weft._tensor.convert import tensor
+from weft._tensor.spelling import composite, op
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
+
+_FUNCTIONAL = "nn.functional"
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def _reduction(given: str | int) -> str:
+    """The name of a reduction, which functions of the package also take by number."""
+    name = _REDUCTIONS[given] if isinstance(given, int) and 0 <= given < 3 else given
+    if name not in _REDUCTIONS:
+        raise ValueRangeError(f"{given} is not a valid value for reduction")
+    return str(name)
+
+
+def _reduced(loss: Tensor, reduction: str) -> Tensor:
+    return loss if reduction == "none" else op.sum(loss) if reduction == "sum" else op.mean(loss)
+
+
+# --- connectionist temporal classification --------------------------------------------------------------------
+
+
+def _in_range(lengths: Sequence[int], name: str, most: int | None) -> None:
+    """Refuse lengths that are known before anything is computed."""
+    for length in lengths:
+        limit = "at least 0" if length < 0 else "" if most is None or length <= most else f"at most {most}"
+        if limit:
+            raise ShapeError(
+                f"Expected {name} to have value {limit}, but got value {length} "
+                "(while checking arguments for ctc_loss_allocate_outputs)"
+            )
+
+
+def _length_tensor(lengths: Any, name: str, like: Tensor) -> Tensor:
+    if not isinstance(lengths, Tensor):
+        return tensor(list(lengths), dtype=int64, device=like.device)
+    if lengths.is_floating_point() or lengths.is_complex():
+        raise DTypeError(f"{name} must be integral")
+    return lengths.to(like.device, int64).reshape(-1)
+
+
+def _size_error(wanted: str, dim: int, found: int) -> ShapeError:
+    return ShapeError(
+        f"Expected tensor to have size {wanted} at dimension {dim}, but got size {found} for argument #2 'targets' "
+        "(while checking arguments for ctc_loss_allocate_outputs)"
+    )
+
+
+def _longest(targets: Tensor, lengths: Any) -> int:
+    """An upper bound of the target lengths. Where these cut up one vector, their values are needed."""
+    if targets.ndim == 2 and isinstance(lengths, Tensor):
+        return targets.shape[1]
+    known = lengths.reshape(-1).tolist() if isinstance(lengths, Tensor) else list(lengths)
+    _in_range(known, "target_lengths", None)
+    longest = max(known, default=0)
+    if targets.ndim == 2 and longest > targets.shape[1]:
+        raise _size_error(f"at least {longest}", 1, targets.shape[1])
+    if targets.ndim == 1 and sum(known) != targets.shape[0]:
+        raise _size_error(str(sum(known)), 0, targets.shape[0])
+    return longest
+
+
+def ctc_loss(
+    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
+    reduction: str | int = "mean", zero_infinity: bool = False,
+) -> Tensor:  # fmt: skip
+    """-log of the probability of targets, summed over alignments; see `nn.CTCLoss`.
+
+    Log-probabilities are (time, batch, classes) or (time, classes), targets (batch, labels) or one vector of all.
+    """
+    lengths = (input_lengths, target_lengths)
+    if not any(all(isinstance(x, kind) for x in lengths) for kind in (Tensor, Sequence)):
+        raise ArgumentError("ctc_loss(): input_lengths and target_lengths must both be tensors, or both tuples of ints")
+    reduction = _reduction(reduction)
+    if targets.ndim not in (1, 2):
+        raise ShapeError(
+            f"Expected 1 to 2 dimensions, but got {targets.ndim}-dimensional tensor for argument #2 'targets' "
+            "(while checking arguments for ctc_loss_allocate_outputs)"
+        )
+    batched = log_probs.ndim == 3
+    if not log_probs.numel():
+        raise ShapeError("log_probs tensor must not be empty")
+    scores = log_probs if batched else op.unsqueeze(log_probs, 1)
+    times = _length_tensor(input_lengths, "input_lengths", scores)
+    sizes = _length_tensor(target_lengths, "target_lengths", scores)
+    if not isinstance(input_lengths, Tensor) and len(input_lengths) == scores.shape[1]:
+        _in_range(input_lengths, "input_lengths", scores.shape[0])
+    longest = _longest(targets, target_lengths)
+    losses = op.ctc_losses(scores, targets, times, sizes, longest, blank, zero_infinity)
+    if reduction == "mean":
+        losses = op.true_divide(losses, op.clamp_min(sizes, 1).to(losses.dtype))
+    return _reduced(losses if batched or reduction != "none" else losses[0], reduction)
+
+
+for _module in ("", _FUNCTIONAL):
+    composite("ctc_loss", module=_module, method=False)(ctc_loss)
+
+
+# --- a layer and cross entropy --------------------------------------------------------------------------------
+
+
+def _check_linear(input: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, ignore: int | None) -> None:
+    if input.ndim not in (1, 2):
+        raise ShapeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
+    if weight.ndim < 2:
+        raise ShapeError(f"expected linear_weight with dimensionality at least 2, got {weight.ndim}")
+    features, outputs = input.shape[-1], tuple(weight.shape[:-1])
+    if features != weight.shape[-1]:
+        raise ShapeError(
+            "expected equal input and linear_weight last dimensions (in_features), "
+            f"got {features} and {weight.shape[-1]}, respectively"
+        )
+    if bias is not None and tuple(bias.shape) != outputs:
+        raise ShapeError(f"expected linear_bias shape {outputs}, got {tuple(bias.shape)}")
+    if len(outputs) > 1 and input.ndim == 1:
+        raise ShapeError(
+            f"K-dimensional loss defined by linear_weight shape {tuple(weight.shape)} requires batched input, "
+            f"(N, {features}), got unbatched input with shape {tuple(input.shape)}"
+        )
+    if tuple(target.shape) == (*input.shape[:-1], *outputs) and ignore is not None:
+        raise ShapeError("ignore_index cannot be specified when target contains probabilities")
+
+
+@composite(module=_FUNCTIONAL)
+def linear_cross_entropy(
+    input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Tensor | None = None,
+    weight: Tensor | None = None, reduction: str = "mean", ignore_index: int | None = None,
+    label_smoothing: float = 0.0, options: Any = None,
+) -> Tensor:  # fmt: skip
+    """`cross_entropy` of `linear(input, linear_weight, linear_bias)`, with weights of (classes, ..., features).
+
+    `options` choose how PyTorch cuts the work into chunks; the result does not depend on them, and they are ignored.
+    """
+    del options
+    _check_linear(input, linear_weight, target, linear_bias, ignore_index)
+    outputs = tuple(linear_weight.shape[:-1])
+    rows = op.reshape(linear_weight, (math.prod(outputs), linear_weight.shape[-1]))
+    scores = op.linear(input, rows, None if linear_bias is None else op.reshape(linear_bias, (-1,)))
+    scores = op.reshape(scores, (*input.shape[:-1], *outputs))
+    ignored = -100 if ignore_index is None else ignore_index
+    return op.cross_entropy_loss(scores, target, weight, ignored, reduction, label_smoothing)

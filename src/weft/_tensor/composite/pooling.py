@@ -1,0 +1,175 @@
+"""Pooling composed of rows: by p-norms, at random places, and its partial inverse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf, prod
+from typing import Any
+
+from weft._tensor.spelling import composite, op
+from weft._tensor.tensor import Tensor
+from weft.errors import ShapeError, ValueRangeError
+from weft.ops._neural import wrapped
+
+_FUNCTIONAL = "nn.functional"
+
+
+def _sides(value: Any, n: int) -> tuple[int, ...]:
+    """A number for each of `n` sides; one stands for all."""
+    return tuple(value) if isinstance(value, Sequence) else (value,) * n
+
+
+def _publish(name: str, function: Callable[..., Any]) -> None:
+    function.__name__ = function.__qualname__ = name
+    composite(module=_FUNCTIONAL)(function)
+
+
+# --- positions of maxima --------------------------------------------------------------------------------------
+
+
+def _pools_with_indices(n: int) -> None:
+    """The functions behind `return_indices`, which take it, too."""
+
+    def max_pool_with_indices(
+        input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False, return_indices: bool = False,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The largest element of each window and its flat position in the plane."""
+        del return_indices
+        return getattr(op, f"max_pool{n}d_with_indices")(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+    def adaptive_max_pool_with_indices(
+        input: Tensor, output_size: Any, return_indices: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The largest element of each of `output_size` windows and its flat position in the plane."""
+        del return_indices
+        return getattr(op, f"adaptive_max_pool{n}d_with_indices")(input, output_size)
+
+    _publish(f"max_pool{n}d_with_indices", max_pool_with_indices)
+    _publish(f"adaptive_max_pool{n}d_with_indices", adaptive_max_pool_with_indices)
+
+
+# --- p-norms --------------------------------------------------------------------------------------------------
+
+
+def _lp_pool(n: int) -> None:
+    def lp_pool(
+        input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> Tensor:
+        """The p-norm of each window, of which `norm_type` is the p."""
+        if abs(norm_type) == inf:
+            sign = 1 if norm_type > 0 else -1
+            pooled = getattr(op, f"max_pool{n}d_values")
+            return sign * pooled(sign * op.abs(input), kernel_size, stride, 0, 1, ceil_mode)
+        mean = getattr(op, f"avg_pool{n}d")(op.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
+        total = op.sign(mean) * op.relu(op.abs(mean)) * prod(_sides(kernel_size, n))
+        return op.pow(total, 1.0 / norm_type)
+
+    _publish(f"lp_pool{n}d", lp_pool)
+
+
+# --- the partial inverse of maximum pooling -------------------------------------------------------------------
+
+
+def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any, given: Any) -> tuple[int, ...]:
+    """The size that pooling came from: what is given, if it could be, else the smallest."""
+    n = len(sizes)
+    steps = _sides(kernel if stride is None else stride, n)
+    sides = zip(sizes, _sides(kernel, n), steps, _sides(padding, n), strict=True)
+    usual = tuple((size - 1) * s + k - 2 * p for size, k, s, p in sides)
+    if given is None:
+        found = usual
+    else:
+        found = tuple(given)[2:] if len(given) == n + 2 else tuple(given)
+        if len(found) != n:
+            raise ValueRangeError(
+                f"output_size should be a sequence containing {n} or {n + 2} elements, "
+                f"but it has a length of '{len(found)}'"
+            )
+        for dim, (size, least, step) in enumerate(zip(found, usual, steps, strict=True)):
+            if not least - step < size < least + step:
+                raise ValueRangeError(
+                    f'invalid output_size "{found}" (dim {dim} must be between {least - step} and {least + step})'
+                )
+    for dim, size in enumerate(found):
+        if size < 0:
+            raise ValueRangeError(
+                "max_unpooling: output_size must contain non-negative spatial dimensions, "
+                f"but got output_size[{dim}]={size}"
+            )
+    return found
+
+
+def _max_unpool(n: int) -> None:
+    def max_unpool(
+        input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
+        output_size: Any = None,
+    ) -> Tensor:  # fmt: skip
+        """Maxima put back to where they came from, among zeros; `indices` are those of `max_pool`.
+
+        `output_size` tells apart the sizes that pool to the same one; it may start with batch and channels.
+        """
+        size = _unpooled_size(tuple(input.shape[-n:]), kernel_size, stride, padding, output_size)
+        return op.max_unpool(input, indices, size)
+
+    _publish(f"max_unpool{n}d", max_unpool)
+
+
+# --- random places --------------------------------------------------------------------------------------------
+
+
+def _fractional_size(input: Tensor, n: int, size: Any, ratio: Any) -> tuple[int, ...]:
+    op_name = f"fractional_max_pool{n}d"
+    if size is not None:
+        return _exact_sides(size, n, f"{op_name}: output_size")
+    if ratio is None:
+        raise ValueRangeError(f"{op_name} requires specifying either an output_size or an output_ratio")
+    ratios = _sides(ratio, n)
+    if len(ratios) > n:
+        raise ValueRangeError(f"{op_name} requires output_ratio to either be a single Int or tuple of Ints.")
+    return tuple(int(input.shape[d - n] * r) for d, r in enumerate(ratios))
+
+
+def _exact_sides(value: Any, n: int, what: str) -> tuple[int, ...]:
+    sides = tuple(value) if isinstance(value, Sequence) else (value,)
+    if len(sides) not in (1, n):
+        raise ShapeError(f"{what} must either be a single Int or tuple of {'three ' if n == 3 else ''}Ints")
+    return sides * n if len(sides) == 1 else sides
+
+
+def _fractional_max_pool(n: int) -> None:
+    def with_indices(
+        input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
+        return_indices: bool = False, _random_samples: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The largest element of each window and its flat position; the windows lie at random places."""
+        del return_indices
+        wrapped(-n - 1, input.ndim)  # the channels
+        counts = _fractional_size(input, n, output_size, output_ratio)
+        kernel = _exact_sides(kernel_size, n, f"fractional_max_pool{n}d: kernel_size")
+        if _random_samples is None:
+            batch = 1 if input.ndim == n + 1 else input.shape[0]
+            _random_samples = op.rand((batch, input.shape[-n - 1], n), dtype=input.dtype, device=input.device)
+        return getattr(op, f"fractional_max_pool{n}d_from")(input, _random_samples, kernel, counts)
+
+    def fractional_max_pool(
+        input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
+        return_indices: bool = False, _random_samples: Tensor | None = None,
+    ) -> Any:  # fmt: skip
+        """The largest element of each of `output_size` windows, or `output_ratio` of the input's size.
+
+        With `return_indices` also its flat position in the plane.
+        """
+        found = with_indices(input, kernel_size, output_size, output_ratio, _random_samples=_random_samples)
+        return found if return_indices else found[0]
+
+    _publish(f"fractional_max_pool{n}d_with_indices", with_indices)
+    _publish(f"fractional_max_pool{n}d", fractional_max_pool)
+
+
+for _n in (1, 2, 3):
+    _pools_with_indices(_n)
+    _lp_pool(_n)
+    _max_unpool(_n)
+    if _n > 1:
+        _fractional_max_pool(_n)

@@ -1,0 +1,62 @@
+"""Sequences of different lengths: the packed layout, which has no padding, and the padded one.
+
+Packed, the elements of all sequences at one time lie side by side, and times follow each other; sequences are sorted
+from the longest to the shortest. `batch_sizes` says how many there are at each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft._tensor.convert import from_numpy_array
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
+
+Sizes = np.ndarray[Any, Any]
+
+
+def batch_sizes_of(lengths: Sizes) -> Sizes:
+    """(longest,) from lengths in falling order."""
+    return (lengths > np.arange(int(lengths[0]))[:, None]).sum(1)
+
+
+def lengths_of(batch_sizes: Sizes) -> Sizes:
+    """(batch,) in falling order."""
+    return (batch_sizes > np.arange(int(batch_sizes[0]))[:, None]).sum(1)
+
+
+def _beside(array: Sizes, tensor: Any) -> Any:
+    """An array as a tensor on the device of another one."""
+    return from_numpy_array(array).to(tensor.device)  # pyright: ignore[reportAttributeAccessIssue]  derived
+
+
+def lengths_beside(batch_sizes: Any, tensor: Any) -> Any:
+    """Lengths as a tensor on the device of another one, from batch sizes as a tensor."""
+    return _beside(lengths_of(batch_sizes.numpy()), tensor)
+
+
+def pack(padded: Tensor, batch_sizes: Sizes) -> Tensor:
+    """(time, batch, …) to (elements, …)."""
+    rows = np.flatnonzero(_present(batch_sizes))
+    return op.index_select(op.flatten(padded, 0, 1), 0, _beside(rows, padded))
+
+
+def unpack(data: Tensor, batch_sizes: Sizes) -> Tensor:
+    """(elements, …) to (time, batch, …), with zeros where a sequence has no element."""
+    first = np.cumsum(batch_sizes) - batch_sizes
+    at = np.minimum(np.arange(int(batch_sizes[0])), batch_sizes[:, None] - 1) + first[:, None]
+    padded = op.unflatten(op.index_select(data, 0, _beside(at.ravel(), data)), 0, at.shape)
+    return fill(padded, batch_sizes, 0)
+
+
+def fill(padded: Tensor, batch_sizes: Sizes, value: float) -> Tensor:
+    """A padded tensor (time, batch, …) with `value` where a sequence has no element."""
+    missing = ~_present(batch_sizes)
+    return op.masked_fill(padded, _beside(missing.reshape(*missing.shape, *(1,) * (padded.ndim - 2)), padded), value)
+
+
+def _present(batch_sizes: Sizes) -> Sizes:
+    """(time, batch): whether a sequence has this step."""
+    return np.arange(int(batch_sizes[0])) < batch_sizes[:, None]

@@ -1,0 +1,4 @@
+"""Modules as functions."""
+
+from weft.func._modules import functional_call as functional_call
+from weft.func._modules import stack_module_state as stack_module_state

@@ -1,0 +1,65 @@
+"""Modules as functions of their tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft._tensor.spelling import op
+from weft.errors import StateDictError, ValueRangeError
+from weft.nn._module import Module
+from weft.nn.utils.stateless import call_with
+
+
+def functional_call(
+    module: Module, parameter_and_buffer_dicts: Any, args: Any = None, kwargs: dict[str, Any] | None = None, *,
+    tie_weights: bool = True, strict: bool = False,
+) -> Any:  # fmt: skip
+    """Call a module with other tensors in the place of its parameters and buffers, given by name.
+
+    They come in one dict or in several; gradients flow to them. `args` is a tuple of arguments, or one argument. Names
+    of one tensor share what is given for one of them with `tie_weights`; with `strict`, none may be absent or unknown.
+    """
+    dicts = parameter_and_buffer_dicts
+    if not isinstance(dicts, dict):
+        if not isinstance(dicts, Sequence):
+            raise ValueRangeError(
+                f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(dicts)}"
+            )
+        if not all(isinstance(each, dict) for each in dicts):
+            raise ValueRangeError("Expected all elements of parameter_and_buffer_dicts to be dictionaries")
+        repeated = [name for name, times in Counter(name for each in dicts for name in each).items() if times > 1]
+        if repeated:
+            raise ValueRangeError(
+                f"{repeated} appeared in multiple dictionaries; behavior of functional call is ambiguous"
+            )
+        dicts = {name: tensor for each in dicts for name, tensor in each.items()}
+    return call_with(module, dicts, args, kwargs, tie_weights, strict)
+
+
+def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parameters and buffers of several models of one class, by name, each stacked along a new first dim."""
+    listed = list(models)
+    if not listed:
+        raise StateDictError("stack_module_state: Expected at least one model, got 0.")
+    if len({model.training for model in listed}) > 1:
+        raise StateDictError("stack_module_state: Expected all models to have the same training/eval mode.")
+    if len({type(model) for model in listed}) > 1:
+        raise StateDictError("stack_module_state: Expected all models to be of the same class.")
+    return (
+        _stacked([model.named_parameters() for model in listed]),
+        _stacked([model.named_buffers() for model in listed]),
+    )
+
+
+def _stacked(listed: list[Iterable[tuple[str, Any]]]) -> dict[str, Any]:
+    dicts = [dict(named) for named in listed]
+    return {name: _stacked_leaf(name, [each[name] for each in dicts]) for name in dicts[0]}
+
+
+def _stacked_leaf(name: str, tensors: list[Any]) -> Any:
+    flags = {tensor.requires_grad for tensor in tensors}
+    if len(flags) > 1:
+        raise StateDictError(f"Expected {name} from each model to have the same .requires_grad")
+    return op.stack(tensors).detach().requires_grad_(flags.pop())

@@ -1,0 +1,212 @@
+"""Layers that take the number of their inputs from the first one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._base.dtype import int64
+from weft._base.state import using
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
+from weft.errors import PreconditionError, ShapeError, ValueRangeError
+from weft.nn._conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from weft.nn._lazy_module import LazyModuleMixin
+from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
+from weft.nn._linear import Linear
+from weft.nn._norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+
+
+class _LazyLayer(LazyModuleMixin):
+    """A layer that starts with no inputs; `_inputs` names the attribute that counts them."""
+
+    _inputs: str
+    _parameters: dict[str, Any]
+    _buffers: dict[str, Any]
+
+    def _defer(self, weight: bool, bias: bool, device: Any, dtype: Any) -> None:
+        """Replace the empty weight and bias that the layer was made with."""
+        for name, present in (("weight", weight), ("bias", bias)):
+            self._parameters[name] = UninitializedParameter(device=device, dtype=dtype) if present else None
+
+    def reset_parameters(self) -> None:
+        """Draw new parameters, once there are any."""
+        if not self.has_uninitialized_params() and getattr(self, self._inputs):
+            super().reset_parameters()  # pyright: ignore[reportAttributeAccessIssue]  of the layer
+
+    def _give_shapes(self, weight: tuple[int, ...], bias: tuple[int, ...], **buffers: tuple[int, ...]) -> None:
+        shapes = {"weight": weight, "bias": bias, **buffers}
+        with using(grad=False):
+            for name, tensor in (*self._parameters.items(), *self._buffers.items()):
+                if tensor is not None and name in shapes:
+                    tensor.materialize(shapes[name])
+            self.reset_parameters()
+
+
+class LazyLinear(_LazyLayer, Linear):
+    """A `Linear` that takes `in_features` from the last dim of its first input."""
+
+    cls_to_become = Linear
+    _inputs = "in_features"
+
+    def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(0, 0, False)
+        self.out_features = out_features
+        self._defer(True, bias, device, dtype)
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Set `in_features`, and the shapes of weight and bias."""
+        if self.has_uninitialized_params():
+            self.in_features = input.shape[-1]
+            self._give_shapes((self.out_features, self.in_features), (self.out_features,))
+        elif not self.in_features:  # a state dict has given the shapes
+            if input.shape[-1] != self.weight.shape[-1]:
+                raise PreconditionError(
+                    f"The in_features inferred from input: {input.shape[-1]} is not equal to in_features from "
+                    f"self.weight: {self.weight.shape[-1]}"
+                )
+            self.in_features = input.shape[-1]
+
+
+class _LazyConvNd(_LazyLayer):
+    _inputs = "in_channels"
+    in_channels: int
+    out_channels: int
+    groups: int
+    _dims: int
+
+    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Set `in_channels`, and the shapes of weight and bias."""
+        del args, kwargs
+        if not self.has_uninitialized_params():
+            return
+        n = self._dims
+        if input.ndim not in (n + 1, n + 2):
+            raise ShapeError(
+                f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {type(self).__name__}, but got input of "
+                f"size: {input.shape}"
+            )
+        channels = input.shape[-n - 1]
+        if channels % self.groups:
+            raise ValueRangeError("in_channels must be divisible by groups")
+        self.in_channels = channels
+        self._give_shapes(self._weight_shape(), (self.out_channels,))
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        return super()._weight_shape()  # pyright: ignore[reportAttributeAccessIssue]  of the layer
+
+
+class _LazyConv(_LazyConvNd):
+    def __init__(
+        self, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+        groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode)
+        self.out_channels = out_channels
+        self._defer(True, bias, device, dtype)
+
+
+class LazyConv1d(_LazyConv, Conv1d):
+    """A `Conv1d` that takes `in_channels` from its first input."""
+
+    cls_to_become = Conv1d
+
+
+class LazyConv2d(_LazyConv, Conv2d):
+    """A `Conv2d` that takes `in_channels` from its first input."""
+
+    cls_to_become = Conv2d
+
+
+class LazyConv3d(_LazyConv, Conv3d):
+    """A `Conv3d` that takes `in_channels` from its first input."""
+
+    cls_to_become = Conv3d
+
+
+class _LazyConvTranspose(_LazyConvNd):
+    def __init__(
+        self, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+        groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", device: Any = None,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode)
+        self.out_channels = out_channels
+        self._defer(True, bias, device, dtype)
+
+
+class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
+    """A `ConvTranspose1d` that takes `in_channels` from its first input."""
+
+    cls_to_become = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
+    """A `ConvTranspose2d` that takes `in_channels` from its first input."""
+
+    cls_to_become = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
+    """A `ConvTranspose3d` that takes `in_channels` from its first input."""
+
+    cls_to_become = ConvTranspose3d
+
+
+class _LazyNorm(_LazyLayer):
+    _inputs = "num_features"
+
+    def __init__(
+        self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True,
+        device: Any = None, dtype: Any = None, *, bias: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__(0, eps, momentum, False, False)
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        self._defer(affine, affine and bias, device, dtype)
+        if track_running_stats:
+            for name in ("running_mean", "running_var"):
+                self._buffers[name] = UninitializedBuffer(device=device, dtype=dtype)
+            self._buffers["num_batches_tracked"] = op.zeros((), dtype=int64, device=device)
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Set `num_features`, and the shapes of weight, bias and running statistics."""
+        if self.has_uninitialized_params():
+            self.num_features = input.shape[1]
+            size = (self.num_features,)
+            self._give_shapes(size, size, running_mean=size, running_var=size)
+
+
+class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
+    """A `BatchNorm1d` that takes `num_features` from its first input."""
+
+    cls_to_become = BatchNorm1d
+
+
+class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
+    """A `BatchNorm2d` that takes `num_features` from its first input."""
+
+    cls_to_become = BatchNorm2d
+
+
+class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
+    """A `BatchNorm3d` that takes `num_features` from its first input."""
+
+    cls_to_become = BatchNorm3d
+
+
+class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
+    """An `InstanceNorm1d` that takes `num_features` from its first input."""
+
+    cls_to_become = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
+    """An `InstanceNorm2d` that takes `num_features` from its first input."""
+
+    cls_to_become = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
+    """An `InstanceNorm3d` that takes `num_features` from its first input."""
+
+    cls_to_become = InstanceNorm3d

@@ -1,0 +1,41 @@
+"""Modules that find out sizes from their first input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.errors import GradientError
+from weft.nn._lazy_parameter import is_lazy
+
+
+class LazyModuleMixin:
+    """For modules with `UninitializedParameter`s: stands before the module's class among the bases.
+
+    The first call runs `initialize_parameters` on its arguments, which gives all of them shapes; then the module
+    becomes one of `cls_to_become`, if that is set. A state dict with shapes gives them as well.
+    """
+
+    cls_to_become: type[Any] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        module: Any = self
+        self._initialize_hook = module.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
+
+    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+        """Give shapes to all parameters and buffers, from the arguments of the first call. Every subclass writes it."""
+        raise NotImplementedError(f"initialize_parameters is not implemented for {type(self).__name__}")
+
+    def has_uninitialized_params(self) -> bool:
+        """Whether the shape of a parameter or buffer is unknown, here and not below."""
+        module: Any = self
+        return any(map(is_lazy, (*module._parameters.values(), *module._buffers.values())))
+
+    def _infer_parameters(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+        module.initialize_parameters(*args, **(kwargs or {}))
+        if module.has_uninitialized_params():
+            raise GradientError(f"module {module._get_name()} has not been fully initialized")
+        module._initialize_hook.remove()
+        del module._initialize_hook
+        if module.cls_to_become is not None:
+            module.__class__ = module.cls_to_become

@@ -1,0 +1,155 @@
+"""Parameters and buffers whose shape is not known yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from weft._base.device import device
+from weft._base.dtype import DType
+from weft._base.state import default_dtype
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor, operand, own
+from weft.errors import ShapeError, ValueRangeError
+from weft.nn._parameter import Buffer, Parameter
+
+
+def _of_blank(name: str) -> Callable[..., Any]:
+    """A method that asks the empty tensor in an uninitialised one's place."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._blank, name)(*args, **kwargs)
+
+    return method
+
+
+class UninitializedTensorMixin:
+    """What can be done before the shape is known: ask for the type and the device, change them, and `materialize`.
+
+    An empty tensor stands for the elements. Anything else is a `ValueError`, and asking for the shape a `RuntimeError`.
+    """
+
+    cls_to_become: type[Tensor]
+    _blank: Any
+
+    def _begin(self, requires_grad: bool, device: Any, dtype: Any) -> None:
+        self._value = None
+        self._blank = op.zeros((0,), dtype=dtype or default_dtype(), device=device)
+        self._wanted = requires_grad
+
+    def _read(self) -> NoReturn:
+        raise ValueRangeError(
+            "Attempted to use an uninitialized parameter. This error happens when you are using a `LazyModule` or "
+            f"explicitly manipulating `torch.nn.parameter.{type(self).__name__}` objects. When using LazyModules Call "
+            "`forward` with a dummy batch to initialize the parameters before calling torch functions"
+        )
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become an ordinary tensor of a shape. Its elements are arbitrary; type and device stay unless given."""
+        made = op.zeros(shape, dtype=dtype or self.dtype, device=device or self.device)
+        requires_grad = self._wanted
+        del self._blank, self._wanted
+        self._value = own(operand(made))
+        self.__class__ = self.cls_to_become  # pyright: ignore[reportAttributeAccessIssue]  an ordinary tensor now
+        self.requires_grad_(requires_grad)
+
+    @property
+    def shape(self) -> NoReturn:
+        """Not known yet."""
+        raise ShapeError(
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
+            "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. Call `forward` "
+            "to initialize the parameters before accessing their attributes."
+        )
+
+    @property
+    def data(self) -> Tensor:
+        """An empty tensor of the type and on the device that the elements will have."""
+        return self._blank
+
+    @data.setter
+    def data(self, source: Tensor) -> None:
+        self._blank = source.detach()
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the elements to come."""
+        return self._blank.dtype
+
+    @property
+    def device(self) -> device:
+        """Where the elements will be."""
+        return self._blank.device
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient will be collected."""
+        return self._wanted
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self._wanted = wanted
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        """Start or stop collecting a gradient once there are elements."""
+        self._wanted = requires_grad
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """True."""
+        return True
+
+    size, is_floating_point, is_complex = _of_blank("size"), _of_blank("is_floating_point"), _of_blank("is_complex")
+    to, cpu, cuda = _of_blank("to"), _of_blank("cpu"), _of_blank("cuda")
+    half, float, double, bfloat16 = _of_blank("half"), _of_blank("float"), _of_blank("double"), _of_blank("bfloat16")
+
+    def share_memory_(self) -> NoReturn:
+        """There is nothing to share yet."""
+        raise ShapeError(
+            "Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize the parameters "
+            "before calling `module.share_memory()`."
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            make, arguments = self.__reduce_ex__(4)
+            memo[id(self)] = make(*arguments)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        del protocol
+        return type(self), (self.requires_grad, self.device, self.dtype)
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """A parameter whose shape the first call of a lazy module tells."""
+
+    cls_to_become = Parameter
+
+    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+        self._begin(requires_grad, device, dtype)
+
+
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """A buffer whose shape the first call of a lazy module tells."""
+
+    cls_to_become = Tensor
+
+    def __init__(
+        self, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
+    ) -> None:
+        self._begin(requires_grad, device, dtype)
+        self.persistent = persistent
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        make, arguments = super().__reduce_ex__(protocol)
+        return make, (*arguments, self.persistent)
+
+
+def is_lazy(param: Any) -> bool:
+    """Whether it is an uninitialised parameter or buffer."""
+    return isinstance(param, UninitializedTensorMixin)

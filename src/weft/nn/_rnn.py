@@ -1,0 +1,310 @@
+"""Recurrent networks: RNN, LSTM and GRU."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import warnings
+from typing import Any
+
+from weft._tensor import packing
+from weft._tensor.composite.recurrent import run
+from weft._tensor.spelling import op
+from weft.errors import ArgumentError, ShapeError, ValueRangeError
+from weft.nn import init
+from weft.nn._linear import fresh
+from weft.nn._module import Module
+from weft.nn._parameter import Parameter
+from weft.nn.utils.rnn import PackedSequence, packed_like, padded_of
+
+_GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
+_NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+
+
+class RNNBase(Module):
+    """What recurrent networks share: layers of one `mode` (LSTM, GRU, RNN_TANH or RNN_RELU), in one or both directions.
+
+    Inputs are (length, batch, input_size), or (batch, length, input_size) if `batch_first`, or without a batch, or a
+    `PackedSequence`. In training, outputs of all layers but the last go through `dropout`.
+    """
+
+    def __init__(
+        self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.mode = mode
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        _check_options(self, dropout)
+        self._all_weights = self._register(device, dtype)
+        self.reset_parameters()
+
+    def _register(self, device: Any, dtype: Any) -> list[list[str]]:
+        """Make the parameters; returns their names by layer and direction."""
+        state, rows = self.proj_size or self.hidden_size, _GATES[self.mode] * self.hidden_size
+        names = []
+        for layer in range(self.num_layers):
+            columns = self.input_size if not layer else state * (1 + self.bidirectional)
+            shapes = ((rows, columns), (rows, state), (rows,), (rows,), (self.proj_size, self.hidden_size))
+            for suffix in ("", "_reverse")[: 1 + self.bidirectional]:
+                group = {f"{name}_l{layer}{suffix}": shape for name, shape in zip(_NAMES, shapes, strict=True)
+                         if (self.bias or len(shape) > 1) and all(shape)}  # fmt: skip
+                for name, shape in group.items():
+                    self.register_parameter(name, fresh(shape, device, dtype))
+                names.append(list(group))
+        return names
+
+    def reset_parameters(self) -> None:
+        """Draw new parameters uniformly from ±1 / sqrt(hidden_size)."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Nothing: XLA lays parameters out."""
+
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters by layer and direction."""
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[Parameter]:
+        return [getattr(self, name) for name in self._flat_weights_names]
+
+    # --- checks ---------------------------------------------------------------------------------------------------
+
+    def check_input(self, input: Any, batch_sizes: Any) -> None:
+        """Refuse an input of another type or size; it is packed if there are `batch_sizes`."""
+        own = self.weight_ih_l0.dtype
+        if input.dtype != own:
+            raise ValueRangeError(
+                f"RNN input dtype ({input.dtype}) does not match weight dtype ({own}). Convert input: "
+                f"input.to({own}), or convert model: model.to({input.dtype})"
+            )
+        expected = 3 if batch_sizes is None else 2
+        if input.ndim != expected:
+            raise ShapeError(f"input must have {expected} dimensions, got {input.ndim}")
+        if input.shape[-1] != self.input_size:
+            raise ShapeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}"
+            )
+
+    def _expected_size(self, input: Any, batch_sizes: Any, size: int) -> tuple[int, int, int]:
+        batch = input.shape[0 if self.batch_first else 1] if batch_sizes is None else int(batch_sizes.numpy()[0])
+        return self.num_layers * (1 + self.bidirectional), batch, size
+
+    def get_expected_hidden_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
+        """The size of the initial hidden state."""
+        return self._expected_size(input, batch_sizes, self.proj_size or self.hidden_size)
+
+    def check_hidden_size(
+        self, hx: Any, expected_hidden_size: tuple[int, int, int], msg: str = "Expected hidden size {}, got {}"
+    ) -> None:
+        """Refuse an initial state of another size."""
+        if tuple(hx.shape) != tuple(expected_hidden_size):
+            raise ShapeError(msg.format(tuple(expected_hidden_size), list(hx.shape)))
+
+    def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
+        """Refuse an input and an initial state that do not fit."""
+        self.check_input(input, batch_sizes)
+        self.check_hidden_size(hidden, self.get_expected_hidden_size(input, batch_sizes))
+
+    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
+        """The state with the batch in another order."""
+        return hx if permutation is None else op.index_select(hx, 1, permutation)
+
+    def _check_hidden_dims(self, hx: Any, batched: bool) -> None:
+        if batched and hx.ndim != 3:
+            raise ShapeError(f"For batched 3-D input, hx should also be 3-D but got {hx.ndim}-D tensor")
+        if not batched and hx.ndim != 2:
+            raise ShapeError(f"For unbatched 2-D input, hx should also be 2-D but got {hx.ndim}-D tensor")
+
+    # --- running --------------------------------------------------------------------------------------------------
+
+    def _run(self, input: Any, hx: Any) -> tuple[Any, Any]:
+        """The outputs and the last states, of packed or padded input."""
+        if isinstance(input, PackedSequence):
+            return self._run_packed(input, hx)
+        if input.ndim not in (2, 3):
+            word = "D tensor" if self.mode.startswith("RNN") else "D"
+            name = self.mode.partition("_")[0]
+            raise ValueRangeError(f"{name}: Expected input to be 2D or 3D, got {input.ndim}{word} instead")
+        batched, batch_dim = input.ndim == 3, 0 if self.batch_first else 1
+        if hx is not None:
+            self._check_hidden_dims(hx, batched)
+        if not batched:
+            input = input.unsqueeze(batch_dim)
+            hx = None if hx is None else _each(hx, lambda state: state.unsqueeze(1))
+        hx = self._zeros(input, input.shape[batch_dim]) if hx is None else hx
+        self.check_forward_args(input, hx, None)
+        output, hx = self._stack(input.transpose(0, 1) if self.batch_first else input, hx, None)
+        output = output.transpose(0, 1) if self.batch_first else output
+        if batched:
+            return output, hx
+        return output.squeeze(batch_dim), _each(hx, lambda state: state.squeeze(1))
+
+    def _run_packed(self, packed: PackedSequence, hx: Any) -> tuple[Any, Any]:
+        data, batch_sizes, order, back = packed
+        hx = self._zeros(data, int(batch_sizes.numpy()[0])) if hx is None else self.permute_hidden(hx, order)
+        self.check_forward_args(data, hx, batch_sizes)
+        output, hx = self._stack(padded_of(packed), hx, packing.lengths_beside(batch_sizes, data))
+        return packed_like(output, batch_sizes, order, back), self.permute_hidden(hx, back)
+
+    def _stack(self, padded: Any, hx: Any, lengths: Any) -> tuple[Any, Any]:
+        """All layers, on (length, batch, …)."""
+        own = self._parameters
+        weights = []
+        for names in self._all_weights:
+            suffix = names[0].removeprefix("weight_ih")
+            group = [own.get(name + suffix) for name in _NAMES]
+            weights.append(group if self.mode == "LSTM" else group[:4])
+        states = hx if self.mode == "LSTM" else (hx,)
+        output, ends = run(
+            self.mode, padded, states, weights, bidirectional=self.bidirectional, lengths=lengths,
+            dropout=self.dropout if self.training else 0.0,
+        )  # fmt: skip
+        return output, ends if self.mode == "LSTM" else ends[0]
+
+    def _zeros(self, input: Any, batch: int) -> Any:
+        """The initial state where none is given."""
+        layers = self.num_layers * (1 + self.bidirectional)
+        return op.zeros((layers, batch, self.hidden_size), dtype=input.dtype, device=input.device)
+
+    def extra_repr(self) -> str:
+        """The sizes, and options that are not the default."""
+        defaults = {
+            "proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0, "bidirectional": False
+        }  # fmt: skip
+        own = self.__dict__
+        changed = "".join(f", {name}={own[name]}" for name, usual in defaults.items() if own[name] != usual)
+        return f"{self.input_size}, {self.hidden_size}{changed}"
+
+
+def _each(states: Any, fn: Any) -> Any:
+    """`fn` of a state, or of both states of an LSTM."""
+    return tuple(map(fn, states)) if isinstance(states, tuple | list) else fn(states)
+
+
+def _check_options(net: RNNBase, dropout: Any) -> None:
+    if not isinstance(dropout, numbers.Number) or isinstance(dropout, bool) or not 0 <= net.dropout <= 1:
+        raise ValueRangeError(
+            "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
+        )
+    if net.dropout > 0 and net.num_layers == 1:
+        warnings.warn(
+            "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers "
+            f"greater than 1, but got dropout={dropout} and num_layers={net.num_layers}",
+            stacklevel=4,
+        )
+    for name, kind in (("bias", bool), ("batch_first", bool), ("input_size", int), ("hidden_size", int)):
+        value = getattr(net, name)
+        if not isinstance(value, kind):
+            raise ArgumentError(f"{name} should be of type {kind.__name__}, got: {type(value).__name__}")
+    for name in ("input_size", "hidden_size", "num_layers"):
+        if getattr(net, name) <= 0:
+            raise ValueRangeError(f"{name} must be greater than zero")
+    if net.proj_size < 0:
+        raise ValueRangeError("proj_size should be a positive integer or zero to disable projections")
+    if net.proj_size >= net.hidden_size:
+        raise ValueRangeError("proj_size has to be smaller than hidden_size")
+    if net.mode not in _GATES:
+        raise ValueRangeError(f"Unrecognized RNN mode: {net.mode}")
+
+
+def _refuse_projections(options: dict[str, Any]) -> None:
+    if "proj_size" in options:
+        raise ValueRangeError("proj_size argument is only supported for LSTM, not RNN or GRU")
+
+
+class RNN(RNNBase):
+    """h' = tanh(x weight_ih' + bias_ih + h weight_hh' + bias_hh), or with ReLU if `nonlinearity` is "relu"."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _refuse_projections(kwargs)
+        if len(args) > 3:
+            nonlinearity, args = args[3], args[:3] + args[4:]
+        else:
+            nonlinearity = kwargs.pop("nonlinearity", "tanh")
+        modes = {"tanh": "RNN_TANH", "relu": "RNN_RELU"}
+        if nonlinearity not in modes:
+            raise ValueRangeError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+        super().__init__(modes[nonlinearity], *args, **kwargs)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+        """The outputs of the last layer, and the last state of each layer and direction."""
+        return self._run(input, hx)
+
+
+class GRU(RNNBase):
+    """Gated recurrent units (Cho et al., https://arxiv.org/abs/1406.1078).
+
+    The reset gate scales the projected state.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _refuse_projections(kwargs)
+        super().__init__("GRU", *args, **kwargs)
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+        """The outputs of the last layer, and the last state of each layer and direction."""
+        return self._run(input, hx)
+
+
+class LSTM(RNNBase):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997), with forget gates.
+
+    With `proj_size`, hidden states are projected to that size (Sak et al., https://arxiv.org/abs/1402.1128).
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("LSTM", *args, **kwargs)
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, tuple[Any, Any]]:
+        """The outputs of the last layer, and the last hidden state and cell of each layer and direction."""
+        return self._run(input, hx)
+
+    def get_expected_cell_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
+        """The size of the initial cell."""
+        return self._expected_size(input, batch_sizes, self.hidden_size)
+
+    def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
+        """Refuse an input and initial states that do not fit."""
+        self.check_input(input, batch_sizes)
+        sizes = (
+            self.get_expected_hidden_size(input, batch_sizes), self.get_expected_cell_size(input, batch_sizes),
+        )  # fmt: skip
+        for at, (state, size) in enumerate(zip(hidden, sizes, strict=True)):
+            self.check_hidden_size(state, size, f"Expected hidden[{at}] size {{}}, got {{}}")
+
+    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
+        """Both states with the batch in another order."""
+        return hx if permutation is None else _each(hx, lambda state: op.index_select(state, 1, permutation))
+
+    def _check_hidden_dims(self, hx: Any, batched: bool) -> None:
+        if not isinstance(hx, tuple | list) or len(hx) != 2:
+            raise ArgumentError(f"LSTM: hx must be a pair (h_0, c_0) of tensors, got {type(hx).__name__}")
+        h, c = (state.ndim for state in hx)
+        if batched and (h, c) != (3, 3):
+            raise ShapeError(f"For batched 3-D input, hx and cx should also be 3-D but got ({h}-D, {c}-D) tensors")
+        if not batched and (h, c) != (2, 2):
+            raise ShapeError(f"For unbatched 2-D input, hx and cx should also be 2-D but got ({h}-D, {c}-D) tensors")
+
+    def _zeros(self, input: Any, batch: int) -> Any:
+        cell = super()._zeros(input, batch)
+        if not self.proj_size:
+            return cell, cell
+        return op.zeros((cell.shape[0], batch, self.proj_size), dtype=input.dtype, device=input.device), cell

@@ -1,0 +1,123 @@
+"""Single steps of recurrent networks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, ShapeError, ValueRangeError
+from weft.nn import init
+from weft.nn._linear import fresh
+from weft.nn._module import Module
+
+
+class RNNCellBase(Module):
+    """What the cells share: weights of `num_chunks` * hidden_size rows for the input and the state."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        rows = num_chunks * hidden_size
+        self.weight_ih = fresh((rows, input_size), device, dtype)
+        self.weight_hh = fresh((rows, hidden_size), device, dtype)
+        for name in ("bias_ih", "bias_hh"):
+            self.register_parameter(name, fresh((rows,), device, dtype) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new parameters uniformly from ±1 / sqrt(hidden_size)."""
+        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0.0
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def extra_repr(self) -> str:
+        """The sizes, and options that are not the default."""
+        text = f"{self.input_size}, {self.hidden_size}"
+        text += "" if self.bias else f", bias={self.bias}"
+        nonlinearity = self.__dict__.get("nonlinearity", "tanh")
+        return text if nonlinearity == "tanh" else f"{text}, nonlinearity={nonlinearity}"
+
+    def _check_dims(self, what: str, x: Any) -> None:
+        if x.ndim not in (1, 2):
+            raise ValueRangeError(f"{type(self).__name__}: Expected {what} to be 1D or 2D, got {x.ndim}D instead")
+
+    def _step(self, row: Any, input: Any, states: tuple[Any, ...] | None, count: int = 1) -> tuple[Any, ...]:
+        """`row(input, states, …)` with a batch dim, which is taken away again where the input has none."""
+        batched = input.ndim == 2
+        x = input if batched else input.unsqueeze(0)
+        if states is None:
+            zeros = op.zeros((x.shape[0], self.hidden_size), dtype=x.dtype, device=x.device)
+            states = (zeros,) * count
+        elif not batched:
+            states = tuple(state.unsqueeze(0) for state in states)
+        found = row(x, states, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        return tuple(found) if batched else tuple(state.squeeze(0) for state in found)
+
+
+def _of_one(row: Any) -> Any:
+    """A row with one state, taking and giving tuples of them."""
+    return lambda x, states, *weights: (row(x, *states, *weights),)
+
+
+class RNNCell(RNNCellBase):
+    """One step of a plain RNN, with tanh or, if `nonlinearity` is "relu", ReLU."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", device: Any = None,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """(batch, input_size) and the state (batch, hidden_size), or both without batch, to the new state."""
+        self._check_dims("input", input)
+        if hx is not None:
+            self._check_dims("hidden", hx)
+        rows = {"tanh": op.rnn_tanh_cell, "relu": op.rnn_relu_cell}
+        if self.nonlinearity not in rows:
+            raise ShapeError(f"Unknown nonlinearity: {self.nonlinearity}")
+        return self._step(_of_one(rows[self.nonlinearity]), input, None if hx is None else (hx,))[0]
+
+
+class GRUCell(RNNCellBase):
+    """One step of a GRU; the reset gate scales the projected state."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """(batch, input_size) and the state (batch, hidden_size), or both without batch, to the new state."""
+        self._check_dims("input", input)
+        if hx is not None:
+            self._check_dims("hidden", hx)
+        return self._step(_of_one(op.gru_cell), input, None if hx is None else (hx,))[0]
+
+
+class LSTMCell(RNNCellBase):
+    """One step of an LSTM."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """(batch, input_size) and the states (batch, hidden_size), or all without batch, to the new states."""
+        self._check_dims("input", input)
+        if hx is not None and not isinstance(hx, tuple | list):
+            raise ArgumentError(
+                f"lstm_cell(): argument 'hx' (position 2) must be tuple of Tensors, not {type(hx).__name__}"
+            )
+        for at, state in enumerate(hx or ()):
+            self._check_dims(f"hx[{at}]", state)
+        h, c = self._step(op.lstm_cell, input, None if hx is None else tuple(hx), 2)
+        return h, c

@@ -1,0 +1,31 @@
+"""Activation functions and attention, under PyTorch's import path."""
+
+from weft.nn._activation import CELU as CELU
+from weft.nn._activation import ELU as ELU
+from weft.nn._activation import GELU as GELU
+from weft.nn._activation import GLU as GLU
+from weft.nn._activation import SELU as SELU
+from weft.nn._activation import Hardshrink as Hardshrink
+from weft.nn._activation import Hardsigmoid as Hardsigmoid
+from weft.nn._activation import Hardswish as Hardswish
+from weft.nn._activation import Hardtanh as Hardtanh
+from weft.nn._activation import LeakyReLU as LeakyReLU
+from weft.nn._activation import LogSigmoid as LogSigmoid
+from weft.nn._activation import LogSoftmax as LogSoftmax
+from weft.nn._activation import Mish as Mish
+from weft.nn._activation import PReLU as PReLU
+from weft.nn._activation import ReLU as ReLU
+from weft.nn._activation import ReLU6 as ReLU6
+from weft.nn._activation import RReLU as RReLU
+from weft.nn._activation import Sigmoid as Sigmoid
+from weft.nn._activation import SiLU as SiLU
+from weft.nn._activation import Softmax as Softmax
+from weft.nn._activation import Softmax2d as Softmax2d
+from weft.nn._activation import Softmin as Softmin
+from weft.nn._activation import Softplus as Softplus
+from weft.nn._activation import Softshrink as Softshrink
+from weft.nn._activation import Softsign as Softsign
+from weft.nn._activation import Tanh as Tanh
+from weft.nn._activation import Tanhshrink as Tanhshrink
+from weft.nn._activation import Threshold as Threshold
+from weft.nn._attention import MultiheadAttention as MultiheadAttention

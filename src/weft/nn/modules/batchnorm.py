@@ -1,0 +1,10 @@
+"""Batch normalisation, under PyTorch's import path."""
+
+from weft.nn._lazy_layers import LazyBatchNorm1d as LazyBatchNorm1d
+from weft.nn._lazy_layers import LazyBatchNorm2d as LazyBatchNorm2d
+from weft.nn._lazy_layers import LazyBatchNorm3d as LazyBatchNorm3d
+from weft.nn._norm import BatchNorm1d as BatchNorm1d
+from weft.nn._norm import BatchNorm2d as BatchNorm2d
+from weft.nn._norm import BatchNorm3d as BatchNorm3d
+from weft.nn._norm import _BatchNorm as _BatchNorm
+from weft.nn._norm import _Running as _NormBase  # noqa: F401  what PyTorch calls it

@@ -1,0 +1,3 @@
+"""Shuffling of channels, under PyTorch's import path."""
+
+from weft.nn._shape import ChannelShuffle as ChannelShuffle

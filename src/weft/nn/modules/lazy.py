@@ -1,0 +1,3 @@
+"""Modules that find out sizes from their first input, under PyTorch's import path."""
+
+from weft.nn._lazy_module import LazyModuleMixin as LazyModuleMixin

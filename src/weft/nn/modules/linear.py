@@ -1,0 +1,6 @@
+"""Affine layers, under PyTorch's import path."""
+
+from weft.nn._lazy_layers import LazyLinear as LazyLinear
+from weft.nn._linear import Bilinear as Bilinear
+from weft.nn._linear import Identity as Identity
+from weft.nn._linear import Linear as Linear

@@ -1,0 +1,67 @@
+"""Batch normalisation folded into the layer before it, for evaluation."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from weft._base.state import using
+from weft._tensor.composite.create import zeros_like
+from weft._tensor.spelling import op
+from weft.errors import PreconditionError
+from weft.nn._parameter import Parameter
+
+
+def _fused(layer: Any, norm: Any, fuse: Any, *options: Any) -> Any:
+    """A copy of the layer with the weight and bias of both."""
+    if layer.training or norm.training:
+        raise PreconditionError("Fusion only for eval!")
+    if norm.running_mean is None or norm.running_var is None:
+        raise PreconditionError("bn.running_mean and bn.running_var must not be None")
+    fused = copy.deepcopy(layer)
+    statistics = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
+    fused.weight, fused.bias = fuse(fused.weight, fused.bias, *statistics, *options)
+    return fused
+
+
+def _fused_weights(weight: Any, bias: Any, mean: Any, var: Any, eps: float, scale: Any, shift: Any, dim: int) -> Any:
+    if bias is None:
+        bias = zeros_like(mean, dtype=weight.dtype)
+    with using(grad=False):
+        factor = op.rsqrt(var + eps)
+        factor = factor if scale is None else factor * scale
+        shape = [1] * weight.ndim
+        shape[dim] = -1
+        new_weight = (weight * op.reshape(factor, tuple(shape))).to(dtype=weight.dtype)
+        new_bias = (bias - mean) * factor
+        new_bias = (new_bias if shift is None else new_bias + shift).to(dtype=bias.dtype)
+    return Parameter(new_weight, weight.requires_grad), Parameter(new_bias, bias.requires_grad)
+
+
+def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
+    """A convolution that computes what `conv` and then `bn` compute in evaluation; both must be in that mode."""
+    return _fused(conv, bn, fuse_conv_bn_weights, transpose)
+
+
+def fuse_conv_bn_weights(
+    conv_w: Any, conv_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any, transpose: bool = False
+) -> tuple[Parameter, Parameter]:
+    """Weight and bias of a convolution followed by a normalisation; `transpose` for transposed convolutions."""
+    return _fused_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, int(transpose))
+
+
+def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
+    """A linear layer that computes what `linear` and then `bn` compute in evaluation; both must be in that mode."""
+    if bn.num_features not in (1, linear.out_features):
+        raise PreconditionError(
+            "To fuse, linear.out_features == bn.num_features or bn.num_features == 1, got "
+            f"linear.out_features={linear.out_features} and bn.num_features={bn.num_features}"
+        )
+    return _fused(linear, bn, fuse_linear_bn_weights)
+
+
+def fuse_linear_bn_weights(
+    linear_w: Any, linear_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any
+) -> tuple[Parameter, Parameter]:
+    """Weight and bias of a linear layer followed by a normalisation."""
+    return _fused_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 0)

@@ -1,0 +1,246 @@
+"""Ready-made parametrizations: orthogonal matrices, weight normalisation, spectral normalisation."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from functools import partial
+from typing import Any
+
+from weft._base.limits import finfo
+from weft._base.state import using
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
+from weft.errors import DimError, ValueRangeError
+from weft.nn import functional as F
+from weft.nn._module import Module
+from weft.nn.utils.parametrize import register_parametrization
+from weft.nn.utils.spectral_norm import as_matrix, default_dim, random_direction, require_iterations
+from weft.nn.utils.weight_norm import norm_except_dim, scaled
+
+
+def _tensor_of(module: Any, name: str) -> Any:
+    weight = getattr(module, name, None)
+    if not isinstance(weight, Tensor):
+        raise ValueRangeError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    return weight
+
+
+# --- orthogonal matrices ----------------------------------------------------------------------------------------
+
+
+class _OrthMaps(Enum):
+    matrix_exp = auto()
+    cayley = auto()
+    householder = auto()
+
+
+def _identity(like: Any, size: int) -> Any:
+    return op.eye(size, dtype=like.dtype, device=like.device)
+
+
+def _is_orthogonal(Q: Any) -> bool:
+    rows, columns = Q.shape[-2:]
+    return bool(op.isclose(Q.mH @ Q, _identity(Q, columns), atol=10.0 * rows * finfo(Q.dtype).eps).all())
+
+
+def _orthogonalized(A: Any) -> Any:
+    """The orthonormal factor of the QR decomposition whose other factor has a positive diagonal."""
+    q, r = op.qr(A)
+    return q * op.unsqueeze(op.sgn(op.diagonal(r, 0, -2, -1)), -2)
+
+
+def _with_diagonal(A: Any, diagonal: Any) -> Any:
+    """A matrix, at least as tall as wide, with another diagonal."""
+    columns = A.shape[-1]
+    new = op.unsqueeze(diagonal, -2) * op.eye(A.shape[-2], columns, dtype=A.dtype, device=A.device)
+    return op.tril(A, -1) + op.triu(A, 1) + new
+
+
+class _Orthogonal(Module):
+    """Matrices with orthonormal columns, or rows if they are wide, from arbitrary ones.
+
+    With trivialization, they are `base` times what the map makes of the original (Lezcano-Casado, 2019).
+    """
+
+    base: Any
+
+    def __init__(self, weight: Any, orthogonal_map: _OrthMaps, *, use_trivialization: bool = True) -> None:
+        super().__init__()
+        if weight.is_complex() and orthogonal_map is _OrthMaps.householder:
+            raise ValueRangeError("The householder parametrization does not support complex tensors.")
+        self.shape = weight.shape
+        self.orthogonal_map = orthogonal_map
+        if use_trivialization:
+            self.register_buffer("base", None)
+
+    def forward(self, X: Any) -> Any:
+        wide = X.shape[-2] < X.shape[-1]
+        made = self._map(X.mT if wide else X)
+        if hasattr(self, "base"):
+            made = self.base @ made
+        return made.mT if wide else made
+
+    def _map(self, X: Any) -> Any:
+        rows, columns = X.shape[-2:]
+        if self.orthogonal_map is _OrthMaps.householder:
+            A = op.tril(X, -1)
+            made = op.householder_product(A, 2.0 / (1.0 + (A * A).sum(dim=-2)))
+            return made * op.unsqueeze(op.trunc(op.diagonal(X, 0, -2, -1)).detach(), -2)
+        A = op.tril(X)
+        if rows != columns:
+            A = op.cat([A, op.zeros((*X.shape[:-1], rows - columns), dtype=X.dtype, device=X.device)], -1)
+        A = A - A.mH
+        if self.orthogonal_map is _OrthMaps.matrix_exp:
+            made = op.matrix_exp(A)
+        else:
+            identity = _identity(A, rows)
+            made = op.solve(identity - A * 0.5, identity + A * 0.5)
+        return made if rows == columns else made[..., :columns]
+
+    def right_inverse(self, Q: Any) -> Any:
+        if Q.shape != self.shape:
+            raise ValueRangeError(
+                f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {Q.shape}."
+            )
+        with using(grad=False):
+            wide = Q.shape[-2] < Q.shape[-1]
+            if not hasattr(self, "base"):
+                found = self._reflectors(Q.mT if wide else Q)
+                return found.mT if wide else found
+            self.base = self._based_on(Q.mT if wide else Q)
+            return (0.0 - op.eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device)).expand(Q.shape).clone()
+
+    def _reflectors(self, Q: Any) -> Any:
+        """What the Householder map makes `Q` of."""
+        if self.orthogonal_map is not _OrthMaps.householder:
+            raise NotImplementedError(
+                "It is not possible to assign to the matrix exponential or the Cayley parametrizations when "
+                "use_trivialization=False."
+            )
+        A, tau = op.geqrf(Q)
+        signs = op.sign(op.diagonal(A, 0, -2, -1))
+        return _with_diagonal(A, op.where(tau == 0.0, -signs, signs))  # LAPACK leaves a reflector out for tau = 0
+
+    def _based_on(self, Q: Any) -> Any:
+        """A square orthogonal matrix that begins with `Q`, or with what the QR decomposition makes of it."""
+        rows, columns = Q.shape[-2:]
+        if rows == columns:
+            return Q.clone() if _is_orthogonal(Q) else _orthogonalized(Q)
+        rest = op.randn((*Q.shape[:-1], rows - columns), dtype=Q.dtype, device=Q.device)
+        return _orthogonalized(op.cat([Q, rest], -1))
+
+
+def orthogonal(
+    module: Any, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
+) -> Any:
+    """Keep a matrix (or batch of them) orthogonal, or unitary if complex; returns the module.
+
+    Its columns stay orthonormal, or its rows if it is wide. `orthogonal_map` is "matrix_exp", "cayley" or
+    "householder"; by default the first for square and complex matrices, and the last for others. `use_trivialization`
+    keeps a base matrix beside the original, which helps convergence (Lezcano-Casado, 2019).
+    """
+    weight = _tensor_of(module, name)
+    if weight.ndim < 2:
+        raise ValueRangeError(f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions.")
+    if orthogonal_map is None:
+        square = weight.shape[-2] == weight.shape[-1]
+        orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"
+    if orthogonal_map not in _OrthMaps.__members__:
+        raise ValueRangeError(
+            f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}'
+        )
+    made = _Orthogonal(weight, _OrthMaps[orthogonal_map], use_trivialization=use_trivialization)
+    return register_parametrization(module, name, made, unsafe=True)
+
+
+# --- weight normalisation ---------------------------------------------------------------------------------------
+
+
+class _WeightNorm(Module):
+    """Directions with given lengths, slice by slice along a dim."""
+
+    def __init__(self, dim: int | None = 0) -> None:
+        super().__init__()
+        self.dim = -1 if dim is None else dim
+
+    def forward(self, weight_g: Any, weight_v: Any) -> Any:
+        return scaled(weight_v, weight_g, self.dim)
+
+    def right_inverse(self, weight: Any) -> Any:
+        return norm_except_dim(weight, self.dim), weight
+
+
+def _from_hooks(
+    name: str, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
+) -> None:
+    """Take the keys of the older `weight_norm` in a state dict as well."""
+    del metadata, strict, missing, unexpected, errors
+    old = [f"{prefix}{name}_g", f"{prefix}{name}_v"]
+    if all(key in state_dict for key in old):
+        for at, key in enumerate(old):
+            state_dict[f"{prefix}parametrizations.{name}.original{at}"] = state_dict.pop(key)
+
+
+def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
+    """Compute a parameter from lengths and directions (Salimans and Kingma, 2016); returns the module.
+
+    There is one length per slice along `dim`, or one for all if it is None. They are `original0` and `original1`.
+    """
+    register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+    module._register_load_state_dict_pre_hook(partial(_from_hooks, name))
+    return module
+
+
+# --- spectral normalisation -------------------------------------------------------------------------------------
+
+
+class _SpectralNorm(Module):
+    """A weight divided by its largest singular value, which each use in training estimates better."""
+
+    _u: Any
+    _v: Any
+
+    def __init__(self, weight: Any, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
+        super().__init__()
+        ndim = weight.ndim
+        if not -ndim <= dim < ndim:
+            raise DimError(f"Dimension out of range (expected to be in range of [-{ndim}, {ndim - 1}] but got {dim})")
+        require_iterations(n_power_iterations)
+        self.dim = dim % ndim
+        self.eps = eps
+        if ndim > 1:
+            self.n_power_iterations = n_power_iterations
+            matrix = as_matrix(weight, self.dim).detach()
+            self.register_buffer("_u", random_direction(weight, matrix.shape[0], eps))
+            self.register_buffer("_v", random_direction(weight, matrix.shape[1], eps))
+            self._power_method(matrix, 15)
+
+    def _power_method(self, matrix: Any, iterations: int) -> None:
+        with using(grad=False):
+            for _ in range(iterations):
+                self._u.copy_(F.normalize(op.mv(matrix, self._v), dim=0, eps=self.eps))
+                self._v.copy_(F.normalize(op.mv(matrix.mH, self._u), dim=0, eps=self.eps))
+
+    def forward(self, weight: Any) -> Any:
+        if weight.ndim == 1:
+            return F.normalize(weight, dim=0, eps=self.eps)
+        matrix = as_matrix(weight, self.dim)
+        if self.training:
+            self._power_method(matrix.detach(), self.n_power_iterations)
+        return weight / op.vdot(self._u, op.mv(matrix, self._v))
+
+    def right_inverse(self, value: Any) -> Any:
+        return value
+
+
+def spectral_norm(
+    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Any:
+    """Divide a parameter by its largest singular value (Miyato et al., 2018); returns the module.
+
+    That value is estimated by the power method, `n_power_iterations` per use in training. `dim` is the one that counts
+    outputs: 0, or 1 in transposed convolutions. A vector is divided by its length.
+    """
+    weight = _tensor_of(module, name)
+    dim = default_dim(module) if dim is None else dim
+    return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))

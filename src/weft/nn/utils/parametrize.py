@@ -1,0 +1,339 @@
+"""Parametrizations: parameters and buffers computed from others each time they are read.
+
+A parametrized tensor `name` of a module is computed by the modules in `module.parametrizations[name]`, one after
+another, from that list's own `original`, or from `original0`, `original1` and so on. The module's class becomes one
+derived from its own, in which `name` is a property.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import deepcopy
+from typing import Any
+
+from weft._base.state import using
+from weft._tensor.tensor import Tensor
+from weft.errors import GradientError, ValueRangeError
+from weft.nn._containers import ModuleDict, ModuleList
+from weft.nn._module import Module
+from weft.nn._parameter import Parameter
+
+_cache: ContextVar[dict[tuple[int, str], Any] | None] = ContextVar("weft_parametrizations", default=None)
+
+
+@contextmanager
+def cached() -> Iterator[None]:
+    """Compute each parametrized tensor once while the block runs, however often it is read."""
+    outer = _cache.get()
+    token = _cache.set({} if outer is None else outer)
+    try:
+        yield
+    finally:
+        _cache.reset(token)
+
+
+class ParametrizationList(ModuleList):
+    """The modules that compute one tensor, and what they compute it from. `register_parametrization` makes it.
+
+    `original` is what the `right_inverse` of the modules, from the last to the first, make of the tensor; where the
+    first module's returns several tensors, they are `original0`, `original1` and so on.
+    """
+
+    original: Any
+    unsafe: bool
+
+    def __init__(self, modules: Sequence[Module], original: Any, unsafe: bool = False) -> None:
+        if not modules:
+            raise ValueRangeError("ParametrizationList requires one or more modules.")
+        super().__init__(modules)
+        self.unsafe = unsafe
+        shape, dtype = original.shape, original.dtype
+        with using(grad=False):
+            found: Any = original
+            for module in reversed(self._listed()):
+                found = _inverse(module, found, found)
+        self.is_tensor = isinstance(found, Tensor)
+        if self.is_tensor:
+            self.ntensors = 1
+            _keep_kind(original, found)
+            before = original.detach().clone()
+            original.data = found.detach()
+            _register(self, "original", original)
+        else:
+            before = original
+            self._register_several(original, found)
+        if unsafe:
+            return
+        try:
+            _require(self(), shape, dtype, "`unsafe` flag", "unparametrized {}", "parametrized {}")
+        except Exception:
+            original.data = before
+            raise
+
+    def _register_several(self, original: Any, found: Any) -> None:
+        if not isinstance(found, Sequence):
+            raise ValueRangeError(
+                "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
+                f"Got {type(found).__name__}"
+            )
+        self.ntensors = len(found)
+        for at, tensor in enumerate(found):
+            if not isinstance(tensor, Tensor):
+                raise ValueRangeError(
+                    "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). Got element "
+                    f"{at} of the sequence with type {type(tensor).__name__}."
+                )
+            one: Any = Parameter(tensor.detach()) if isinstance(original, Parameter) else tensor
+            _register(self, f"original{at}", one.requires_grad_(original.requires_grad))
+
+    def _names(self) -> list[str]:
+        return ["original"] if self.is_tensor else [f"original{at}" for at in range(self.ntensors)]
+
+    def _originals(self) -> list[Any]:
+        return [getattr(self, name) for name in self._names()]
+
+    def right_inverse(self, value: Any) -> None:
+        """Set the originals such that the tensor becomes `value`, as far as the modules' `right_inverse` can."""
+        with using(grad=False):
+            for module in reversed(self._listed()):
+                if not hasattr(module, "right_inverse"):
+                    raise GradientError(f"parametrization {type(module).__name__} does not implement right_inverse.")
+                value = module.right_inverse(value)
+        for original, new in zip(self._originals(), self._checked(value), strict=True):
+            original.data = new.detach()
+
+    def _checked(self, value: Any) -> Sequence[Any]:
+        """What `right_inverse` has returned, as one new tensor per original."""
+        if self.is_tensor:
+            if not isinstance(value, Tensor):
+                raise ValueRangeError(f"`right_inverse` should return a tensor. Got {type(value).__name__}")
+            if value.dtype is not self.original.dtype:
+                raise ValueRangeError(
+                    f"The tensor returned by `right_inverse` has dtype {value.dtype} while `original` has dtype "
+                    f"{self.original.dtype}"
+                )
+            return [value]
+        if not isinstance(value, Sequence):
+            raise ValueRangeError(f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}.")
+        if len(value) != self.ntensors:
+            raise ValueRangeError(
+                f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a sequence of "
+                f"length {len(value)}."
+            )
+        for at, (new, original) in enumerate(zip(value, self._originals(), strict=True)):
+            if not isinstance(new, Tensor):
+                raise ValueRangeError(
+                    "'right_inverse' must return a sequence of tensors or reference-type opaques. Got element "
+                    f"{at} of type {type(new).__name__}."
+                )
+            if new.dtype is not original.dtype:
+                raise ValueRangeError(
+                    f"Tensor {at} returned by `right_inverse` has dtype {new.dtype} while `original{at}` has dtype "
+                    f"{original.dtype}"
+                )
+        return value
+
+    def forward(self) -> Any:
+        """The parametrized tensor."""
+        first, *rest = self._listed()
+        found = first(*self._originals())
+        for module in rest:
+            found = module(found)
+        return found
+
+
+def _inverse(module: Any, value: Any, default: Any) -> Any:
+    """`module.right_inverse(value)`, or `default` where there is none."""
+    if not hasattr(module, "right_inverse"):
+        return default
+    try:
+        return module.right_inverse(value)
+    except NotImplementedError:
+        return default
+
+
+def _keep_kind(original: Any, found: Any) -> None:
+    for what in ("dtype", "device"):
+        old, new = getattr(original, what), getattr(found, what)
+        if old != new:
+            raise ValueRangeError(
+                f"When `right_inverse` outputs one tensor, it may not change the {what}.\n"
+                f"original.{what}: {old}\nright_inverse(original).{what}: {new}"
+            )
+
+
+def _require(made: Any, shape: Any, dtype: Any, flag: str, old_text: str, new_text: str) -> None:
+    """Refuse a parametrization that makes another kind of tensor. The texts name its dtype, or shape, in the error."""
+    if not isinstance(made, Tensor):
+        raise ValueRangeError(f"A parametrization must return a tensor. Got {type(made).__name__}.")
+    for what, old, new in (("dtype", dtype, made.dtype), ("shape", shape, made.shape)):
+        if old != new:
+            raise ValueRangeError(
+                f"Registering a parametrization may not change the {what} of the tensor, unless {flag} is enabled.\n"
+                f"{old_text.format(what)}: {old}\n{new_text.format(what)}: {new}"
+            )
+
+
+def _register(module: Module, name: str, tensor: Any) -> None:
+    if isinstance(tensor, Parameter):
+        module.register_parameter(name, tensor)
+    else:
+        module.register_buffer(name, tensor)
+
+
+# --- classes of parametrized modules ----------------------------------------------------------------------------
+
+
+def _property(name: str) -> property:
+    def read(self: Any) -> Any:
+        compute = self.parametrizations[name]
+        cache = _cache.get()
+        if cache is None:
+            return compute()
+        key = (id(self), name)
+        if key not in cache:
+            cache[key] = compute()
+        return cache[key]
+
+    def write(self: Any, value: Any) -> None:
+        self.parametrizations[name].right_inverse(value)
+
+    return property(read, write)
+
+
+def _no_state(self: Any) -> None:
+    raise GradientError(
+        "Serialization of parametrized modules is only supported through state_dict(). See:\n"
+        "https://pytorch.org/tutorials/beginner/saving_loading_models.html"
+        "#saving-loading-a-general-checkpoint-for-inference-and-or-resuming-training"
+    )
+
+
+def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+    if id(self) not in memo:
+        memo[id(self)] = made = object.__new__(type(self))
+        made.__dict__.update(deepcopy(self.__dict__, memo))
+    return memo[id(self)]
+
+
+def _take_class(module: Any) -> None:
+    """Give a module the class that has a property for each of its parametrized tensors. Classes are never changed."""
+    base = type_before_parametrizations(module)
+    names = list(module.parametrizations)
+    if not names:
+        del module.parametrizations
+        module.__class__ = base
+        return
+    body: dict[str, Any] = {name: _property(name) for name in names}
+    body |= {"__getstate__": _no_state, "__module__": base.__module__, "_unparametrized": base}
+    if not hasattr(base, "__deepcopy__"):
+        body["__deepcopy__"] = _deepcopy
+    module.__class__ = type(f"Parametrized{base.__name__}", (base,), body)
+
+
+def type_before_parametrizations(module: Module) -> type[Any]:
+    """The class of a module as it was before anything of it was parametrized."""
+    return getattr(type(module), "_unparametrized", type(module))
+
+
+# --- the public functions ---------------------------------------------------------------------------------------
+
+
+def register_parametrization(module: Any, tensor_name: str, parametrization: Module, *, unsafe: bool = False) -> Any:
+    """Compute a parameter or buffer by a module from now on; returns the outer module.
+
+    The parametrization's `right_inverse`, if it has one, says what to compute the tensor from such that its value
+    stays; several parametrizations of one tensor are applied in the order of registration. `ValueError` for one that
+    changes the shape or element type, unless it is `unsafe`.
+    """
+    parametrization.train(module.training)
+    if is_parametrized(module, tensor_name):
+        present = module.parametrizations[tensor_name]
+        if not unsafe:
+            _require_fit(f"module.{tensor_name}", getattr(module, tensor_name), parametrization)
+        present.append(parametrization)
+        present.unsafe |= unsafe
+        return module
+    if tensor_name not in module._buffers and tensor_name not in module._parameters:
+        raise ValueRangeError(
+            f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name "
+            f"'{tensor_name}'"
+        )
+    computed = ParametrizationList([parametrization], getattr(module, tensor_name), unsafe=unsafe)
+    delattr(module, tensor_name)
+    if not is_parametrized(module):
+        module.parametrizations = ModuleDict()
+    module.parametrizations[tensor_name] = computed
+    _take_class(module)
+    return module
+
+
+def _require_fit(path: str, now: Any, parametrization: Module) -> None:
+    """Refuse one more parametrization if it changes the kind of the tensor, or takes another kind back."""
+    made = parametrization(now)
+    _require(made, now.shape, now.dtype, "the `unsafe` flag", f"{path}.{{}}", f"parametrization({path}).{{}}")
+    back = _inverse(parametrization, made, now)
+    if not isinstance(back, Tensor):
+        raise ValueRangeError(f"parametrization.right_inverse must return a tensor. Got: {type(back).__name__}")
+    for what in ("dtype", "shape"):
+        old, new = getattr(now, what), getattr(back, what)
+        if old != new:
+            raise ValueRangeError(
+                f"The tensor returned by parametrization.right_inverse must have the same {what} as {path}, unless the "
+                f"`unsafe` flag is enabled.\n{path}.{what}: {old}\nreturned {what}: {new}"
+            )
+
+
+def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
+    """Whether a tensor of the module is parametrized, or any."""
+    found = getattr(module, "parametrizations", None)
+    if not isinstance(found, ModuleDict):
+        return False
+    return len(found) > 0 if tensor_name is None else tensor_name in found
+
+
+def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: bool = True) -> Any:
+    """Make a parametrized tensor an ordinary one again; returns the module.
+
+    It keeps its current value with `leave_parametrized`, and gets that of `original` without.
+    """
+    if not is_parametrized(module, tensor_name):
+        raise ValueRangeError(f"Module {module} does not have a parametrization on {tensor_name}")
+    computed = module.parametrizations[tensor_name]
+    if computed.is_tensor:
+        left = computed.original
+        if leave_parametrized:
+            with using(grad=False):
+                left.data = getattr(module, tensor_name).detach()
+    elif leave_parametrized:
+        value = getattr(module, tensor_name)
+        left = Parameter(value) if value.requires_grad else value
+    else:
+        raise ValueRangeError(
+            "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a "
+            "sequence of tensors."
+        )
+    del module.parametrizations[tensor_name]
+    _take_class(module)
+    _register(module, tensor_name, left)
+    return module
+
+
+def transfer_parametrizations_and_params(from_module: Any, to_module: Any, tensor_name: str | None = None) -> Any:
+    """Parametrize another module by the parametrizations of the first, and with the same originals; returns the other.
+
+    All parametrized tensors are transferred, or one of them.
+    """
+    if not is_parametrized(from_module):
+        return to_module
+    for name in list(from_module.parametrizations) if tensor_name is None else [tensor_name]:
+        computed = from_module.parametrizations[name]
+        if not hasattr(to_module, name):
+            setattr(to_module, name, Parameter(getattr(from_module, name)))
+        for parametrization in computed:
+            register_parametrization(to_module, name, parametrization)
+        for original in computed._names():
+            setattr(to_module.parametrizations[name], original, getattr(computed, original))
+    return to_module

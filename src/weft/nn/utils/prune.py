@@ -1,0 +1,415 @@
+"""Pruning: parameters multiplied by masks of zeros and ones.
+
+A pruned parameter `name` is replaced by the parameter `name_orig`, the buffer `name_mask`, and a plain attribute
+`name`, their product, which a hook computes anew before every call of the module.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from numbers import Integral, Real
+from typing import Any
+
+from weft._base.state import default_dtype
+from weft._tensor.composite.create import ones_like
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, DimError, PreconditionError, ValueRangeError
+from weft.nn._hooks import register
+from weft.nn.utils.convert_parameters import parameters_to_vector
+
+
+class BasePruningMethod(ABC):
+    """A way to choose a mask. A subclass sets `PRUNING_TYPE` and writes `compute_mask`.
+
+    `PRUNING_TYPE` says what of a tensor that is pruned again the method sees: "unstructured" the elements that are
+    left, "structured" the slices along its `dim` that are not all zero, "global" all of it.
+    """
+
+    PRUNING_TYPE: str
+    _tensor_name: str
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        """The hook before each call."""
+        del inputs
+        setattr(module, self._tensor_name, self.apply_mask(module))
+
+    @abstractmethod
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """A mask for a tensor of scores `t`, with zeros wherever `default_mask` has them."""
+
+    def apply_mask(self, module: Any) -> Tensor:
+        """The parameter times its mask."""
+        mask, original = getattr(module, self._tensor_name + "_mask"), getattr(module, self._tensor_name + "_orig")
+        return mask.to(dtype=original.dtype) * original
+
+    @classmethod
+    def apply(cls, module: Any, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any) -> Any:
+        """Prune a parameter by the method made with the other arguments; returns the method that is its hook now.
+
+        The smallest of `importance_scores` go first, or of the elements. If the parameter is pruned already, its mask
+        gets more zeros.
+        """
+        key, before = _hook_on(module, name)
+        method: Any = cls(*args, **kwargs)
+        method._tensor_name = name
+        original = getattr(module, name)
+        if importance_scores is not None and importance_scores.shape != original.shape:
+            raise PreconditionError(
+                f"importance_scores should have the same shape as parameter {name} of {module}, got "
+                f"{importance_scores.shape} vs {original.shape}"
+            )
+        mask = ones_like(original.detach())
+        if before is not None:
+            method = _joined(before, method)
+            mask = getattr(module, name + "_mask")
+        scores = original if importance_scores is None else importance_scores
+        mask = method.compute_mask(scores.detach(), default_mask=mask.detach())
+        if before is None:
+            del module._parameters[name]
+            module.register_parameter(name + "_orig", original)
+        else:
+            del module._forward_pre_hooks[key]
+        module.register_buffer(name + "_mask", mask)
+        setattr(module, name, method.apply_mask(module))
+        register(module._forward_pre_hooks, method)
+        return method
+
+    def prune(self, t: Any, default_mask: Any = None, importance_scores: Any = None) -> Tensor:
+        """A tensor with zeros where the method puts them; nothing is registered."""
+        if importance_scores is not None and importance_scores.shape != t.shape:
+            raise PreconditionError(
+                f"importance_scores should have the same shape as tensor t, got {importance_scores.shape} vs {t.shape}"
+            )
+        scores = t if importance_scores is None else importance_scores
+        mask = ones_like(t.detach()) if default_mask is None else default_mask
+        return t * self.compute_mask(scores.detach(), default_mask=mask)
+
+    def remove(self, module: Any) -> None:
+        """Make the pruned elements the parameter's own. The hook is left to `prune.remove`."""
+        name = self._tensor_name
+        pruned = self.apply_mask(module)
+        delattr(module, name)
+        original = module._parameters.pop(name + "_orig")
+        del module._buffers[name + "_mask"]
+        original.data = pruned.detach()
+        setattr(module, name, original)
+
+
+def _hook_on(module: Any, name: str) -> tuple[int, BasePruningMethod | None]:
+    """The key and the method of the hook that prunes a parameter."""
+    found = [
+        (key, hook)
+        for key, hook in module._forward_pre_hooks.items()
+        if isinstance(hook, BasePruningMethod) and hook._tensor_name == name
+    ]
+    if len(found) > 1:
+        raise PreconditionError(
+            f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}. Use a PruningContainer."
+        )
+    return found[0] if found else (-1, None)
+
+
+def _joined(before: BasePruningMethod, method: BasePruningMethod) -> PruningContainer:
+    """A container of what has pruned a parameter so far, and of one more method."""
+    if not isinstance(before, PruningContainer):
+        return PruningContainer(before, method)
+    joined = PruningContainer(*before)
+    joined.add_pruning_method(method)
+    return joined
+
+
+class PruningContainer(BasePruningMethod):
+    """Methods that have pruned one parameter, one after another; the last one adds to the mask of the others."""
+
+    def __init__(self, *args: BasePruningMethod) -> None:
+        self._pruning_methods: tuple[BasePruningMethod, ...] = ()
+        if args:
+            self._tensor_name = args[0]._tensor_name
+        for method in args:
+            self.add_pruning_method(method)
+
+    def add_pruning_method(self, method: BasePruningMethod) -> None:
+        """Add a method for the same parameter."""
+        if not isinstance(method, BasePruningMethod):
+            raise ArgumentError(f"{type(method)} is not a BasePruningMethod subclass")
+        if self._tensor_name != method._tensor_name:
+            raise ValueRangeError(
+                f"Can only add pruning methods acting on the parameter named '{self._tensor_name}' to PruningContainer "
+                f"{self}. Found '{method._tensor_name}'"
+            )
+        self._pruning_methods += (method,)
+
+    def __len__(self) -> int:
+        return len(self._pruning_methods)
+
+    def __iter__(self) -> Iterator[BasePruningMethod]:
+        return iter(self._pruning_methods)
+
+    def __getitem__(self, idx: int) -> BasePruningMethod:
+        return self._pruning_methods[idx]
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """The default mask, with what the last method makes of the part of `t` that it sees."""
+        method = self._pruning_methods[-1]
+        part = _visible(method, t, default_mask)
+        mask = default_mask.to(dtype=t.dtype).clone()
+        mask[part] = method.compute_mask(t[part], default_mask=default_mask[part]).to(dtype=mask.dtype)
+        return mask
+
+
+def _visible(method: Any, t: Any, mask: Any) -> Any:
+    """The index of what a method sees of a tensor that is pruned already."""
+    whole = [slice(None)] * t.ndim
+    if method.PRUNING_TYPE == "global":
+        return tuple(whole)
+    if method.PRUNING_TYPE == "unstructured":
+        return mask == 1
+    if method.PRUNING_TYPE != "structured":
+        raise ValueRangeError(f"Unrecognized PRUNING_TYPE {method.PRUNING_TYPE}")
+    if not hasattr(method, "dim"):
+        raise AttributeError('Pruning methods of PRUNING_TYPE "structured" need to have the attribute `dim` defined.')
+    if method.dim < -t.ndim:
+        raise DimError(f"Index is out of bounds for tensor with dimensions {t.ndim}")
+    dim = method.dim % t.ndim
+    whole[dim] = mask.sum(dim=[d for d in range(t.ndim) if d != dim]) != 0
+    return tuple(whole)
+
+
+# --- methods ----------------------------------------------------------------------------------------------------
+
+
+class Identity(BasePruningMethod):
+    """A mask that prunes nothing."""
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """The default mask."""
+        del t
+        return default_mask
+
+
+class _Amount(BasePruningMethod):
+    """Methods that prune a number (int) or a share (float) of what there is."""
+
+    def __init__(self, amount: Any) -> None:
+        if not isinstance(amount, Real):
+            raise ArgumentError(f"Invalid type for amount: {amount}. Must be int or float.")
+        if amount < 0 or (not isinstance(amount, Integral) and float(amount) > 1.0):
+            raise ValueRangeError(
+                f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer"
+            )
+        self.amount = amount
+
+    def _number(self, size: int) -> int:
+        """How many of `size` are pruned."""
+        amount: Any = self.amount
+        if not isinstance(amount, Integral):
+            return round(amount * size)
+        if int(amount) > size:
+            raise ValueRangeError(f"amount={amount} should be smaller than the number of parameters to prune={size}")
+        return int(amount)
+
+
+def _without_least(scores: Any, number: int, mask: Any) -> Any:
+    """A mask with zeros where the scores are least."""
+    if not number:
+        return mask.clone()
+    least = op.topk(op.reshape(scores, (-1,)), number, largest=False).indices
+    return op.reshape(op.index_fill(op.reshape(mask, (-1,)), 0, least, 0), tuple(mask.shape))
+
+
+class RandomUnstructured(_Amount):
+    """Elements chosen at random."""
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """The default mask with zeros at random."""
+        number = self._number(t.numel())
+        return _without_least(op.rand(tuple(t.shape), dtype=default_dtype(), device=t.device), number, default_mask)
+
+
+class L1Unstructured(_Amount):
+    """The elements of least magnitude."""
+
+    PRUNING_TYPE = "unstructured"
+
+    @classmethod
+    def apply(cls, module: Any, name: str, amount: Any, importance_scores: Any = None) -> Any:
+        """Prune a parameter; returns the hook."""
+        return super().apply(module, name, amount=amount, importance_scores=importance_scores)
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """The default mask with zeros at the least magnitudes."""
+        return _without_least(op.abs(t), self._number(t.numel()), default_mask)
+
+
+class _Structured(_Amount):
+    """Methods that prune whole slices along one dim."""
+
+    PRUNING_TYPE = "structured"
+    dim: int
+
+    def _scores(self, t: Any) -> Any:
+        """One number per slice; the least go first."""
+        raise NotImplementedError
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """The default mask with zeros in whole slices."""
+        if t.ndim <= 1:
+            raise ValueRangeError(
+                "Structured pruning can only be applied to multidimensional tensors. Found tensor of shape "
+                f"{t.shape} with {t.ndim} dims"
+            )
+        if self.dim >= t.ndim:
+            raise DimError(f"Invalid index {self.dim} for tensor of size {t.shape}")
+        slices = t.shape[self.dim]
+        number = self._number(slices)
+        if not number:
+            return default_mask
+        kept = _without_least(self._scores(t), number, op.ones((slices,), dtype=t.dtype, device=t.device))
+        along = [1] * t.ndim
+        along[self.dim] = slices
+        return op.reshape(kept, tuple(along)) * default_mask.to(dtype=t.dtype)
+
+
+class RandomStructured(_Structured):
+    """Slices chosen at random."""
+
+    def __init__(self, amount: Any, dim: int = -1) -> None:
+        super().__init__(amount)
+        self.dim = dim
+
+    @classmethod
+    def apply(cls, module: Any, name: str, amount: Any, dim: int = -1) -> Any:
+        """Prune a parameter; returns the hook."""
+        return super().apply(module, name, amount=amount, dim=dim)
+
+    def _scores(self, t: Any) -> Any:
+        return op.rand((t.shape[self.dim],), dtype=default_dtype(), device=t.device)
+
+
+class LnStructured(_Structured):
+    """The slices of least norm of order `n`."""
+
+    def __init__(self, amount: Any, n: Any, dim: int = -1) -> None:
+        super().__init__(amount)
+        self.n = n
+        self.dim = dim
+
+    @classmethod
+    def apply(cls, module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any = None) -> Any:
+        """Prune a parameter; returns the hook."""
+        return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
+
+    def _scores(self, t: Any) -> Any:
+        return t.norm(p=self.n, dim=[d for d in range(t.ndim) if d != self.dim % t.ndim])
+
+
+class CustomFromMask(BasePruningMethod):
+    """A given mask."""
+
+    PRUNING_TYPE = "global"
+
+    def __init__(self, mask: Any) -> None:
+        self.mask = mask
+
+    @classmethod
+    def apply(cls, module: Any, name: str, mask: Any) -> Any:
+        """Prune a parameter; returns the hook."""
+        return super().apply(module, name, mask=mask)
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """The default mask times the given one."""
+        del t
+        if default_mask.shape != self.mask.shape:
+            raise PreconditionError(
+                f"default_mask shape {default_mask.shape} must match self.mask shape {self.mask.shape}"
+            )
+        return default_mask * self.mask.to(dtype=default_mask.dtype)
+
+
+# --- functions --------------------------------------------------------------------------------------------------
+
+
+def identity(module: Any, name: str) -> Any:
+    """Put a parameter under pruning without pruning anything; returns the module."""
+    Identity.apply(module, name)
+    return module
+
+
+def random_unstructured(module: Any, name: str, amount: Any) -> Any:
+    """Prune a number (int) or a share (float) of a parameter's elements at random; returns the module."""
+    RandomUnstructured.apply(module, name, amount)
+    return module
+
+
+def l1_unstructured(module: Any, name: str, amount: Any, importance_scores: Any = None) -> Any:
+    """Prune the elements of least magnitude, or of least score; returns the module."""
+    L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
+    return module
+
+
+def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
+    """Prune slices along a dim at random; returns the module."""
+    RandomStructured.apply(module, name, amount, dim)
+    return module
+
+
+def ln_structured(module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any = None) -> Any:
+    """Prune the slices along a dim that have the least norm of order `n`; returns the module."""
+    LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
+    return module
+
+
+def custom_from_mask(module: Any, name: str, mask: Any) -> Any:
+    """Prune by a mask of the parameter's shape; returns the module."""
+    CustomFromMask.apply(module, name, mask)
+    return module
+
+
+def global_unstructured(parameters: Any, pruning_method: Any, importance_scores: Any = None, **kwargs: Any) -> None:
+    """Prune elements of several parameters, given as pairs of module and name, as if they were one tensor.
+
+    `importance_scores` is a dict from such pairs to scores. The other arguments are those of the method, which must be
+    an unstructured one.
+    """
+    if not isinstance(parameters, Iterable):
+        raise ArgumentError("global_unstructured(): parameters is not an Iterable")
+    given = {} if importance_scores is None else importance_scores
+    if not isinstance(given, dict):
+        raise ArgumentError("global_unstructured(): importance_scores must be of type dict")
+    pairs = list(parameters)
+    tensors = [getattr(module, name).detach() for module, name in pairs]
+    scores = [given.get((module, name), t) for (module, name), t in zip(pairs, tensors, strict=True)]
+    masks = [getattr(m, name + "_mask", ones_like(t)) for (m, name), t in zip(pairs, tensors, strict=True)]
+    method = pruning_method(**kwargs)
+    if method.PRUNING_TYPE != "unstructured":
+        raise ArgumentError(
+            'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method '
+            f"{pruning_method} of type {method.PRUNING_TYPE}"
+        )
+    method._tensor_name = "all"
+    mask: Any = PruningContainer(method).compute_mask(parameters_to_vector(scores), parameters_to_vector(masks))
+    parts = mask.split([t.numel() for t in tensors])
+    for (module, name), t, part in zip(pairs, tensors, parts, strict=True):
+        custom_from_mask(module, name, op.reshape(part, tuple(t.shape)))
+
+
+def remove(module: Any, name: str) -> Any:
+    """Make the pruned elements the parameter's own, and forget mask and hook; returns the module."""
+    key, method = _hook_on(module, name)
+    if method is None:
+        raise ValueRangeError(f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed")
+    method.remove(module)
+    del module._forward_pre_hooks[key]
+    return module
+
+
+def is_pruned(module: Any) -> bool:
+    """Whether a parameter of the module, or of one below it, is under pruning."""
+    hooks = (hook for below in module.modules() for hook in below._forward_pre_hooks.values())
+    return any(isinstance(hook, BasePruningMethod) for hook in hooks)

@@ -1,0 +1,267 @@
+"""Sequences of different lengths, padded and packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from weft._base.dtype import DType, float16, float32, float64, int8, int16, int32, int64, uint8
+from weft._tensor import packing
+from weft._tensor.convert import as_tensor, from_numpy_array
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, DimError, PreconditionError, ShapeError, ValueRangeError
+from weft.ops._dims import broadcast_shapes
+
+Packed = TypeVar("Packed", bound="PackedSequence")
+
+
+class PackedSequence_(NamedTuple):
+    """The fields of `PackedSequence`."""
+
+    data: Any
+    batch_sizes: Any
+    sorted_indices: Any
+    unsorted_indices: Any
+
+
+def _of(optional: Any, fn: Callable[[Any], Any]) -> Any:
+    return None if optional is None else fn(optional)
+
+
+class PackedSequence(PackedSequence_):
+    """Sequences without padding: what all of them have at one time, time after time; the longest comes first.
+
+    `batch_sizes` (int64, on the CPU) says how many there are at each time. The two permutations lead from the
+    original order to the sorted one and back, or are None. Made by `pack_padded_sequence` and `pack_sequence`.
+    """
+
+    _padded: tuple[Any, Tensor] | None = None  # the value of `data`, and the same elements with padding
+
+    def __new__(
+        cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None
+    ) -> PackedSequence:
+        if batch_sizes is None:
+            if not isinstance(data, list | tuple) or len(data) != 2:
+                raise PreconditionError("Expected data to be a list or tuple of length 2")
+            data, batch_sizes = data
+        elif batch_sizes.device.type != "cpu":
+            raise ValueRangeError(
+                "batch_sizes should always be on CPU. Instances of PackedSequence should never be created manually. "
+                "They should be instantiated by functions like pack_sequence and pack_padded_sequences in "
+                "nn.utils.rnn."
+            )
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def __reduce__(self) -> Any:
+        return type(self), tuple(self)
+
+    def to(self: Packed, *args: Any, **kwargs: Any) -> Packed:
+        """The same with `data.to(…)`; the permutations go to the device of `data`, `batch_sizes` stays on the CPU."""
+        data = self.data.to(*args, **kwargs)
+        if data is self.data:
+            return self
+        order = (_of(indices, lambda t: t.to(data.device)) for indices in self[2:])
+        return type(self)(data, self.batch_sizes, *order)
+
+    def cpu(self: Packed) -> Packed:
+        """On the CPU."""
+        return self.to("cpu")
+
+    def cuda(self: Packed, device: Any = None) -> Packed:
+        """On a GPU."""
+        return self.to("cuda" if device is None else device)
+
+    def pin_memory(self: Packed) -> Packed:
+        """Itself, with tensors as `Tensor.pin_memory` returns them."""
+        data, sizes, *order = self
+        return type(self)(data.pin_memory(), sizes, *(_of(indices, lambda t: t.pin_memory()) for indices in order))
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether `data` is on a GPU."""
+        return self.data.is_cuda
+
+    def is_pinned(self) -> bool:
+        """False: XLA stages transfers by itself."""
+        return False
+
+
+def _cast_method(name: str, dtype: DType) -> None:
+    def cast(self: PackedSequence) -> PackedSequence:
+        return self.to(dtype=dtype)
+
+    cast.__name__, cast.__qualname__ = name, f"PackedSequence.{name}"
+    cast.__doc__ = f"The same with `data` as {dtype}."
+    setattr(PackedSequence, name, cast)
+
+
+for _name, _dtype in (
+    ("double", float64), ("float", float32), ("half", float16), ("long", int64), ("int", int32), ("short", int16),
+    ("char", int8), ("byte", uint8),
+):  # fmt: skip
+    _cast_method(_name, _dtype)
+
+
+def packed_like(
+    padded: Tensor, batch_sizes: Any, sorted_indices: Any = None, unsorted_indices: Any = None
+) -> PackedSequence:
+    """Pack (time, batch, …), whose sequences are sorted.
+
+    The padded elements are remembered: whoever wants them again need not unpack. Programs then do not depend on the
+    number of elements, as long as nobody reads `data`.
+    """
+    data = packing.pack(padded, batch_sizes.numpy())
+    packed = PackedSequence(data, batch_sizes, sorted_indices, unsorted_indices)
+    packed._padded = (data._read(), padded)
+    return packed
+
+
+def padded_of(packed: PackedSequence) -> Tensor:
+    """(time, batch, …) of a packed sequence, sorted; anything may stand beyond a sequence's end."""
+    if packed._padded is not None:
+        value, padded = packed._padded
+        if packed.data._read() is value:
+            return padded
+    return packing.unpack(packed.data, packed.batch_sizes.numpy())
+
+
+def invert_permutation(permutation: Any) -> Any:
+    """The permutation that undoes a permutation (n,); None for None."""
+    if permutation is None:
+        return None
+    return op.argsort(permutation)
+
+
+def _lengths(given: Any) -> np.ndarray[Any, Any]:
+    lengths = as_tensor(given, dtype=int64) if not isinstance(given, Tensor) else given.to(int64)
+    if lengths.ndim != 1:
+        raise ShapeError(
+            "'lengths' argument should be a 1D CPU int64 tensor, but got "
+            f"{lengths.ndim}D {lengths.device.type} Long tensor"
+        )
+    return lengths.numpy()
+
+
+def _check_lengths(lengths: np.ndarray[Any, Any], input: Any, batch_first: bool) -> None:
+    """What packing needs of sorted lengths."""
+    batch, steps = input.shape[not batch_first], input.shape[int(batch_first)]
+    if not input.numel():
+        raise ShapeError("Cannot pack empty tensors.")
+    if len(lengths) != batch:
+        raise ShapeError(
+            f"Expected `len(lengths)` to be equal to batch_size, but got {len(lengths)} (batch_size={batch})"
+        )
+    if (lengths <= 0).any():
+        raise ShapeError(
+            "Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0"
+        )
+    if (np.diff(lengths) > 0).any():
+        raise ShapeError(
+            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
+            "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you "
+            "do not need ONNX exportability."
+        )
+    if lengths[0] > steps:
+        raise ShapeError(f"pack_padded_sequence: the longest of `lengths` is {lengths[0]}, but input has {steps} steps")
+
+
+def pack_padded_sequence(
+    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Pack (time, batch, …), or (batch, time, …) if `batch_first`, with the `lengths` (batch,) of its sequences.
+
+    Unless `enforce_sorted`, lengths may stand in any order. `RuntimeError` if they do not fit the input.
+    """
+    sizes, order = _lengths(lengths), None
+    if input.ndim < 2:
+        raise DimError(f"Dimension out of range (expected to be in range of [{-input.ndim}, 0], but got 1)")
+    ranks = None if enforce_sorted else np.argsort(-sizes, kind="stable")
+    sizes = sizes if ranks is None else sizes[ranks]
+    _check_lengths(sizes, input, batch_first)
+    padded = input.transpose(0, 1) if batch_first else input
+    padded = padded[: int(sizes[0])]
+    if ranks is not None:
+        order = from_numpy_array(ranks).to(input.device)
+        padded = op.index_select(padded, 1, order)
+    else:
+        padded = op.clone(padded)  # later writes to the input must not show
+    return packed_like(padded, from_numpy_array(packing.batch_sizes_of(sizes)), order)
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """(time, batch, …), or (batch, time, …) if `batch_first`, and the lengths (batch,), both in the original order.
+
+    Time is as long as the longest sequence, or `total_length`; `ValueError` if that is shorter.
+    """
+    sizes = sequence.batch_sizes.numpy()
+    extra = 0 if total_length is None else total_length - len(sizes)
+    if extra < 0:
+        raise ValueRangeError(
+            "Expected total_length to be at least the length of the longest sequence in input, but got "
+            f"total_length={total_length} and max sequence length being {len(sizes)}"
+        )
+    padded = padded_of(sequence)
+    if extra:
+        more = op.zeros((extra, *padded.shape[1:]), dtype=padded.dtype, device=padded.device)
+        padded = op.cat([padded, more])
+    padded = packing.fill(padded, np.pad(sizes, (0, extra)), padding_value)
+    lengths = from_numpy_array(packing.lengths_of(sizes))
+    if sequence.unsorted_indices is not None:
+        padded = op.index_select(padded, 1, sequence.unsorted_indices)
+        lengths = op.index_select(lengths, 0, sequence.unsorted_indices.cpu())
+    return op.transpose(padded, 0, 1) if batch_first else padded, lengths
+
+
+def pad_sequence(
+    sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+) -> Tensor:
+    """Stack tensors (length, …) to (longest, batch, …), or (batch, longest, …) if `batch_first`."""
+    if not isinstance(sequences, Iterable):
+        raise ShapeError(f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}")
+    listed: Sequence[Any] = tuple(sequences)
+    if not listed:
+        raise ShapeError("received an empty list of sequences")
+    if padding_side not in ("left", "right"):
+        raise ShapeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
+    for at, sequence in enumerate(listed):
+        if not isinstance(sequence, Tensor):
+            raise ArgumentError(f"expected Tensor as element {at} in argument 0, but got {type(sequence).__name__}")
+        if not sequence.ndim:
+            raise ShapeError(f"pad_sequence: sequences must have at least 1 dimension, but element {at} has none")
+    longest = max(sequence.shape[0] for sequence in listed)
+    rest = listed[0].shape[1:]
+
+    def padded(sequence: Any) -> Tensor:
+        broadcast_shapes((sequence.shape[0], *rest), sequence.shape)
+        missing = (longest - sequence.shape[0], *rest)
+        filling = op.full(missing, padding_value, dtype=listed[0].dtype, device=sequence.device)
+        parts = [sequence.to(listed[0].dtype).expand(sequence.shape[0], *rest), filling]
+        return op.cat(parts if padding_side == "right" else parts[::-1])
+
+    return op.stack([padded(sequence) for sequence in listed], 0 if batch_first else 1)
+
+
+def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
+    """The sequences (length, …) of a padded tensor, one per length."""
+    rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
+    return [row[:length] for row, length in zip(rows, lengths.tolist(), strict=True)]
+
+
+def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
+    """Pack tensors (length, …), which `enforce_sorted` wants from the longest to the shortest."""
+    listed = list(sequences)
+    padded = pad_sequence(listed)
+    return pack_padded_sequence(padded, [s.shape[0] for s in listed], enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Any]:
+    """The tensors (length, …) of a packed sequence, in their original order."""
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)

@@ -1,0 +1,168 @@
+"""Spectral normalisation by a hook. `parametrizations.spectral_norm` is its successor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._base.state import using
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
+from weft.errors import GradientError, ValueRangeError
+from weft.nn import functional as F
+from weft.nn._conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from weft.nn._hooks import register
+from weft.nn._lazy_parameter import is_lazy
+from weft.nn._parameter import Parameter
+
+
+def default_dim(module: Any) -> int:
+    """The dim of a module's weight that counts its outputs."""
+    return int(isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)))
+
+
+def as_matrix(weight: Any, dim: int) -> Any:
+    """A weight with `dim` first and all other dims as one."""
+    return op.reshape(op.movedim(weight, dim, 0), (weight.shape[dim], -1))
+
+
+def random_direction(like: Any, size: int, eps: float) -> Any:
+    """A vector of length 1."""
+    return F.normalize(op.randn((size,), dtype=like.dtype, device=like.device), dim=0, eps=eps)
+
+
+def require_iterations(number: int) -> None:
+    """Refuse to estimate without iterating."""
+    if number <= 0:
+        raise ValueRangeError(f"Expected n_power_iterations to be positive, but got n_power_iterations={number}")
+
+
+class SpectralNorm:
+    """The hook that divides `name_orig` by its largest singular value before each call.
+
+    That value is estimated by the power method from the vectors `name_u` and `name_v`, which calls in training improve.
+    """
+
+    _version = 1
+    """Of the state dict: since 1, `name_v` is saved, and `name` is not."""
+
+    def __init__(self, name: str = "weight", n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
+        require_iterations(n_power_iterations)
+        self.name = name
+        self.dim = dim
+        self.n_power_iterations = n_power_iterations
+        self.eps = eps
+
+    def reshape_weight_to_matrix(self, weight: Any) -> Any:
+        """The weight with `dim` first and all other dims as one."""
+        return as_matrix(weight, self.dim)
+
+    def compute_weight(self, module: Any, do_power_iteration: bool) -> Tensor:
+        """The normalised weight, after better estimates if asked for."""
+        weight, u, v = (getattr(module, self.name + suffix) for suffix in ("_orig", "_u", "_v"))
+        matrix = self.reshape_weight_to_matrix(weight)
+        if do_power_iteration:
+            with using(grad=False):
+                for _ in range(self.n_power_iterations):
+                    v.copy_(F.normalize(op.mv(matrix.t(), u), dim=0, eps=self.eps))
+                    u.copy_(F.normalize(op.mv(matrix, v), dim=0, eps=self.eps))
+        return weight / op.dot(u, op.mv(matrix, v))
+
+    def remove(self, module: Any) -> None:
+        """Make the normalised weight a parameter again. The hooks are left to `remove_spectral_norm`."""
+        with using(grad=False):
+            weight: Any = self.compute_weight(module, do_power_iteration=False)
+        for suffix in ("", "_u", "_v", "_orig"):
+            delattr(module, self.name + suffix)
+        module.register_parameter(self.name, Parameter(weight.detach()))
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        del inputs
+        setattr(module, self.name, self.compute_weight(module, do_power_iteration=module.training))
+
+    @staticmethod
+    def apply(module: Any, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
+        """Put a parameter under normalisation; returns the hook."""
+        if any(isinstance(hook, SpectralNorm) and hook.name == name for hook in module._forward_pre_hooks.values()):
+            raise GradientError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
+        hook = SpectralNorm(name, n_power_iterations, dim, eps)
+        weight = module._parameters[name]
+        if weight is None:
+            raise ValueRangeError(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
+        if is_lazy(weight):
+            raise ValueRangeError(
+                "The module passed to `SpectralNorm` can't have uninitialized parameters. Make sure to run the dummy "
+                "forward before applying spectral normalization"
+            )
+        height, width = hook.reshape_weight_to_matrix(weight.detach()).shape
+        delattr(module, name)
+        module.register_parameter(name + "_orig", weight)
+        setattr(module, name, weight.detach())
+        module.register_buffer(name + "_u", random_direction(weight, height, eps))
+        module.register_buffer(name + "_v", random_direction(weight, width, eps))
+        register(module._forward_pre_hooks, hook)
+        module._register_state_dict_hook(SpectralNormStateDictHook(hook))
+        module._register_load_state_dict_pre_hook(SpectralNormLoadStateDictPreHook(hook))
+        return hook
+
+
+class SpectralNormStateDictHook:
+    """Notes the version of the hook in the state dict's metadata."""
+
+    def __init__(self, fn: SpectralNorm) -> None:
+        self.fn = fn
+
+    def __call__(self, module: Any, state_dict: Any, prefix: str, local_metadata: dict[str, Any]) -> None:
+        del module, state_dict, prefix
+        local_metadata.setdefault("spectral_norm", {})[self.fn.name + ".version"] = self.fn._version
+
+
+class SpectralNormLoadStateDictPreHook:
+    """Computes `name_v` for state dicts of version 0, which hold `name_orig`, `name` and `name_u`."""
+
+    def __init__(self, fn: SpectralNorm) -> None:
+        self.fn = fn
+
+    def __call__(
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], strict: bool, missing_keys: list[str],
+        unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
+        del unexpected_keys, error_msgs
+        version = local_metadata.get("spectral_norm", {}).get(self.fn.name + ".version")
+        key = prefix + self.fn.name
+        if (version or 0) >= 1:
+            return
+        if version is None and key not in state_dict and all(key + s in state_dict for s in ("_orig", "_u", "_v")):
+            return
+        missing = [key + suffix for suffix in ("_orig", "", "_u") if key + suffix not in state_dict]
+        if missing:
+            missing_keys.extend(missing if strict else [])
+            return
+        original, weight, u = state_dict[key + "_orig"], state_dict.pop(key), state_dict[key + "_u"]
+        with using(grad=False):
+            matrix = self.fn.reshape_weight_to_matrix(original)
+            left, values, right = op.svd(matrix, full_matrices=False)
+            v = op.mv(right.mH, op.mv(left.mH, u) / values)  # the solution of least squares
+            state_dict[key + "_v"] = v * ((original / weight).mean() / op.dot(u, op.mv(matrix, v)))
+
+
+def spectral_norm(
+    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Any:
+    """Divide a parameter by its largest singular value (Miyato et al., 2018); returns the module.
+
+    `dim` is the one that counts outputs: 0, or 1 in transposed convolutions. `eps` keeps lengths off zero.
+    """
+    SpectralNorm.apply(module, name, n_power_iterations, default_dim(module) if dim is None else dim, eps)
+    return module
+
+
+def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
+    """Make the normalised weight an ordinary parameter; returns the module."""
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, SpectralNorm) and hook.name == name:
+            hook.remove(module)
+            for hooks in (module._forward_pre_hooks, module._state_dict_hooks, module._load_state_dict_pre_hooks):
+                for key in [key for key, found in hooks.items() if hook is found or getattr(found, "fn", None) is hook]:
+                    del hooks[key]
+            return module
+    raise ValueRangeError(f"spectral_norm of '{name}' not found in {module}")

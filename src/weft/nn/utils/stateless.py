@@ -1,0 +1,105 @@
+"""Calls of modules with other tensors in the place of their parameters and buffers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from weft.errors import StateDictError, ValueRangeError
+from weft.nn._module import Module
+
+
+def call_with(
+    module: Module, tensors: dict[str, Any], args: Any, kwargs: dict[str, Any] | None, tie_weights: bool, strict: bool
+) -> Any:
+    """Call a module while other tensors stand in for those of the given names.
+
+    Names of one and the same tensor get one stand-in with `tie_weights`; with `strict` there must be one for every
+    name, and for no other. Where the call puts another tensor in the place of a stand-in, so does the dict.
+    """
+    given = _for_all_names(module, tensors) if tie_weights else dict(tensors)
+    if strict:
+        _require_names(module, given)
+    positional = args if isinstance(args, tuple) else () if args is None else (args,)
+    with _in_place(module, given):
+        found = module(*positional, **(kwargs or {}))
+    tensors.update({name: given[name] for name in tensors})
+    return found
+
+
+def _all_tensors(module: Module) -> dict[str, Any]:
+    found: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
+    return found | dict(module.named_buffers(remove_duplicate=False))
+
+
+def _for_all_names(module: Module, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The stand-ins, also under the other names of the tensors that they stand in for."""
+    names: dict[Any, list[str]] = {}
+    for name, tensor in _all_tensors(module).items():
+        names.setdefault(tensor, []).append(name)
+    found = dict(tensors)
+    for tied in names.values():
+        given = [tensors[name] for name in tied if name in tensors]
+        if len(set(given)) > 1:
+            raise ValueRangeError(
+                f"functional_call got multiple values for keys {sorted(tied)}, which are tied. Consider using "
+                "tie_weights=False"
+            )
+        if given:
+            found.update(dict.fromkeys(tied, given[0]))
+    return found
+
+
+def _require_names(module: Module, given: Mapping[str, Any]) -> None:
+    own = _all_tensors(module)
+    errors = [
+        f"{what} key(s): {', '.join(map(repr, sorted(names)))}."
+        for what, names in (("Unexpected", given.keys() - own), ("Missing", own.keys() - given))
+        if names
+    ]
+    if errors:
+        listed = "\n\t".join(errors)
+        raise StateDictError(f"Error(s) in reparametrizing for {module._get_name()}:\n\t{listed}")
+
+
+_ABSENT: Any = object()
+
+
+@contextmanager
+def _in_place(module: Module, given: dict[str, Any]) -> Iterator[None]:
+    """Other tensors in the tables of the modules while the block runs; `given` gets those that are there at its end."""
+    places = [(name, *_place(module, name)) for name in given]
+    before = [table.get(key, _ABSENT) for _, table, key in places]
+    try:
+        for name, table, key in places:
+            table[key] = given[name]
+        yield
+    finally:
+        for (name, table, key), tensor in zip(places, before, strict=True):
+            given[name] = table.pop(key) if tensor is _ABSENT else table[key]
+            if tensor is not _ABSENT:
+                table[key] = tensor
+
+
+def _place(module: Module, name: str) -> tuple[dict[str, Any], str]:
+    """The table that holds a tensor: of parameters, buffers or plain attributes."""
+    path, _, key = name.rpartition(".")
+    owner = module.get_submodule(path)
+    tables = (owner._parameters, owner._buffers)
+    return next((table for table in tables if key in table), owner.__dict__), key
+
+
+def functional_call(
+    module: Module, parameters_and_buffers: dict[str, Any], args: Any = None, kwargs: dict[str, Any] | None = None, *,
+    tie_weights: bool = True, strict: bool = False,
+) -> Any:  # fmt: skip
+    """The older place of `weft.func.functional_call`."""
+    warnings.warn(
+        "`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in a future "
+        "version of PyTorch. Please use `torch.func.functional_call` instead which is a drop-in replacement.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return call_with(module, parameters_and_buffers, args, kwargs, tie_weights, strict)

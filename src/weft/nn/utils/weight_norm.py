@@ -1,0 +1,95 @@
+"""Weight normalisation by a hook. `parametrizations.weight_norm` is its successor."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
+from weft.errors import GradientError, ValueRangeError
+from weft.nn._hooks import register
+from weft.nn._lazy_parameter import is_lazy
+from weft.nn._parameter import Parameter
+
+
+def norm_except_dim(v: Any, dim: int) -> Tensor:
+    """The 2-norm of each slice along `dim`, with sizes of 1 in all other dims; of the whole tensor, 0-d, for dim -1."""
+    if dim == -1:
+        return op.vector_norm(v)
+    flat = op.reshape(op.movedim(v, dim, 0), (v.shape[dim], -1))
+    shape = [1] * v.ndim
+    shape[dim] = v.shape[dim]
+    return op.reshape(op.vector_norm(flat, 2.0, 1), tuple(shape))
+
+
+def scaled(v: Any, g: Any, dim: int) -> Tensor:
+    """The directions of `v`, slice by slice along `dim`, with the lengths `g`."""
+    return v * (g / norm_except_dim(v, dim))
+
+
+class WeightNorm:
+    """The hook that computes `name` from `name_g` and `name_v` before each call."""
+
+    def __init__(self, name: str, dim: int | None) -> None:
+        self.name = name
+        self.dim = -1 if dim is None else dim
+
+    def compute_weight(self, module: Any) -> Tensor:
+        """The parameter that the lengths and directions stand for."""
+        return scaled(getattr(module, self.name + "_v"), getattr(module, self.name + "_g"), self.dim)
+
+    @staticmethod
+    def apply(module: Any, name: str, dim: int | None) -> WeightNorm:
+        """Replace a parameter by its lengths and directions; returns the hook."""
+        warnings.warn(
+            "`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.",
+            FutureWarning,
+            stacklevel=3,
+        )
+        if any(isinstance(hook, WeightNorm) and hook.name == name for hook in module._forward_pre_hooks.values()):
+            raise GradientError(f"Cannot register two weight_norm hooks on the same parameter {name}")
+        hook = WeightNorm(name, dim)
+        weight = getattr(module, name)
+        if is_lazy(weight):
+            raise ValueRangeError(
+                "The module passed to `WeightNorm` can't have uninitialized parameters. Make sure to run the dummy "
+                "forward before applying weight normalization"
+            )
+        lengths = norm_except_dim(weight.detach(), hook.dim)
+        del module._parameters[name]
+        module.register_parameter(name + "_g", Parameter(lengths))
+        module.register_parameter(name + "_v", Parameter(weight.detach()))
+        setattr(module, name, hook.compute_weight(module))
+        register(module._forward_pre_hooks, hook)
+        return hook
+
+    def remove(self, module: Any) -> None:
+        """Make the product a parameter again. The hook is left to `remove_weight_norm`."""
+        weight: Any = self.compute_weight(module)
+        delattr(module, self.name)
+        del module._parameters[self.name + "_g"], module._parameters[self.name + "_v"]
+        setattr(module, self.name, Parameter(weight.detach()))
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        del inputs
+        setattr(module, self.name, self.compute_weight(module))
+
+
+def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
+    """Split a parameter into lengths `name_g` and directions `name_v` (Salimans and Kingma, 2016); returns the module.
+
+    There is one length per slice along `dim`, or one for all if it is None.
+    """
+    WeightNorm.apply(module, name, dim)
+    return module
+
+
+def remove_weight_norm(module: Any, name: str = "weight") -> Any:
+    """Make a parameter whole again; returns the module."""
+    for key, hook in module._forward_pre_hooks.items():
+        if isinstance(hook, WeightNorm) and hook.name == name:
+            hook.remove(module)
+            del module._forward_pre_hooks[key]
+            return module
+    raise ValueRangeError(f"weight_norm of '{name}' not found in {module}")

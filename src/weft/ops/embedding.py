@@ -1,0 +1,134 @@
+"""Bags of embeddings: sums, means and maxima of rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, Sizes
+from weft.ops._neural import wide
+from weft.ops._table import Array, defop
+from weft.ops._words import scalar_word
+
+
+def _bag_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Features may be split; so may bags, where each is a row of indices."""
+    del static
+    if len(shapes[0]) == 2:
+        index, rest, whole = ("bag", "place"), (("bag", "place"),), {"row", "place"}
+    else:
+        index, rest, whole = ("place",), (("start",), ("place",)), {"row", "place", "start"}
+    ins = (index, ("row", "feature"), *rest[: len(shapes) - 2])
+    return Factors(ins, (("bag", "feature"),), frozenset(whole))
+
+
+def _require(kind: str, found: Array, allowed: tuple[Any, ...], listed: str) -> None:
+    if found.dtype not in allowed:
+        raise DTypeError(
+            f"Expected tensor for argument #1 '{kind}' to have one of the following scalar types: {listed}; "
+            f"but got torch.{scalar_word(found)}Tensor instead (while checking arguments for embedding_bag)"
+        )
+
+
+def _check(input: Array, weight: Array, offsets: Array | None, each: Array | None, padding_idx: int | None) -> None:
+    for index in (input, offsets):
+        if index is not None and not jnp.issubdtype(index.dtype, jnp.integer):
+            _require("indices", index, (jnp.int64, jnp.int32), "Long, Int")
+    floats = (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64)
+    _require("weight", weight, floats, "Half, BFloat16, Float, Double")
+    if each is not None and each.dtype != weight.dtype:
+        raise DTypeError(
+            "Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
+            f"'per_sample_weights'; but type torch.{scalar_word(weight)}Tensor does not equal "
+            f"torch.{scalar_word(each)}Tensor (while checking arguments for embedding_bag)"
+        )
+    rows = weight.shape[0]
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise ShapeError(
+            f"padding_idx must be within the number of embeddings, {-rows} through {rows - 1}, but got {padding_idx}"
+        )
+
+
+def _bad_bag(
+    input: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None,
+    mode: str = "mean", include_last_offset: bool = False, padding_idx: int | None = None,
+    scale_grad_by_freq: bool = False,
+) -> Array:  # fmt: skip
+    del per_sample_weights, mode, include_last_offset, padding_idx, scale_grad_by_freq
+    bad = jnp.any((input < 0) | (input >= weight.shape[0]))
+    if offsets is None or not offsets.size:
+        return bad
+    return bad | (offsets[0] != 0) | (offsets[-1] > input.size) | jnp.any(offsets[1:] < offsets[:-1])
+
+
+def _bags(input: Array, offsets: Array | None, include_last_offset: bool) -> tuple[Array, int]:
+    """The bag of every place, and how many bags there are."""
+    if offsets is None:
+        return jnp.repeat(jnp.arange(input.shape[0]), input.shape[1], total_repeat_length=input.size), input.shape[0]
+    count = offsets.shape[0] - include_last_offset
+    if count < 0:
+        raise ShapeError("include_last_offset: number of offset should be at least 1")
+    return jnp.searchsorted(offsets, jnp.arange(input.shape[0]), side="right") - 1, count  # what is past the last: none
+
+
+def _scaled_gradients(vectors: Array, rows: Array, size: int) -> Array:
+    """The vectors, whose gradients are divided by how often their row is read."""
+    counts = jnp.zeros(size, vectors.dtype).at[rows].add(1, mode="drop")
+    share = 1 / jnp.take(counts, rows, mode="clip")[:, None]
+    return vectors + (share - 1) * (vectors - jax.lax.stop_gradient(vectors))
+
+
+def _summed(x: Array, bags: Array, count: int, places: int | None) -> Array:
+    """Sums over bags, of `places` elements each or else of any number."""
+    if places is not None:
+        return jnp.sum(x.reshape(count, places, *x.shape[1:]), axis=1)
+    return jax.ops.segment_sum(x, bags, count)
+
+
+def _largest(vectors: Array, used: Array, bags: Array, count: int) -> Array:
+    """The largest element of each bag, 0 where it is empty; the gradient goes to the first of equals."""
+    found = jax.lax.stop_gradient(jnp.where(used[:, None], vectors, -jnp.inf))
+    peak = jax.ops.segment_max(found, bags, count)
+    best = used[:, None] & ((found == jnp.take(peak, bags, axis=0, mode="clip")) | jnp.isnan(found))
+    places = jnp.where(best, jnp.arange(vectors.shape[0])[:, None], vectors.shape[0])
+    first = jax.ops.segment_min(places, bags, count)
+    some = first < vectors.shape[0]
+    return jnp.where(some, jnp.take_along_axis(vectors, jnp.where(some, first, 0), axis=0), 0)
+
+
+@defop(
+    dims=_bag_dims, function=False, method=False, check=_bad_bag,
+    check_text="embedding_bag: an index is outside of the table, or offsets do not rise from 0 to the input's length",
+)  # fmt: skip
+def embedding_bag(
+    input: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None,
+    mode: str = "mean", include_last_offset: bool = False, padding_idx: int | None = None,
+    scale_grad_by_freq: bool = False,
+) -> Array:  # fmt: skip
+    """Sums, means or maxima of the rows of `weight` at the indices of each bag: (bags, features).
+
+    A bag is a row of the input, or what lies from one offset to the next of a vector. Indices `padding_idx` do not
+    count.
+    """
+    _check(input, weight, offsets, per_sample_weights, padding_idx)
+    bags, count = _bags(input, offsets, include_last_offset)
+    rows = input.reshape(-1)
+    if not rows.size:
+        return jnp.zeros((count, weight.shape[1]), weight.dtype)
+    vectors = wide(jnp.take(weight, rows, axis=0, mode="clip"))
+    if scale_grad_by_freq:
+        vectors = _scaled_gradients(vectors, rows, weight.shape[0])
+    used = jnp.full(rows.shape, True) if padding_idx is None else rows != padding_idx % weight.shape[0]
+    if mode == "max":
+        return _largest(vectors, used, bags, count).astype(weight.dtype)
+    if per_sample_weights is not None:
+        vectors = vectors * wide(per_sample_weights.reshape(-1))[:, None]
+    places = input.shape[1] if offsets is None else None
+    total = _summed(jnp.where(used[:, None], vectors, 0), bags, count, places)
+    if mode == "mean":
+        total = total / jnp.maximum(_summed(used.astype(total.dtype), bags, count, places), 1)[:, None]
+    return total.astype(weight.dtype)

@@ -1,0 +1,76 @@
+"""The partial inverse of maximum pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from weft.errors import DeferredValueError, DTypeError, ShapeError
+from weft.ops._dims import Factors, Sizes
+from weft.ops._neural import require_float
+from weft.ops._table import Array, Shape, defop
+from weft.ops._words import scalar_word
+
+
+def _planes(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Batch and channels pass through; places are whole."""
+    n = len(static["output_size"])
+    ndim = len(shapes[0])
+    lead, space = tuple(range(ndim - n)), tuple(range(ndim - n, ndim))
+    new = tuple(f"new:{d}" for d in space)
+    return Factors(((*lead, *space),) * 2, ((*lead, *new),), frozenset((*space, *new)))
+
+
+def _check(input: Array, indices: Array, n: int) -> None:
+    op = f"max_unpooling{n}d"
+    if indices.dtype != jnp.int64:
+        raise DTypeError(f"elements in indices should be type int64 but got: {scalar_word(indices)}")
+    if input.ndim not in (n + 1, n + 2):
+        raise ShapeError(
+            f"Input to {op} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with {input.ndim} dimensions."
+        )
+    if input.shape != indices.shape:
+        raise ShapeError(
+            f"Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) "
+            f"but got indices tensor with shape: {list(indices.shape)}"
+        )
+    for dim in range(input.ndim - n - 1, input.ndim):
+        if not input.shape[dim]:
+            raise ShapeError(
+                f"{op}_forward_out_cpu(): Expected input to have non-zero size for non-batch dimensions, "
+                f"but got {list(input.shape)} with dimension {dim} being empty."
+            )
+    require_float(input, f"max_unpool{n}d")
+
+
+def _bad_place(input: Array, indices: Array, output_size: Shape) -> Array:
+    del input
+    return (indices < 0) | (indices >= math.prod(output_size))
+
+
+def _flat(x: Array, n: int) -> Array:
+    return x.reshape(math.prod(x.shape[: x.ndim - n]), math.prod(x.shape[x.ndim - n :]))
+
+
+def _unpool_vjp(g: Array, out: Array, input: Array, indices: Array, output_size: Shape) -> tuple[Array, None]:
+    del out
+    n = len(output_size)
+    return jnp.take_along_axis(_flat(g, n), _flat(indices, n), axis=1, mode="clip").reshape(input.shape), None
+
+
+@defop(
+    dims=_planes, vjp=_unpool_vjp, function=False, method=False, check=_bad_place, check_error=DeferredValueError,
+    check_text="Found an invalid max index",
+)  # fmt: skip
+def max_unpool(input: Array, indices: Array, output_size: Shape) -> Array:
+    """Planes of `output_size` that are 0 but for the elements of the input, put at their flat positions."""
+    n = len(output_size)
+    _check(input, indices, n)
+    lead = input.shape[: input.ndim - n]
+    values = _flat(input, n)
+    planes = jnp.zeros((values.shape[0], math.prod(output_size)), input.dtype)
+    planes = planes.at[jnp.arange(values.shape[0])[:, None], _flat(indices, n)].set(values, mode="drop")
+    return planes.reshape(*lead, *output_size)

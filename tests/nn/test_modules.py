@@ -1,0 +1,71 @@
+"""The import paths that PyTorch users write."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft import nn
+
+FILES = sorted((Path(weft.__file__).parent / "nn" / "modules").glob("*.py"))
+NAMING = [path for path in FILES if path.stem != "utils"]
+
+
+@pytest.mark.parametrize("path", NAMING, ids=lambda path: path.stem)
+def test_the_files_only_name_what_others_define(path):
+    doc, *body = ast.parse(path.read_text(encoding="utf-8")).body
+    assert isinstance(doc, ast.Expr)
+    assert body
+    assert all(isinstance(node, ast.ImportFrom) and all(entry.asname for entry in node.names) for node in body)
+
+
+def test_every_layer_has_its_path():
+    layers = {name for name, kind in vars(nn).items() if isinstance(kind, type) and issubclass(kind, nn.Module)}
+    assert layers - set(vars(nn.modules)) == set()
+    for name in layers:
+        assert getattr(nn.modules, name) is getattr(nn, name)
+
+
+PATHS = {
+    "nn.parameter": ["Parameter", "Buffer", "UninitializedParameter", "is_lazy"],
+    "nn.modules.module": ["Module", "register_module_forward_hook", "_IncompatibleKeys"],
+    "nn.modules.batchnorm": ["_BatchNorm", "BatchNorm2d"],
+    "nn.modules.conv": ["_ConvNd", "Conv2d"],
+    "nn.modules.lazy": ["LazyModuleMixin"],
+    "nn.modules.utils": ["_pair", "_triple", "_ntuple"],
+    "nn.utils.clip_grad": ["clip_grad_norm_"],
+    "nn.utils.convert_parameters": ["parameters_to_vector"],
+    "nn.utils.parametrize": ["register_parametrization", "cached", "ParametrizationList"],
+    "nn.utils.parametrizations": ["orthogonal", "spectral_norm", "weight_norm"],
+    "nn.utils.prune": ["l1_unstructured", "BasePruningMethod"],
+    "nn.utils.fusion": ["fuse_conv_bn_eval"],
+    "nn.utils.stateless": ["functional_call"],
+    "nn.utils.weight_norm": ["WeightNorm"],
+    "nn.utils.spectral_norm": ["SpectralNorm"],
+    "func": ["functional_call", "stack_module_state"],
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_leads_somewhere(path):
+    module = importlib.import_module(f"weft.{path}")
+    assert all(hasattr(module, name) for name in PATHS[path])
+
+
+def test_functions_of_a_modules_name_win_as_attributes():
+    assert nn.utils.weight_norm.__name__ == "weight_norm"
+    assert callable(nn.utils.spectral_norm)
+
+
+def test_helpers_of_layers():
+    from weft.nn.modules.utils import _ntuple, _pair, consume_prefix_in_state_dict_if_present
+
+    assert (_pair(3), _pair((1, 2)), _ntuple(4)(0)) == ((3, 3), (1, 2), (0, 0, 0, 0))
+    state = nn.Sequential(nn.Sequential(nn.Linear(1, 1))).state_dict()
+    consume_prefix_in_state_dict_if_present(state, "0.")
+    assert list(state) == ["0.weight", "0.bias"]
+    assert list(state._metadata) == ["", "0"]
