@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import measure
+from bench import checkpoints, measure
 from bench.measure import Side
 
 _OURS, _COMPILED = ("weft",), ("weft", "compiled")
@@ -36,6 +36,12 @@ def _training(name: str, text: str, goal: float, compiled_goal: float | None) ->
     rows: list[Row] = [(f"{text}, recorded", ours, best, goal)]
     rows.append((f"{text}, `weft.compile`", compiled, best, compiled_goal or goal))
     return rows
+
+
+def _lstm() -> list[Row]:
+    ours, compiled, peer = measure.workload("lstm", [_OURS, _COMPILED, _EAGER])
+    text = "LSTM training step"
+    return [(f"{text}, recorded", ours, peer, 1.5), (f"{text}, `weft.compile`", compiled, peer, 1.5)]
 
 
 def _import() -> list[Row]:
@@ -66,8 +72,12 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "chain": lambda: _simple("chain", "`tanh(x * 0.5 + 1) * x`, 10 M float32", 4.0),
     "mlp": lambda: _training("mlp", "MLP training step", 1.25, 1.3),
     "gpt": lambda: _training("gpt", "GPT training step", 1.3, None),
+    "resnet": lambda: _training("resnet", "ResNet-20 training step", 1.0, None),
+    "lstm": _lstm,
     "import": _import,
     "warm": _warm,
+    "save": checkpoints.save,
+    "load": checkpoints.load,
 }
 
 

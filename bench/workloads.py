@@ -112,6 +112,56 @@ def gpt(torch: Any, *, compiled: bool = False) -> Run:
     return _step(torch, model, optimizer, loss, (ids,), compiled)
 
 
+def resnet(torch: Any, *, compiled: bool = False) -> Run:
+    """ResNet-20 on 32×32, batch 32, SGD with momentum: a whole training step."""
+    nn, functional = torch.nn, torch.nn.functional
+    torch.manual_seed(0)
+
+    class Block(nn.Module):
+        def __init__(self, channels: int, wide: int, stride: int) -> None:
+            super().__init__()
+            self.conv1 = nn.Conv2d(channels, wide, 3, stride=stride, padding=1, bias=False)
+            self.conv2 = nn.Conv2d(wide, wide, 3, padding=1, bias=False)
+            self.norm1, self.norm2 = nn.BatchNorm2d(wide), nn.BatchNorm2d(wide)
+            self.skip = nn.Identity()
+            if channels != wide:
+                self.skip = nn.Sequential(nn.Conv2d(channels, wide, 1, stride=stride, bias=False), nn.BatchNorm2d(wide))
+
+        def forward(self, x: Any) -> Any:
+            h = functional.relu(self.norm1(self.conv1(x)))
+            return functional.relu(self.norm2(self.conv2(h)) + self.skip(x))
+
+    plan = [(16, 16, 1)] * 3 + [(16, 32, 2), (32, 32, 1), (32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 64, 1)]
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), *(Block(*sizes) for sizes in plan),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    images, labels = torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))
+    return _step(torch, model, optimizer, lambda out: functional.cross_entropy(out, labels), (images,), compiled)
+
+
+def lstm(torch: Any, *, compiled: bool = False) -> Run:
+    """Two LSTM layers, hidden 256, T 64, B 32, Adam: a whole training step."""
+    nn, functional = torch.nn, torch.nn.functional
+    vocabulary, hidden, length, batch = 256, 256, 64, 32
+    torch.manual_seed(0)
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.head = nn.Embedding(vocabulary, hidden), nn.Linear(hidden, vocabulary)
+            self.rnn = nn.LSTM(hidden, hidden, num_layers=2)
+
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.rnn(self.tokens(ids))[0]).flatten(0, 1)
+
+    model = Model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    ids, targets = torch.randint(0, vocabulary, (length, batch)), torch.randint(0, vocabulary, (length * batch,))
+    return _step(torch, model, optimizer, lambda out: functional.cross_entropy(out, targets), (ids,), compiled)
+
+
 def _step(torch: Any, model: Any, optimizer: Any, loss_of: Any, inputs: tuple[Any, ...], compiled: bool) -> Run:
     """One training step. PyTorch compiles the model, as it is meant to; Weft compiles the step."""
     forward = torch.compile(model) if compiled and torch.__name__ == "torch" else model

@@ -1,4 +1,4 @@
-"""The coverage table of the last fresh comparison: `python -m tests.oracle.coverage` prints and writes it."""
+"""The coverage tables of the last fresh comparison: `python -m tests.oracle.coverage` prints and writes them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _ROOT = Path(__file__).parents[2]
 _RESULTS = _ROOT / "build" / "oracle"
 _PAGE = _ROOT / "docs" / "coverage.md"
 
-_HEAD = """# Operators compared with PyTorch
+_HEAD = """# What is compared with PyTorch
 
-Written by `make oracle` from the operator database of torch 2.13.0. Each number counts calls whose values, dtypes and
-shapes were compared in that dtype; *gradients* counts those whose float64 gradients were. *Known* counts differences
-that stay, whose reasons stand below the table.
+Written by `make oracle` from the databases of torch 2.13.0's own tests. Each number counts calls whose values, dtypes
+and shapes were compared in that dtype; *gradients* counts those whose gradients were. *Known* counts differences that
+stay, whose reasons stand below the table.
 """
 
 
@@ -47,33 +47,35 @@ def _line(name: str, row: dict[str, Any]) -> str:
     return f"| {' | '.join([f'`{name}`', ', '.join(row['forms']), *counts, *rest])} |"
 
 
-def page(rows: dict[str, dict[str, Any]], names: list[str]) -> str:
-    """The table of the operators in `rows`, and the list of those in `names` that have none."""
-    columns = ["operator", "forms", *DTYPES, "gradients", "known", "result"]
+def section(what: str, rows: dict[str, dict[str, Any]], names: list[str]) -> str:
+    """The table of the operators or modules in `rows`, and the list of those in `names` that have none."""
+    columns = [what, "forms", *DTYPES, "gradients", "known", "result"]
     passing = sum(not row["failed"] for row in rows.values())
     calls = sum(sum(row["dtypes"].values()) for row in rows.values())
     missing = [name for name in names if name not in rows]
     return "\n".join([
-        _HEAD,
-        f"{passing} of {len(rows)} operators pass, in {calls} calls. {len(missing)} of the database's {len(names)} "
+        f"## {what.capitalize()}s\n",
+        f"{passing} of {len(rows)} {what}s pass, in {calls} calls. {len(missing)} of the database's {len(names)} "
         "entries have no counterpart.\n",
         f"| {' | '.join(columns)} |",
         f"|{'---|' * len(columns)}",
         *(_line(name, row) for name, row in rows.items()),
-        "\n## Known differences\n",
+        f"\n### Known differences of {what}s\n",
         *(f"- `{name}`: {reason}." for name, row in rows.items() for reason in row["known"]),
-        "\n## Entries of the database without a counterpart\n",
+        f"\n### Entries of the {what} database without a counterpart\n",
         ", ".join(f"`{name}`" for name in sorted(missing)),
         "",
     ])  # fmt: skip
 
 
 def main() -> None:
-    """Print the table and write it to `docs/coverage.md`."""
-    from tests.oracle.samples import entries  # needs torch, which noting results does not
+    """Print the tables and write them to `docs/coverage.md`."""
+    from tests.oracle import modules, samples  # need torch, which noting results does not
 
-    names = list(entries())
-    text = page({name: row for name, row in _rows().items() if name in names}, names)
+    rows, parts = _rows(), [_HEAD]
+    for what, entries in (("operator", samples.entries()), ("module", modules.entries())):
+        parts.append(section(what, {name: row for name, row in rows.items() if name in entries}, list(entries)))
+    text = "\n".join(parts)
     _PAGE.write_text(text)
     print(text)
 
