@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Thousands of small programs run once each: compiling them is all the work, and nothing of it is worth keeping.
+# Thousands of small programs run once each: compiling them is most of the work, and nothing of it is worth keeping.
 QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60
 
 .PHONY: demo test bench lint oracle oracle-all stubs soak clean
@@ -20,7 +20,7 @@ demo: $(VENV)/.installed  ## train a character-level GPT on the standard library
 	$(BIN)/python examples/train_gpt.py
 
 test: $(VENV)/.installed  ## every test that needs no PyTorch
-	$(BIN)/python -m pytest -n 2
+	$(QUICK) $(BIN)/python -m pytest -n 2
 
 soak: $(VENV)/.installed  ## the long tests too, and many more random programs
 	$(BIN)/python -m pytest -n 2 -m "" --hypothesis-profile=soak

@@ -1,4 +1,4 @@
-"""The examples as a user runs them: processes that are killed, interrupted and started again."""
+"""The examples as a user runs them: as processes; the GPT is also killed, interrupted and started again."""
 
 from __future__ import annotations
 
@@ -140,3 +140,95 @@ def test_restart_forgets_the_run(folder, undisturbed):
     assert status == 0
     assert "going on" not in err
     assert len(load(folder, "again")["losses"]) == 1
+
+
+# --- the short ones, at a small size ---
+
+
+def printed(folder, name, *options):
+    """What an example prints when it is run in a folder; it says nothing else.
+
+    That its output ends says that no process of its own is left, such as a loader's worker.
+    """
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error", "PYTHONDONTWRITEBYTECODE": "1",
+        "WEFT_COMPILE_CACHE": "", "WEFT_SLOW_COMPILE_SECONDS": "600",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",  # at these sizes, compiling is most of the work
+    }  # fmt: skip
+    command = [sys.executable, str(ROOT / "examples" / name), *options]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def numbers(pattern, text):
+    """The numbers that a pattern finds in the lines of a text."""
+    return [float(found) for found in re.findall(pattern, text, re.MULTILINE)]
+
+
+def left_in(folder):
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+@pytest.mark.slow
+def test_digits_are_classified_and_the_best_weights_kept(tmp_path):
+    out = printed(tmp_path, "digits.py", "--epochs", "4", "--width", "8", "--workers", "1")
+    losses = numbers(r"^epoch \d: loss ([\d.]+)", out)
+    accuracies = numbers(r"^epoch \d: .* accuracy ([\d.]+)%$", out)
+    assert losses[-1] < 0.5 * losses[0]
+    assert max(accuracies) > 90
+    assert numbers(r"^runs/digits\.safetensors: accuracy ([\d.]+)% on 359 held-out images$", out) == [max(accuracies)]
+    assert left_in(tmp_path) == ["runs/digits.safetensors"]
+    kept = weft.serialization.load_file(tmp_path / "runs/digits.safetensors")
+    assert kept["0.weight"].shape == (8, 1, 3, 3)
+
+
+@pytest.mark.slow
+def test_a_small_resnet_learns_coloured_digits(tmp_path):
+    out = printed(tmp_path, "resnet20.py", "--blocks", "1", "--size", "8", "--width", "8", "--epochs", "3")
+    losses = numbers(r"^epoch \d: loss ([\d.]+)", out)
+    assert losses[-1] < 0.5 * losses[0]
+    assert numbers(r"^epoch \d: .* accuracy ([\d.]+)%$", out)[-1] > 85
+    assert numbers(r"^averaged weights: accuracy ([\d.]+)% on 359 held-out images$", out)[0] > 50
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_an_lstm_learns_characters(tmp_path):
+    sizes = ["--steps", "100", "--batch", "8", "--length", "16", "--width", "16", "--hidden", "32", "--lr", "0.02"]
+    out = printed(tmp_path, "lstm_language_model.py", *sizes, "--sample", "20")
+    seen = numbers(r"^step \d+: perplexity ([\d.]+)", out)
+    unseen = numbers(r"^step \d+: .* of unseen files ([\d.]+)$", out)
+    assert len(seen) == len(unseen) == 10
+    assert seen[0] > 40
+    assert unseen[-1] < 21, "less than without a look at what comes before a character"
+    assert out.rpartition("\n    def ")[2].removesuffix("\n").isascii()
+    assert len(out.rpartition("\n\n")[2]) > 0
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_vae_improves_its_bound_and_draws(tmp_path):
+    out = printed(tmp_path, "vae.py", "--epochs", "10", "--hidden", "64", "--latent", "4", "--png", "new.png")
+    bounds = numbers(r"^epoch \d+: .* held out (-[\d.]+) with", out)
+    divergences = numbers(r"with a divergence of ([\d.]+)$", out)
+    assert len(bounds) == 10
+    assert bounds[-1] > bounds[0] + 2
+    assert bounds[-1] > -27
+    assert all(0 < divergence < 10 for divergence in divergences)
+    assert len(re.findall(r"^[ .:=+*#%@-]{128}$", out, re.MULTILINE)) == 16, "two rows of eight images"
+    assert left_in(tmp_path) == ["new.png"]
+    assert (tmp_path / "new.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.slow
+def test_a_network_of_pytorchs_is_fine_tuned(tmp_path):
+    out = printed(tmp_path, "fine_tune.py", "--steps", "30")
+    share = r"accuracy ([\d.]+)%"
+    assert numbers(rf"^digits_0_to_4\.pt: {share} on the digits 0 to 4$", out) == [100]
+    (new,) = numbers(rf"^new head: {share}$", out)
+    (head,) = numbers(rf"^trained head: {share}$", out)
+    (whole,) = numbers(rf"^trained all layers: {share}$", out)
+    assert new < 50 < 80 < head
+    assert whole > 85
+    assert left_in(tmp_path) == []

@@ -1,0 +1,17 @@
+"""How far a loop is, on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import track
+
+T = TypeVar("T")
+
+
+def progress(items: Iterable[T], description: str) -> Iterable[T]:
+    """`items`, with a bar on stderr that goes away at the end; without one where stderr is not a terminal."""
+    console = Console(stderr=True)
+    return track(items, description, console=console, transient=True, disable=not console.is_terminal)
