@@ -19,6 +19,16 @@ def test_a_file_takes_its_place_at_the_end(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_who_may_read_a_file_may_read_the_next_one(tmp_path):
+    path = tmp_path / "x"
+    path.touch(0o600)
+    with written_whole(path) as file:
+        (part,) = set(tmp_path.iterdir()) - {path}
+        assert part.stat().st_mode == path.stat().st_mode
+        file.write(b"new")
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o600)
+
+
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_an_error_leaves_what_was_there(error, tmp_path):
     path = tmp_path / "x"

@@ -257,6 +257,7 @@ def test_globals_are_listed_without_loading(protocol):
 # --- hostile files ---
 
 TENSOR = rebuilt(stored(), 0, (2,), (1,))
+BOMB = b"]q\x00" + b"0]q\x01(h\x00h\x00e0h\x01q\x00" * 60  # lists that hold another one twice: never print them
 ORDERED = called(named("collections", "OrderedDict"))
 FLOAT32 = called(named("numpy", "dtype"), text("f4"), b"\x89", b"\x88")
 HOSTILE = {
@@ -277,6 +278,16 @@ HOSTILE = {
     "persistent tuple": (tuple_of(number(1), *[b"N"] * 4) + b"Q", ".* that is no storage: a tuple"),
     "storage type": (tuple_of(text("storage"), b"N", *[text("0")] * 2, number(1)) + b"Q", ".*that makes no sense"),
     "no storage": (called(named("torch._utils", "_rebuild_tensor_v2"), *[b"N"] * 6), ".* something else than a storag"),
+    "call of a bomb": (called(BOMB), "its pickle calls a list, which is nothing to call"),
+    "new bomb": (BOMB + b")\x81", "its pickle calls a list, which is nothing to call"),
+    "size of bombs": (
+        called(
+            named("torch._utils", "_rebuild_tensor"), stored(), number(0), tuple_of(BOMB), tuple_of(number(1))
+        ),
+        r"its pickle makes a tensor of size \[a list\], which there is not",
+    ),
+    "layout of bombs": (called(named("torch.serialization", "_get_layout"), BOMB), "it holds a list by itself"),
+    "type of bombs": (called(named("numpy", "dtype"), BOMB), "its pickle holds NumPy elements of type a list"),
     "few arguments": (called(named("torch._utils", "_rebuild_tensor_v2")), r"its pickle is damaged \(TypeError"),
     "call of a string": (text("eval") + tuple_of() + b"R", "its pickle calls 'eval', which is nothing to call"),
     "call of a type": (called(named("torch", "float32")), "its pickle calls torch.float32, which is nothing to call"),
@@ -376,6 +387,16 @@ def test_the_older_format_is_checked():
     refused(LEGACY[:-1], "it is truncated: the storage .* is not all there", CheckpointError)
     storages = LEGACY.rindex(b"\x80\x02]")
     refused(LEGACY[:storages] + b"\x80\x02].", "its list of storages does not fit its pickle", CheckpointError)
+    listed = LEGACY[:storages] + b"\x80\x02" + BOMB + END
+    refused(listed, "its list of storages does not fit its pickle", CheckpointError)
+    refused(LEGACY.replace(b"M\xe9\x03.", BOMB + END), "its protocol is a list instead of 1001", CheckpointError)
+
+
+def test_sizes_that_lie_take_no_memory(tmp_path):
+    path = tmp_path / "old.pt"
+    path.write_bytes(LEGACY[:15] + b"\x80\x04\x8e" + (1 << 60).to_bytes(8, "little") + END)
+    with pytest.raises(PickleError, match="its pickle is damaged"):
+        weft.load(path)
 
 
 WHOLE = {"zip": TRAINING, "legacy": LEGACY, "safetensors": SAFE, "kinds": (FILES / "kinds_protocol_5.pt").read_bytes()}

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections import OrderedDict
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -123,6 +124,13 @@ def test_what_cannot_be_saved_is_named_and_nothing_is_written(text, message, tmp
         weft.save(eval(text), path)
     assert weft.load(path) == "before"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_is_nested_too_deeply_is_not_saved(tmp_path):
+    deep = reduce(lambda inner, _: [inner], range(10_000), 0)
+    with pytest.raises(CheckpointError, match=r"^cannot save obj: its objects are nested too deeply$"):
+        weft.save(deep, tmp_path / "x.weft")
+    assert list(tmp_path.iterdir()) == []
 
 
 FULL = """
@@ -270,6 +278,10 @@ HOSTILE = [
     (crafted(AT_0, tensors=[{**TENSOR, "kind": "Module"}]), "it has a tensor of unknown kind 'Module'"),
     (crafted(AT_0, tensors=[{**TENSOR, "data": 7}]), "the member 'data/7' is missing"),
     (crafted(AT_0, tensors=[{**TENSOR, "device": "tpu:99"}]), "tpu:99: this machine has no tpu device"),
+    (
+        crafted([AT_0, {"is": "tensor", "at": 1}], tensors=[TENSOR, {**TENSOR, "shape": [1, 2]}]),
+        "it describes the member 'data/0' in two ways",
+    ),
     (crafted(AT_0, tensors=[{**TENSOR, "dtype": "int32", "requires_grad": True}]), "only Tensors of floating point"),
 ]  # fmt: skip
 

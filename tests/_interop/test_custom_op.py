@@ -105,6 +105,27 @@ def test_a_body_over_arrays_has_a_rule_a_cast_and_a_derivative():
     assert (rms.row.cast, rms.row.dims) == (library.Cast.FLOAT32, library.reduces)
 
 
+def test_an_operator_of_no_tensors_gives_arrays_or_nothing():
+    @library.custom_op("tests::counted")
+    def counted(n: int) -> jax.Array:
+        return jnp.arange(n)
+
+    @library.custom_op("tests::ignore")
+    def ignore(x: Tensor) -> None: ...
+
+    assert counted(3).tolist() == [0, 1, 2]
+    assert ignore(weft.ones(2)) is None
+
+
+def test_results_are_tensors():
+    @library.custom_op("tests::number")
+    def number(x: Tensor) -> float:
+        return 3.0
+
+    with pytest.raises(ArgumentError, match=r"^tests::number: an operator gives tensors, and it returned a float$"):
+        number(weft.ones(1))
+
+
 def test_the_rule_checks_shapes():
     @library.custom_op("tests::add", dims=library.pointwise)
     def add(x: Tensor, y: Tensor) -> Tensor:

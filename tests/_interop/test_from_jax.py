@@ -63,6 +63,7 @@ def test_a_constant_is_part_of_the_program_and_a_tensor_is_not(compilations):
         assert operator(weft.ones(()), weft.tensor(n)).item() == n
     assert len(compilations()) == 1
     assert [operator(weft.ones(()), n).item() for n in (2, 2.0, True)] == [2, 2, 1]
+    assert [str(operator(weft.ones(()), n).item()) for n in (0.0, -0.0)] == ["0.0", "-0.0"]
 
 
 def test_it_is_captured_by_compile_and_serves_optax():

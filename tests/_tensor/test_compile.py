@@ -222,6 +222,37 @@ def test_accumulated_gradients():
     assert weight.grad.tolist() == [10]
 
 
+def test_gradients_from_outside_are_fetched_anew():
+    weight = weft.tensor([1.0, 2.0], requires_grad=True)
+
+    def function():
+        weight.grad.mul_(2)
+        return weight.grad + 1
+
+    double, python = counted(function)
+    for at in range(3):
+        weight.grad = weft.tensor([1.0, at])
+        assert double().tolist() == [3, 2 * at + 1]
+        assert weight.grad.tolist() == [2, 2 * at]
+    assert python.calls == 1
+    weight.grad = None
+    with pytest.raises(AttributeError):
+        double()
+
+
+def test_a_gradient_that_is_assigned_is_assigned_in_every_call():
+    weight = weft.tensor([1.0], requires_grad=True)
+
+    def function(grad):
+        weight.grad = grad
+
+    assign, python = counted(function)
+    for grad in (first := weft.ones(1), first, weft.zeros(1)):
+        assign(grad)
+        assert weight.grad.tolist() == grad.tolist()
+    assert python.calls == 1
+
+
 def test_a_training_step():
     def run(compiled):
         weight = weft.tensor([1.0, -2.0], requires_grad=True)
@@ -347,3 +378,13 @@ def test_no_gradient_comes_from_what_is_recorded_outside_of_the_tape(wrapped):
         x = weft.full((1,), 4.0, requires_grad=True)
         made(x).sum().backward()
         assert x.grad.tolist() == [8 + 12]
+
+
+def test_gradients_reach_the_new_value_of_a_parameter_that_the_function_writes():
+    table = weft.nn.Embedding(3, 2, max_norm=0.5)
+    compiled = weft.compile(table)
+    rows = weft.tensor([1, 1])
+    for _ in range(3):
+        table.zero_grad()
+        compiled(rows).sum().backward()
+        assert table.weight.grad.tolist() == [[0.0, 0.0], [2.0, 2.0], [0.0, 0.0]]

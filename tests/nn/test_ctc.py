@@ -104,7 +104,7 @@ BAD = [
         "(4, 4), (2, 3)", RuntimeError,
         f"^Expected tensor to have size at least 3 at dimension 1, but got size 2 for argument #2 'targets' {WHERE}",
     ),
-    ("(4,), (2, 2)", RuntimeError, "^input_lengths must be of size batch_size$"),
+    ("(4, 4, 4), (2, 2)", RuntimeError, "^input_lengths must be of size batch_size$"),
     ("(4, 4), (2,)", RuntimeError, "^target_lengths must be of size batch_size$"),
     ("(4, 4), (2, 2), 3", RuntimeError, "^blank must be in label range$"),
     ("(4, 4), (2, 2), 0, 'x'", ValueError, "^x is not a valid value for reduction$"),

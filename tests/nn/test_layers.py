@@ -273,3 +273,21 @@ def test_a_mean_over_ignored_samples_gives_no_gradient():
     loss.backward()
     assert math.isnan(loss.item())
     assert scores.grad.tolist() == [[0] * 3] * 2
+
+
+def test_channels_of_an_empty_batch_are_shuffled():
+    assert nn.ChannelShuffle(2)(weft.zeros(0, 4, 3)).shape == (0, 4, 3)
+
+
+def test_sizes_may_be_any_iterable():
+    assert nn.Conv2d(1, 1, range(2, 4)).kernel_size == (2, 3)
+
+
+def test_slopes_are_reset_in_place():
+    prelu = nn.PReLU(2, 0.5, dtype=weft.float64)
+    slopes = prelu.weight
+    with weft.no_grad():
+        slopes.zero_()
+    prelu.reset_parameters()
+    assert prelu.weight is slopes
+    assert (slopes.tolist(), slopes.dtype) == ([0.5, 0.5], weft.float64)

@@ -7,8 +7,6 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import weft
 from weft.nn.utils.rnn import (
@@ -42,8 +40,7 @@ def test_the_packed_layout():
     assert PackedSequence._fields == ("data", "batch_sizes", "sorted_indices", "unsorted_indices")
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.lists(st.integers(1, 3), min_size=1, max_size=3), st.booleans())
+@pytest.mark.parametrize(("lengths", "batch_first"), [([2, 3, 1], True), ([1, 3, 3], False), ([2], False)])
 def test_packing_and_padding_are_inverse(lengths, batch_first):
     sequences = [[100 * at + step for step in range(n)] for at, n in enumerate(lengths, 1)]
     padded = np.array([s + [0] * (max(lengths) - len(s)) for s in sequences])

@@ -138,7 +138,9 @@ def test_batch_norms_of_old_files_have_no_count():
     with pytest.raises(StateDictError, match=r'Missing key.* "num_batches_tracked"'):
         norm.load_state_dict(state)
     state._metadata[""]["version"] = 1
+    norm.num_batches_tracked.fill_(3)
     norm.load_state_dict(state)
+    assert norm.num_batches_tracked.item() == 3
 
 
 def test_hooks_may_see_the_module_or_not_and_copies_have_their_own():

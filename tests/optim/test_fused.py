@@ -160,3 +160,24 @@ def test_bad_iterations_are_refused(options, text):
     x.grad = weft.ones(1, 1)
     with pytest.raises(ValueError, match=f"^{text}$"):
         optim.Muon([x], **options).step()
+
+
+def test_a_captured_step_follows_gradients_groups_and_loaded_state():
+    def train(compiled):
+        params = [weft.tensor([value], requires_grad=True) for value in (1.0, 3.0)]
+        optimizer = optim.SGD(params[:1], lr=0.1, momentum=0.9)
+        step = weft.compile(optimizer.step, fullgraph=True) if compiled else optimizer.step
+        for at in range(9):
+            if at == 3:
+                optimizer.add_param_group({"params": params[1:], "lr": 0.5})
+            if at == 6:
+                optimizer.load_state_dict(optimizer.state_dict())
+                optimizer.param_groups[0]["lr"] = 0.2
+            for param in params:
+                param.grad = weft.tensor([float(at)])
+            step()
+        return [param.item() for param in params], optimizer.state[params[0]]["momentum_buffer"].item()
+
+    (found, momentum), (expected, wanted) = train(True), train(False)
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert momentum == pytest.approx(wanted, rel=1e-6)

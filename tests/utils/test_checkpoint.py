@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import pytest
 
 import weft
@@ -70,6 +72,12 @@ def test_structures_and_results_off_the_tape_come_through():
     assert not plain.requires_grad
     double.sum().backward()
     assert x.grad.tolist() == [2, 2]
+
+
+def test_named_tuples_stay():
+    pair = namedtuple("pair", "low high")
+    found = checkpoint(lambda x: pair(x, x * 2), leaf(1.0))
+    assert (type(found), found.high.item()) == (pair, 2)
 
 
 def test_without_gradients_it_only_calls():

@@ -13,7 +13,7 @@ from weft._base.dtype import DTYPES
 from weft._checkpoint.archive import Reader, filled
 from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.locate import Locate
-from weft._checkpoint.pickled import Global, Pickles, globals_named
+from weft._checkpoint.pickled import Global, Pickles, globals_named, shown
 from weft._checkpoint.rebuilt import FUNCTIONS, Storage, Tensors
 from weft._checkpoint.safe import Plain, set_numpy_state, set_trusted_state, trusted_global
 from weft.errors import CheckpointError, PickleError
@@ -56,10 +56,10 @@ class _Contents:
     def stored(self, pid: Any) -> Storage:
         """The storage that a persistent id names."""
         if type(pid) is not tuple or len(pid) not in (5, 6) or pid[0] != "storage":
-            raise PickleError(f"its pickle refers to something outside of it that is no storage: {_shown(pid)}")
+            raise PickleError(f"its pickle refers to something outside of it that is no storage: {shown(pid)}")
         _, kind, key, location, count, *view = pid
         if type(kind) is not Global or type(key) is not str or type(location) is not str or type(count) is not int:
-            raise PickleError(f"its pickle refers to a storage in a way that makes no sense: {_shown(key)}")
+            raise PickleError(f"its pickle refers to a storage in a way that makes no sense: {shown(key)}")
         if count < 0 or any(part is not None for part in view):
             raise PickleError(f"its pickle refers to a part of a storage, or to {count} elements")
         word = kind.name.rpartition(".")[2]
@@ -95,10 +95,6 @@ class _Contents:
 
 def _nothing(*_: Any) -> None:
     """Stands in for what rebuilds tensors while storages are looked for."""
-
-
-def _shown(x: Any) -> str:
-    return repr(x)[:80] if type(x) in (str, int, bytes) else f"a {type(x).__name__}"
 
 
 def _plain_objects(found: Any) -> Any:
@@ -179,7 +175,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str) -> An
     """
     _, protocol, system = [_Contents(size).load(file, encoding) for _ in range(3)]
     if protocol != _LEGACY_PROTOCOL or type(system) is not dict:
-        raise CheckpointError(f"its protocol is {protocol!r} instead of {_LEGACY_PROTOCOL}")
+        raise CheckpointError(f"its protocol is {shown(protocol)} instead of {_LEGACY_PROTOCOL}")
     begin = file.tell()
     survey = _Contents(size)
     survey.load(file, encoding)
@@ -198,7 +194,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str) -> An
 
 def _places(file: IO[bytes], keys: Any, storages: dict[str, Storage], size: int, count: str) -> dict[str, int]:
     """Where the elements of each storage start."""
-    if type(keys) is not list or set(map(str, keys)) != set(storages):
+    if type(keys) is not list or any(type(key) is not str for key in keys) or set(keys) != set(storages):
         raise CheckpointError("its list of storages does not fit its pickle")
     places = {}
     for key in keys:

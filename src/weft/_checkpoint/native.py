@@ -141,7 +141,8 @@ class _Listed:
         self._arrays = described.get("arrays", [])
         self._locate = locate
         self._made: dict[tuple[str, int], Any] = {}
-        self._shared: dict[Any, jax.Array] = {}
+        self._types: dict[str, Any] = {}  # of members; one that had several could fill the memory
+        self._shared: dict[Any, Any] = {}
 
     def tensor(self, number: int) -> Tensor:
         """A tensor by number."""
@@ -168,19 +169,22 @@ class _Listed:
                 f"the member {name!r} has {self._reader.size(name)} bytes, and a {dtype.name} tensor of shape "
                 f"{list(shape)} takes {prod(shape) * dtype.itemsize}"
             )
+        if self._types.setdefault(name, (shape, dtype)) != (shape, dtype):
+            raise ValueError(f"it describes the member {name!r} in two ways")
         return name, shape, dtype
 
     def _make_tensor(self, entry: dict[str, Any]) -> Tensor:
         name, shape, dtype = self._type_of(entry)
         where = self._locate(str(entry["device"]), self._reader.size(name))
-        key = (name, shape, dtype, where)
-        if key not in self._shared:
-            self._shared[key] = array_on(where, dtype, shape, self._reader.array(name))
-        return _of_kind(tensor_of(self._shared[key], dtype, where), entry)
+        if (name, where) not in self._shared:
+            self._shared[name, where] = array_on(where, dtype, shape, self._reader.array(name))
+        return _of_kind(tensor_of(self._shared[name, where], dtype, where), entry)
 
     def _make_array(self, entry: dict[str, Any]) -> np.ndarray[Any, Any]:
         name, shape, dtype = self._type_of(entry)
-        return np.array(array_on(CPU, dtype, shape, self._reader.array(name)))
+        if name not in self._shared:
+            self._shared[name] = np.array(array_on(CPU, dtype, shape, self._reader.array(name)))
+        return self._shared[name]
 
 
 def _of_kind(plain: Tensor, entry: dict[str, Any]) -> Tensor:

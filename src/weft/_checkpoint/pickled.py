@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pickletools import genops
 from typing import IO, Any
 
+from weft._base.dtype import DType
 from weft.errors import CheckpointError, PickleError
 
 _LITERALS = (
@@ -75,7 +76,7 @@ class Pickles:
             return self._stack.pop()
         except CheckpointError:
             raise
-        except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
             reason = str(error) or type(error).__name__
             raise PickleError(f"its pickle is damaged ({type(error).__name__}: {reason})") from error
 
@@ -237,9 +238,14 @@ def checked_key(key: Any) -> Any:
     return key
 
 
+def shown(x: Any) -> str:
+    """What stands for an object in an error. A container's own `repr` may take for ever: it may hold itself twice."""
+    return repr(x)[:80] if isinstance(x, (str, int, bytes, type(None), Global, DType)) else f"a {type(x).__name__}"
+
+
 def _called(function: Any, args: Any, how: str) -> Any:
     if type(function) is not Global or getattr(function, how) is None:
-        raise PickleError(f"its pickle calls {function!r}, which is nothing to call")
+        raise PickleError(f"its pickle calls {shown(function)}, which is nothing to call")
     if type(args) is not tuple:
         raise PickleError(f"its pickle calls {function.name} with a {type(args).__name__} instead of arguments")
     return getattr(function, how)(*args)

@@ -16,7 +16,7 @@ from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of
 from weft._checkpoint.locate import Locate
-from weft._checkpoint.pickled import Global
+from weft._checkpoint.pickled import Global, shown
 from weft._tensor.convert import room
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
@@ -82,7 +82,7 @@ class Tensors:
             "torch._utils._rebuild_parameter_with_state": _parameter_with_state,
             "torch._utils._rebuild_device_tensor_from_cpu_tensor": self._from_cpu,
             "torch._tensor._rebuild_from_type_v2": _from_type,
-            "torch.serialization._get_layout": lambda name: Global(str(name), None),
+            "torch.serialization._get_layout": lambda name: Global(shown(name), None),
         }
         return {name: Global(name, make) for name, make in makers.items()}
 
@@ -154,7 +154,7 @@ def _check_place(count: int, offset: Any, size: Any, stride: Any) -> None:
     if type(size) not in _TUPLES or type(stride) is not tuple or len(size) != len(stride) or len(size) > _MOST_DIMS:
         raise PickleError("its pickle makes a tensor whose sizes and strides disagree")
     if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
-        raise PickleError(f"its pickle makes a tensor of size {list(size)[:8]}, which there is not")
+        raise PickleError(f"its pickle makes a tensor of size [{', '.join(map(shown, size[:8]))}], which there is not")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if prod(size) and last >= count:
         raise PickleError(

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft._base.device import device
 from weft._base.size import Size
-from weft._checkpoint.pickled import Global, checked_key
+from weft._checkpoint.pickled import Global, checked_key, shown
 from weft.errors import ArgumentError, PickleError, ValueRangeError
 
 _NEVER = ("sys", "os", "posix", "nt")
@@ -190,7 +190,7 @@ class Plain:
 
     def _numpy_type(self, code: Any, *_: Any) -> np.dtype[Any]:
         if type(code) is not str or not _NUMBER_TYPE.fullmatch(code):
-            raise PickleError(f"its pickle holds NumPy elements of type {code!r}; numbers can be loaded")
+            raise PickleError(f"its pickle holds NumPy elements of type {shown(code)}; numbers can be loaded")
         return np.dtype(code)
 
     def _scalar(self, dtype: Any, content: Any) -> np.generic:

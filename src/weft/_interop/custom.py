@@ -61,7 +61,7 @@ class CustomOp:
         """Record the operator; tensors named in `mutates_args` get their new values."""
         found = self._function(*args, **kwargs)
         if not self._mutates:
-            return found
+            return None if isinstance(found, tuple) and not found else found
         listed = list(found) if isinstance(found, tuple) else [found]
         given = inspect.signature(self._body).bind(*args, **kwargs).arguments
         for name in reversed(self._mutates):
@@ -136,8 +136,15 @@ class CustomOp:
                 name = next(name for name, x in bound.items() if x is tensor)
                 raise CompileError(f"{self._name}: it writes to {name!r}, which mutates_args does not name")
         self._single = not isinstance(found, (tuple, list))
-        results = [] if found is None else [found] if self._single else list(found)
-        return [*results, *written]
+        return [*self._listed(found), *written]
+
+    def _listed(self, found: Any) -> list[Tensor]:
+        """What the body or its fake returned; `TypeError` for what is no tensor."""
+        listed = [] if found is None else list(found) if isinstance(found, (tuple, list)) else [found]
+        for x in listed:
+            if not isinstance(x, Tensor):
+                raise ArgumentError(f"{self._name}: an operator gives tensors, and it returned a {type(x).__name__}")
+        return listed
 
     def _on_host(self, given: Flat) -> tuple[jax.Array, ...]:
         if self._fake is None:
@@ -149,8 +156,7 @@ class CustomOp:
 
         def types_of(tensors: list[Tensor]) -> list[Tensor]:
             args, kwargs = given.rebuilt(tensors)
-            found = fake(*args, **kwargs)
-            return list(found) if isinstance(found, (tuple, list)) else [found]
+            return self._listed(fake(*args, **kwargs))
 
         structs = jax.eval_shape(lambda *a: tuple(traced(types_of, a, f"the fake of {self._name}")), *given.inputs)
 
@@ -215,7 +221,8 @@ def _params(name: str, body: Callable[..., Any]) -> tuple[tuple[Param, ...], boo
     """The row's parameters, and whether the body is one over tensors."""
     params: list[Param] = []
     kinds: set[type] = set()
-    for p in inspect.signature(body, eval_str=True).parameters.values():
+    signature = inspect.signature(body, eval_str=True)
+    for p in signature.parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             raise ArgumentError(f"{name}: parameter {str(p)!r}: an operator has a fixed number of parameters")
         if p.annotation is p.empty:
@@ -225,7 +232,7 @@ def _params(name: str, body: Callable[..., Any]) -> tuple[tuple[Param, ...], boo
         params.append(Param(p.name, kind, p.default, p.kind is p.KEYWORD_ONLY, optional))
     if len(kinds) > 1:
         raise ArgumentError(f"{name}: its parameters are tensors and jax arrays; annotate all as one of them")
-    return tuple(params), kinds != {jax.Array}
+    return tuple(params), (kinds or {_kind_of(signature.return_annotation)[1]}) != {jax.Array}
 
 
 def _kind_of(hint: Any) -> tuple[Kind, type | None, bool]:

@@ -7,6 +7,7 @@ from functools import update_wrapper
 from typing import Any
 
 import jax
+import numpy as np
 
 from weft._base.device import CPU
 from weft._dispatch import apply_signature
@@ -33,7 +34,7 @@ def from_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
     def operator(*args: Any, **kwargs: Any) -> Any:
         given = tensors_in((args, kwargs))
         inputs = tuple([operand(tensor) for tensor in given.inputs])
-        key = (given.tree, tuple([(type(x), x) for x in given.rest]), tuple([x.aval for x in inputs]))
+        key = (given.tree, tuple(map(_constant, given.rest)), tuple([x.aval for x in inputs]))
         try:
             found = signatures.get(key)
         except TypeError:
@@ -64,6 +65,11 @@ def _signature(fn: Callable[..., Any], name: str, given: Flat, avals: tuple[Any,
 
     where = common_device(name, avals) if avals else CPU
     return Signature(name, flat, avals, device=where), trees[0]
+
+
+def _constant(x: Any) -> tuple[type, Any]:
+    """What tells a constant from others: 0.0 equals -0.0, and NaN not even itself."""
+    return type(x), repr(x) if isinstance(x, (float, complex, np.inexact)) else x
 
 
 def _hashable(x: Any) -> bool:

@@ -53,6 +53,9 @@ class Trace:
         """A tensor got a new value in place."""
         self._written.setdefault(id(tensor), (weakref.ref(tensor), old))
 
+    def reads_grad(self, tape: Tape) -> None:
+        """A leaf's `.grad` is looked at; one from outside is a constant."""
+
     def writes_grad(self, tape: Tape, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change."""
         del reads

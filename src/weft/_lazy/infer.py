@@ -219,13 +219,13 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         return op.check(*args, **kwargs)
 
     try:
-        structs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
-        checked = op.check is not None and jax.eval_shape(bad, *structs) is not None
         found = Signature(
             op.name, fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
-            check=check if checked else None, check_text=op.check_text, check_error=op.check_error,
-            grads=_hand_written(call, place) if op.vjp else None,
+            check_text=op.check_text, check_error=op.check_error, grads=_hand_written(call, place) if op.vjp else None,
         )  # fmt: skip
+        structs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
+        if op.check is not None and jax.eval_shape(bad, *structs) is not None:
+            found.check = check
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise

@@ -71,6 +71,16 @@ def default_jax_device() -> Any:
     return jax_device(device("xla", 0))
 
 
+def matmul_precision() -> str | None:
+    """What `set_matmul_precision` was told, or None."""
+    return jax.config.jax_default_matmul_precision
+
+
+def set_matmul_precision(precision: str) -> None:
+    """How exactly matrices of float32 are multiplied, in jax's words."""
+    jax.config.update("jax_default_matmul_precision", precision)
+
+
 def device_of(array: jax.Array) -> device:
     """The name of the device that holds an array."""
     return named(next(iter(array.devices())))

@@ -39,6 +39,8 @@ class Capture:
         self.state: dict[int, tuple[Tensor, Any]] = {}
         self.written: dict[int, Tensor] = {}
         self.grads: dict[int, tuple[Tape, Any, bool]] = {}
+        self.held: dict[int, tuple[Tape, Any]] = {}  # gradients that were there before, and their kinds
+        self._holders: dict[int, Tape] = {}  # by identity of the gradient
         self.modules: dict[int, tuple[Callable[[], Any], Any]] = {}
         self.drawn: list[tuple[Generator, list[int]]] = []
         self.broken = ""
@@ -68,6 +70,23 @@ class Capture:
         if not self._is_recorded(old):
             self.written.setdefault(id(tensor), tensor)
 
+    def reads_grad(self, tape: Tape) -> None:
+        """A leaf's `.grad` is looked at. What a replay finds there may be another tensor."""
+        grad = tape.grad
+        if id(tape) in self.grads or id(tape) in self.held or (grad is not None and self._is_recorded(grad._read())):
+            return
+        self.held[id(tape)] = (tape, _kind_of_grad(tape))
+        if grad is not None:
+            self._holders[id(grad)] = tape
+            self.sources.setdefault(grad._read(), lambda _: tape.grad._read())
+
+    def place_of(self, tensor: Tensor) -> Callable[[Sequence[Tensor]], Tensor]:
+        """Where a replay finds a tensor that is written, given its arguments."""
+        at, tape = self.arguments.get(id(tensor)), self._holders.get(id(tensor))
+        if at is not None:
+            return lambda arguments: arguments[at]
+        return (lambda _: tensor) if tape is None else (lambda _: tape.grad)
+
     def writes_grad(self, tape: Tape, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change; `reads` where the outcome depends on what it is now."""
         self.grads.setdefault(id(tape), (tape, tape.grad, reads))
@@ -86,7 +105,7 @@ class Capture:
         self.sources[value] = lambda _: number(getter())
 
     def called(self, module: Any, depends_on: Callable[[], Any]) -> None:
-        """A module runs; the replay holds while `depends_on` says the same (training flag, hooks, its tensors)."""
+        """A module runs, or an optimizer steps; the replay holds while `depends_on` says the same (flags, hooks, …)."""
         self.modules.setdefault(id(module), (depends_on, depends_on()))
 
     def user_derivative(self, name: str) -> None:
@@ -94,8 +113,19 @@ class Capture:
 
     def handles(self, results: Sequence[Tensor]) -> list[Tensor]:
         """Every tensor that a replay must give: results, tensors written in place, gradients left behind."""
-        left = [tape.grad for tape, before, _ in self.grads.values() if tape.grad is not before]
+        left = [tape.grad for tape in self.new_grads()]
         return [*results, *self.written.values(), *(grad for grad in left if grad is not None)]
+
+    def new_grads(self) -> list[Tape]:
+        """The leaves whose `.grad` a replay sets."""
+        return [tape for tape, before, reads in self.grads.values() if not reads or tape.grad is not before]
+
+    def trains_what_it_wrote(self) -> bool:
+        """Whether gradients still flow to the new value of a written leaf. A replay passes them to its inputs only."""
+        values = [tensor._read() for tensor in self.written.values()]
+        new = {id(value) for value in values if value.tape is not None and value.tape.leaf}
+        live = (v for v in self.region if v.tape is not None and not v.tape.leaf and not v.tape.freed)
+        return any(id(x) in new for value in live for x in value.inputs)
 
     def needs_value(self) -> None:
         """The function looks at a value, so what follows may depend on it."""
@@ -118,10 +148,10 @@ class Replay:
         self._state = list(capture.state.values())
         self._modules = list(capture.modules.values())
         self._drawn = capture.drawn
-        self._written = [(tensor, capture.arguments.get(id(tensor))) for tensor in capture.written.values()]
-        touched = capture.grads.values()
-        self._grads = [(tape, before) for tape, before, reads in touched if reads]
-        self._new_grads = [tape for tape, before, _ in touched if tape.grad is not before]
+        self._written = [capture.place_of(tensor) for tensor in capture.written.values()]
+        self._grads = [(tape, before) for tape, before, reads in capture.grads.values() if reads]
+        self._held = list(capture.held.values())
+        self._new_grads = capture.new_grads()
         self._left = [tape.grad is not None for tape in self._new_grads]
         self._tapes = [value.tape for value in values]
         self._results = len(results)
@@ -134,6 +164,7 @@ class Replay:
             all(_kind(tensor) == kind for tensor, kind in self._state)
             and all(depends_on() == before for depends_on, before in self._modules)
             and all(tape.grad is before for tape, before in self._grads)
+            and all(_kind_of_grad(tape) == kind for tape, kind in self._held)
         )
 
     def run(self, arguments: Sequence[Tensor]) -> Any:
@@ -150,8 +181,8 @@ class Replay:
                 value.tape = FREED
         rest = iter(outputs)
         results = [wrap(next(rest)) for _ in range(self._results)]
-        for tensor, at in self._written:
-            set_value(tensor if at is None else arguments[at], next(rest))
+        for place in self._written:
+            set_value(place(arguments), next(rest))
         for tape, left in zip(self._new_grads, self._left, strict=True):
             tape.grad = wrap(next(rest)) if left else None
         if self._written:  # the end of a step
@@ -243,7 +274,7 @@ class Compiled:
         rebuild = _rebuilder(_flatten(result, results))
         if any(t._alias is not None and id(t._alias.base) in capture.written for t in tensors):
             return  # an argument is a view of something that was written: not the same thing next time
-        if has_user_derivatives(capture.region):
+        if has_user_derivatives(capture.region) or capture.trains_what_it_wrote():
             return
         handles = capture.handles(results)
         if key not in self._tried:  # tensors that the first call has left behind may be there for the next ones
@@ -357,6 +388,10 @@ class Identity(_Constant):
 def _kind(tensor: Tensor) -> Any:
     value = tensor._read()
     return value.aval, value.tape is None
+
+
+def _kind_of_grad(tape: Tape) -> Any:
+    return None if tape.grad is None else _kind(tape.grad)
 
 
 def _sharing(tensors: Sequence[Tensor]) -> tuple[int, ...]:

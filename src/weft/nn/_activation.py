@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
 from weft.nn import functional as F
 from weft.nn._layer import REQUIRED, layer
+from weft.nn._linear import fresh
 from weft.nn._module import Module
-from weft.nn._parameter import Parameter
+from weft.nn.init import constant_
 
 
 def _make(name: str, function: Any, doc: str, shown: str | None = "", **fields: Any) -> Any:
@@ -110,11 +110,12 @@ class PReLU(Module):
         super().__init__()
         self.num_parameters = num_parameters
         self.init = init
-        self.weight = Parameter(tensor([float(init)] * num_parameters, device=device, dtype=dtype))
+        self.weight = fresh((num_parameters,), device, dtype)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Back to the initial slope."""
-        self.weight.data = tensor([float(self.init)] * self.num_parameters, dtype=self.weight.dtype)
+        constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
         """Channels are dim 1."""

@@ -10,14 +10,11 @@ from weft.errors import ValueRangeError
 from weft.nn import functional as F
 from weft.nn import init
 from weft.nn._linear import fresh, uniform_by_fan
+from weft.nn._lookup import options_beside
 from weft.nn._module import Module
+from weft.ops._neural import ntuple
 
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
-
-
-def ntuple(value: Any, n: int) -> tuple[Any, ...]:
-    """`n` numbers from one or from a sequence."""
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * n
 
 
 class _ConvNd(Module):
@@ -83,9 +80,7 @@ class _ConvNd(Module):
         """The sizes, and what differs from the defaults."""
         n = self._dims
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        for name, usual in (("padding", (0,) * n), ("dilation", (1,) * n), ("output_padding", (0,) * n), ("groups", 1)):
-            if getattr(self, name) != usual:
-                text += f", {name}={getattr(self, name)}"
+        text += options_beside(self, padding=(0,) * n, dilation=(1,) * n, output_padding=(0,) * n, groups=1)
         if self.bias is None:
             text += ", bias=False"
         return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"

@@ -10,6 +10,7 @@ from weft.errors import PreconditionError
 from weft.nn import functional as F
 from weft.nn import init
 from weft.nn._linear import fresh
+from weft.nn._lookup import options_beside
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 
@@ -68,11 +69,9 @@ class Embedding(Module):
     def extra_repr(self) -> str:
         """The sizes, and what differs from the defaults."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
-        usual = {"padding_idx": None, "max_norm": None, "norm_type": 2, "scale_grad_by_freq": False, "sparse": False}
-        for name, value in usual.items():
-            if getattr(self, name) != value:
-                text += f", {name}={getattr(self, name)}"
-        return text
+        return text + options_beside(
+            self, padding_idx=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, sparse=False
+        )
 
     @classmethod
     def from_pretrained(
@@ -134,9 +133,7 @@ class EmbeddingBag(Module):
     def extra_repr(self) -> str:
         """The sizes, the mode, and what differs from the defaults."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
-        for name, usual in {"max_norm": None, "norm_type": 2, "scale_grad_by_freq": False}.items():
-            if getattr(self, name) != usual:
-                text += f", {name}={getattr(self, name)!r}"
+        text += options_beside(self, max_norm=None, norm_type=2, scale_grad_by_freq=False)
         text += f", mode={self.mode!r}"
         return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx!r}"
 

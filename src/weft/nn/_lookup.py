@@ -163,6 +163,12 @@ class Lookup:
         return sorted(name for name in names if not name[0].isdigit())
 
 
+def options_beside(module: Any, **usual: Any) -> str:
+    """The attributes that are not as usual, as `repr` shows them: a comma before each."""
+    own = {name: getattr(module, name) for name in usual}
+    return "".join(f", {name}={value}" for name, value in own.items() if value != usual[name])
+
+
 def indented(text: str) -> str:
     """All lines but the first moved to the right by two."""
     return text.replace("\n", "\n  ")

@@ -438,13 +438,14 @@ def _kind_of(value: Any) -> str:
 
 def forget_grad(tensor: Any, set_to_none: bool) -> None:
     """Take a tensor's gradient away, or make it a leaf of zeros."""
-    if tensor.grad is None:
-        return
-    if set_to_none:
+    if set_to_none:  # without a look at it: a captured step is the same whether there was one
         tensor.grad = None
         return
-    if tensor.grad.is_leaf:
-        tensor.grad.requires_grad_(False)
+    grad = tensor.grad
+    if grad is None:
+        return
+    if grad.is_leaf:
+        grad.requires_grad_(False)
     else:
-        tensor.grad.detach_()
-    tensor.grad.zero_()
+        grad.detach_()
+    grad.zero_()

@@ -18,6 +18,7 @@ from weft.nn import init
 from weft.nn._layer import REQUIRED, layer
 from weft.nn._linear import fresh
 from weft.nn._module import Module
+from weft.ops._neural import ntuple
 
 
 class _Affine(Module):
@@ -38,10 +39,6 @@ class _Affine(Module):
 _BOTH = ("weight", "bias")
 
 
-def _sizes(shape: Any) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
-
-
 class LayerNorm(_Affine):
     """The last dims normalised to mean 0 and variance 1, then scaled and shifted."""
 
@@ -50,7 +47,7 @@ class LayerNorm(_Affine):
         device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.normalized_shape = _sizes(normalized_shape)
+        self.normalized_shape = ntuple(normalized_shape, 1)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         self._register(self.normalized_shape, elementwise_affine, elementwise_affine and bias, device, dtype, _BOTH)
@@ -76,7 +73,7 @@ class RMSNorm(_Affine):
         dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.normalized_shape = _sizes(normalized_shape)
+        self.normalized_shape = ntuple(normalized_shape, 1)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         self._register(self.normalized_shape, elementwise_affine, False, device, dtype, ("weight",))
@@ -167,7 +164,7 @@ class _Running(_Affine):
     ) -> None:  # fmt: skip
         key = f"{prefix}num_batches_tracked"
         if self.track_running_stats and local_metadata.get("version", 1) < 2 and key not in state_dict:
-            state_dict[key] = op.zeros((), dtype=int64)
+            state_dict[key] = self.num_batches_tracked
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )

@@ -7,9 +7,9 @@ from typing import Any
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.nn import functional as F
-from weft.nn._conv import ntuple
 from weft.nn._layer import REQUIRED, layer
 from weft.nn._module import Module
+from weft.ops._neural import ntuple
 
 
 def _stride_of_kernel(pool: Any) -> None:
@@ -20,8 +20,7 @@ def _stride_of_kernel(pool: Any) -> None:
 def _one_tuples(pool: Any) -> None:
     _stride_of_kernel(pool)
     for field in ("kernel_size", "stride", "padding"):
-        value = getattr(pool, field)
-        setattr(pool, field, (value,) if isinstance(value, int) else tuple(value))
+        setattr(pool, field, ntuple(getattr(pool, field), 1))
 
 
 def _max_pool(n: int) -> Any:

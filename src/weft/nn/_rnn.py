@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 import warnings
 from typing import Any
@@ -11,8 +10,8 @@ from weft._tensor import packing
 from weft._tensor.composite.recurrent import run
 from weft._tensor.spelling import op
 from weft.errors import ArgumentError, ShapeError, ValueRangeError
-from weft.nn import init
-from weft.nn._linear import fresh
+from weft.nn._linear import fresh, uniform_by_fan
+from weft.nn._lookup import options_beside
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 from weft.nn.utils.rnn import PackedSequence, packed_like, padded_of
@@ -64,9 +63,8 @@ class RNNBase(Module):
 
     def reset_parameters(self) -> None:
         """Draw new parameters uniformly from ±1 / sqrt(hidden_size)."""
-        bound = 1 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
-            init.uniform_(parameter, -bound, bound)
+            uniform_by_fan(parameter, self.hidden_size)
 
     def flatten_parameters(self) -> None:
         """Nothing: XLA lays parameters out."""
@@ -185,12 +183,9 @@ class RNNBase(Module):
 
     def extra_repr(self) -> str:
         """The sizes, and options that are not the default."""
-        defaults = {
-            "proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0, "bidirectional": False
-        }  # fmt: skip
-        own = self.__dict__
-        changed = "".join(f", {name}={own[name]}" for name, usual in defaults.items() if own[name] != usual)
-        return f"{self.input_size}, {self.hidden_size}{changed}"
+        return f"{self.input_size}, {self.hidden_size}" + options_beside(
+            self, proj_size=0, num_layers=1, bias=True, batch_first=False, dropout=0, bidirectional=False
+        )
 
 
 def _each(states: Any, fn: Any) -> Any:

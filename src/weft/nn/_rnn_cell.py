@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ShapeError, ValueRangeError
-from weft.nn import init
-from weft.nn._linear import fresh
+from weft.nn._linear import fresh, uniform_by_fan
 from weft.nn._module import Module
 
 
@@ -32,9 +30,8 @@ class RNNCellBase(Module):
 
     def reset_parameters(self) -> None:
         """Draw new parameters uniformly from ±1 / sqrt(hidden_size)."""
-        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0.0
         for parameter in self.parameters():
-            init.uniform_(parameter, -bound, bound)
+            uniform_by_fan(parameter, self.hidden_size)
 
     def extra_repr(self) -> str:
         """The sizes, and options that are not the default."""

@@ -8,8 +8,8 @@ from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import functional as F
-from weft.nn._conv import ntuple
 from weft.nn._layer import REQUIRED, layer
+from weft.ops._neural import ntuple
 
 Flatten = layer(
     "Flatten", __name__, op.flatten, "Dims from `start_dim` to `end_dim` as one.",

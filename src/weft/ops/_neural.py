@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -39,6 +39,11 @@ def keep(key: Key, shape: Sizes, p: float) -> Array:
     if p >= 1:
         return jnp.zeros(shape, jnp.bool_)
     return jax.random.bits(key, shape, jnp.uint16) >= jnp.uint16(min(round(p * 65536), 65535))
+
+
+def ntuple(value: Any, n: int) -> tuple[Any, ...]:
+    """`n` times one value; several values as a tuple, however many they are."""
+    return tuple(value) if isinstance(value, Iterable) else (value,) * n
 
 
 def spread(value: Any, n: int, what: str, op: str = "") -> tuple[int, ...]:

@@ -168,7 +168,7 @@ def channel_shuffle(input: Array, groups: int) -> Array:
         raise ShapeError(
             f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and {groups} groups."
         )
-    x = input.reshape(input.shape[0], groups, -1, *input.shape[2:])
+    x = input.reshape(input.shape[0], groups, input.shape[1] // groups, *input.shape[2:])
     return jnp.swapaxes(x, 1, 2).reshape(input.shape)
 
 

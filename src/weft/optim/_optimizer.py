@@ -6,10 +6,12 @@ import copy
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from functools import wraps
+from types import NoneType
 from typing import Any
 
 from weft._base.state import ambient
 from weft._lazy.realize import flush
+from weft._tensor.compile import Identity
 from weft._tensor.tensor import Handle, Tensor, own, wrap
 from weft.errors import ArgumentError, OptionError, StateDictError, ValueRangeError
 from weft.nn._hooks import register
@@ -105,6 +107,19 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters; `closure`, where it is given, computes the gradients anew and returns the loss."""
         raise NotImplementedError
+
+    def _what_a_capture_depends_on(self) -> tuple[Any, ...]:
+        """Equal while a captured step does what a new one would do, given its tensors and the numbers in its groups."""
+        groups = [
+            (
+                Identity(group),
+                len(group["params"]),
+                *[x for x in group.values() if isinstance(x, (bool, str, NoneType))],
+            )
+            for group in self.param_groups
+        ]
+        hooks = (_before_all, _after_all, self._hooks["step_pre"], self._hooks["step_post"])
+        return Identity(self.state), *groups, *(key for held in hooks for key in held)
 
     def _watch_steps(self) -> None:
         """From now on, tell whether there was a step."""
@@ -254,6 +269,9 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if self._opt_called is False:
         self._opt_called = True
+    state = ambient()
+    if state.capture is not None:
+        state.capture.called(self, self._what_a_capture_depends_on)
     for hook in (*_before_all.values(), *self._hooks["step_pre"].values()):
         found = hook(self, args, kwargs)
         if found is not None:
@@ -261,7 +279,6 @@ def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, 
     loss = step(*args, **kwargs)
     for hook in (*self._hooks["step_post"].values(), *_after_all.values()):
         hook(self, args, kwargs)
-    state = ambient()
     if state.capture is None:
         flush(state.pending)
     return loss

@@ -23,8 +23,8 @@ def checkpoint(
 
     Inputs are all tensors that the function reads, also parameters that are no arguments. Random draws repeat. An
     optimisation barrier keeps the compiler from sharing the two computations. Where hooks or `autograd.Function`s are
-    inside, everything is kept instead. `use_reentrant` and
-    `preserve_rng_state` are accepted for compatibility: there is one implementation, and draws always repeat.
+    inside, everything is kept instead. `use_reentrant` and `preserve_rng_state` are accepted for compatibility: there
+    is one implementation, and draws always repeat.
     """
     del use_reentrant, preserve_rng_state
     state = ambient()
@@ -44,7 +44,10 @@ def checkpoint(
     fresh = {id(r): wrap(v) for r, v in zip(smooth, values, strict=True)}
     replaced = [fresh.get(id(r), r) for r in listed]
     state.pending.extend(region)
-    return type(results)(replaced) if isinstance(results, (tuple, list)) else replaced[0]
+    if not isinstance(results, (tuple, list)):
+        return replaced[0]
+    make: Any = getattr(results, "_make", type(results))  # a named tuple takes its fields one by one
+    return make(replaced)
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections import namedtuple
 
 import ml_dtypes
@@ -99,6 +100,14 @@ class Pids(data.IterableDataset):
     def __iter__(self):
         while True:
             yield os.getpid()
+
+
+class Stuck(data.IterableDataset):
+    """This worker's process number, then nothing, for ever."""
+
+    def __iter__(self):
+        yield os.getpid()
+        threading.Event().wait()
 
 
 def kept(batch):

@@ -229,7 +229,7 @@ def test_what_cannot_be_pickled_is_named():
 HEADER = """
 import os, signal, sys
 from weft.utils import data
-from tests.utils.data.in_workers import Asked, Pids, kept
+from tests.utils.data.in_workers import Asked, Pids, Stuck, kept
 """
 
 
@@ -253,7 +253,7 @@ def test_a_script_without_a_guard_is_told(tmp_path):
 
 LOOP = """
 if __name__ == "__main__":
-    batches = iter(data.DataLoader(Pids(), None, num_workers=2))
+    batches = iter(data.DataLoader({dataset}(), None, num_workers=2))
     print(next(batches), next(batches), flush=True)
     for batch in batches:
         pass
@@ -261,9 +261,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs a handle on a process that is no child")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_workers_end_with_their_parent(number, tmp_path):
-    process = script(tmp_path, LOOP, start_new_session=True)
+@pytest.mark.parametrize(("dataset", "number"), [("Pids", signal.SIGINT), ("Stuck", signal.SIGKILL)])
+def test_workers_end_with_their_parent(dataset, number, tmp_path):
+    process = script(tmp_path, LOOP.format(dataset=dataset), start_new_session=True)
     workers = [os.pidfd_open(int(pid)) for pid in process.stdout.readline().split()]
     if number == signal.SIGINT:  # a terminal sends it to all of them
         os.killpg(process.pid, number)

@@ -190,7 +190,7 @@ def pack_padded_sequence(
         padded = op.index_select(padded, 1, order)
     else:
         padded = op.clone(padded)  # later writes to the input must not show
-    return packed_like(padded, from_numpy_array(packing.batch_sizes_of(sizes)), order)
+    return packed_like(padded, from_numpy_array(packing.conjugate(sizes)), order)
 
 
 def pad_packed_sequence(
@@ -212,7 +212,7 @@ def pad_packed_sequence(
         more = op.zeros((extra, *padded.shape[1:]), dtype=padded.dtype, device=padded.device)
         padded = op.cat([padded, more])
     padded = packing.fill(padded, np.pad(sizes, (0, extra)), padding_value)
-    lengths = from_numpy_array(packing.lengths_of(sizes))
+    lengths = from_numpy_array(packing.conjugate(sizes))
     if sequence.unsorted_indices is not None:
         padded = op.index_select(padded, 1, sequence.unsorted_indices)
         lengths = op.index_select(lengths, 0, sequence.unsorted_indices.cpu())

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from weft._tensor.convert import as_tensor
+from weft._tensor.convert import as_tensor, room_like
 from weft._tensor.generator import Generator
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 from weft.utils.data._utils.collate import collate, default_collate_fn_map
 from weft.utils.data._utils.draw import host_generator
-from weft.utils.data._utils.transfer import aligned_array
 from weft.utils.data.sampler import Sampler
 
 
@@ -106,7 +105,7 @@ class _Padding:
 
     def _rows(self, rows: list[np.ndarray[Any, Any]], value: float) -> Tensor:
         width = self._boundaries[_bucket_of(max(map(len, rows)), self._boundaries)]
-        padded = aligned_array((len(rows), width, *rows[0].shape[1:]), rows[0].dtype)
+        padded = room_like((len(rows), width, *rows[0].shape[1:]), rows[0].dtype)
         padded[...] = value
         for place, row in zip(padded, rows, strict=True):
             place[: len(row)] = row

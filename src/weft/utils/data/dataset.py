@@ -16,7 +16,7 @@ from weft._tensor.generator import Generator
 from weft._tensor.tensor import Tensor
 from weft.errors import DatasetError, ValueRangeError
 from weft.utils.data._utils.draw import permutation
-from weft.utils.data._utils.info import get_worker_info
+from weft.utils.data._utils.fetch import samples_at
 
 T = TypeVar("T", covariant=True)
 
@@ -53,9 +53,9 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
         return tuple(tensor[index] for tensor in self.tensors)
 
     def __getitems__(self, indices: list[Any]) -> list[tuple[Any, ...]]:
-        if get_worker_info() is None:
-            return [self[index] for index in indices]
-        columns = [tensor.detach()._host() for tensor in self.tensors]  # a worker reads rows without XLA
+        if any(tensor.device.type != "cpu" for tensor in self.tensors):
+            return samples_at(self, indices)
+        columns = [tensor.detach()._host() for tensor in self.tensors]  # rows without XLA: nothing is compiled
         return [tuple(from_host(np.asarray(column[index])) for column in columns) for index in indices]
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ class StackDataset(Dataset[Any]):
 def _items(dataset: Any, indices: list[Any]) -> Any:
     """The samples at some indices, at once where the dataset can."""
     if not callable(getattr(dataset, "__getitems__", None)):
-        return [dataset[index] for index in indices]
+        return samples_at(dataset, indices)
     found = dataset.__getitems__(indices)
     if len(found) != len(indices):
         raise ValueRangeError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(found)}")

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import float64
-from weft._tensor.convert import as_tensor, from_host, tensor
+from weft._tensor.convert import as_tensor, from_host, room_like, tensor
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ShapeError
 from weft.utils.data._utils.info import get_worker_info
-from weft.utils.data._utils.transfer import aligned_array
 
 CollateMap = Mapping[Any, Callable[..., Any]]
 
@@ -106,7 +105,7 @@ def stacked(arrays: Sequence[np.ndarray[Any, Any]]) -> Tensor:
     first = arrays[0]
     if any(array.shape != first.shape or array.dtype != first.dtype for array in arrays):
         return op.stack([from_host(array) for array in arrays], 0)
-    return as_tensor(np.stack(arrays, out=aligned_array((len(arrays), *first.shape), first.dtype)))
+    return as_tensor(np.stack(arrays, out=room_like((len(arrays), *first.shape), first.dtype)))
 
 
 def _collate_numpy_numbers(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:

@@ -7,6 +7,29 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from weft._base.state import ambient
+from weft._lazy.realize import flush
+
+
+def flush_pending() -> None:
+    """Compute what this thread has recorded, so that it does not become a part of what comes next."""
+    state = ambient()
+    if state.capture is None:
+        flush(state.pending)
+
+
+def samples_at(dataset: Any, indices: Any) -> list[Any]:
+    """The samples at some indices, one by one, each computed by a program of its own.
+
+    A batch's samples would be one program otherwise, and a new one whenever their transforms are drawn anew.
+    """
+    return [_computed(dataset[index]) for index in indices]
+
+
+def _computed(sample: Any) -> Any:
+    flush_pending()
+    return sample
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -31,7 +54,7 @@ class Source:
 
     def _chosen(self, indices: Any) -> Any:
         at_once = getattr(self.dataset, "__getitems__", None)
-        return at_once(indices) if at_once else [self.dataset[index] for index in indices]
+        return at_once(indices) if at_once else samples_at(self.dataset, indices)
 
     def _consecutive(self) -> Callable[[Any], Any]:
         ahead = iter(self.dataset)
@@ -43,7 +66,7 @@ class Source:
                 raise StopIteration
             if not self.batched:
                 return next(ahead)
-            batch = list(islice(ahead, len(indices)))
+            batch = [_computed(sample) for sample in islice(ahead, len(indices))]
             ended = len(batch) < len(indices)
             if not batch or (ended and self.drop_last):
                 raise StopIteration

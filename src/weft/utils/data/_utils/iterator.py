@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from weft._base.state import ambient
-from weft._lazy.realize import flush
 from weft.errors import WorkerError
 from weft.utils.data._utils.draw import host_generator
+from weft.utils.data._utils.fetch import flush_pending
 from weft.utils.data._utils.pool import Pool
 from weft.utils.data._utils.worker import Answer
 
@@ -63,12 +62,6 @@ class LoaderIterator(Iterator[Any]):
         return len(self._sampler)
 
 
-def _flush_pending() -> None:
-    state = ambient()
-    if state.capture is None:
-        flush(state.pending)
-
-
 class LocalIterator(LoaderIterator):
     """A pass in this process."""
 
@@ -78,8 +71,9 @@ class LocalIterator(LoaderIterator):
         self._fetch = loader._source().samples()
 
     def _next_batch(self) -> Any:
+        flush_pending()
         samples = self._fetch(next(self._indices))
-        _flush_pending()
+        flush_pending()
         return self._collate(samples)
 
 
@@ -146,7 +140,7 @@ class WorkerIterator(LoaderIterator):
     def _next_batch(self) -> Any:
         if self.closed:
             raise StopIteration
-        _flush_pending()
+        flush_pending()
         try:
             return self._awaited()
         except KeyboardInterrupt:  # an answer may be half read

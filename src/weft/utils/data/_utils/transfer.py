@@ -14,7 +14,6 @@ import tempfile
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from math import prod
 from multiprocessing.reduction import DupFd, ForkingPickler
 from typing import Any
 
@@ -25,24 +24,14 @@ from weft._base.device import CPU
 from weft._base.dtype import DType
 from weft._lazy.runtime import jax_device
 from weft._lazy.value import Value, aval_of
+from weft._tensor.convert import ALIGNMENT, room
 from weft._tensor.copying import extras_of, handle_on
 from weft._tensor.tensor import Tensor, wrap
-
-_ALIGNMENT = 64
-"""Bytes; XLA uses host memory with this alignment as it stands, and copies other memory."""
-
-
-def aligned_array(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
-    """A new array without values in memory that XLA need not copy."""
-    size = prod(shape) * np.dtype(dtype).itemsize
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
     """Where parts of these sizes begin, and last where all of them end."""
-    return list(accumulate((-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes), initial=0))
+    return list(accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0))
 
 
 # --- memory ---
@@ -156,7 +145,7 @@ def read(segment: Segment, sizes: Sequence[int], *, copy: bool, release: Callabl
 
 
 def _copy(part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    made = aligned_array(part.shape, np.uint8)
+    made = room(part.size)
     made[:] = part
     return made
 

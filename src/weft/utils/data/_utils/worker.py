@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import signal
+import threading
 import traceback
 from collections.abc import Callable
 from enum import Enum
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
@@ -83,6 +86,7 @@ def work(parcel: Arrived, link: Connection, segments: list[Segment], worker: int
     of what lies in the segment). A number alone starts another pass, with that base seed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process is interrupted as well, and closes the link
+    threading.Thread(target=_end_with_parent, name="weft-parent", daemon=True).start()
     desk = _Desk(parcel, worker, workers, base_seed)
     try:
         link.send(None)  # started
@@ -95,6 +99,13 @@ def work(parcel: Arrived, link: Connection, segments: list[Segment], worker: int
                 link.send((number, *desk.write(index, segments[segment])))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone, in the middle of a batch as well."""
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 class _Desk:
