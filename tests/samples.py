@@ -72,6 +72,7 @@ def indices(*shape: int, below: int) -> np.ndarray[Any, Any]:
 
 _X = numbers(4, 2, 6)
 _TRIO = {1: numbers(2, 4, 6), 2: numbers(2, 4, 6, 4), 3: numbers(2, 4, 4, 4, 4)}  # images of so many space dims
+_SQUARES = numbers(2, 4, 4) + np.eye(4)
 _MATRIX, _OTHER = numbers(4, 2), numbers(2, 6)
 _CLASSES = {"input": numbers(4, 6), "target": indices(4, below=6), "reduction": "mean"}
 _CHANNELS = {"input": _TRIO[1], "weight": numbers(4), "bias": numbers(4)}
@@ -132,6 +133,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "scatter_reduce": {
         "input": _MATRIX, "dim": 0, "index": indices(4, 2, below=4), "src": numbers(4, 2), "reduce": "amax",
     },
+    "nonzero_static": {"input": _MATRIX, "size": 4},
+    "histogram_counts": {"input": _X, "edges": np.array([0.1, 0.3, 0.9])},
     # moved elements
     "view": {"input": _X, "shape": (8, 6)},
     "reshape": {"input": _X, "shape": (4, 12)},
@@ -168,6 +171,15 @@ GIVEN: dict[str, dict[str, Any]] = {
     },
     # products
     "matrix_power": {"input": numbers(2, 4, 4), "n": 3},
+    "lu_factors": {"A": _SQUARES},
+    "lu_parts": {"LU_data": _SQUARES, "LU_pivots": np.array([[1, 3, 3, 4], [2, 2, 4, 4]], np.int32)},
+    "solve_triangular": {"A": _SQUARES, "B": numbers(2, 4, 6), "upper": True},
+    "eig": {"A": _SQUARES},
+    "eigvals": {"A": _SQUARES},
+    "svdvals": {"A": _X},
+    "pseudo_inverse": {"A": _X, "hermitian": False},
+    "rank": {"A": _X, "hermitian": False},
+    "cholesky_info": {"A": _SQUARES},
     "householder_product": {"input": numbers(2, 4, 3), "tau": numbers(2, 3)},
     "einsum": {"operands": [_MATRIX, _OTHER], "equation": "ij,jk->ik"},
     "tensordot": {"a": _X, "b": numbers(6, 2), "dims_a": (2,), "dims_b": (0,)},

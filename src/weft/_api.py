@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import Any
 
 MODULES = frozenset({
-    "autograd", "cuda", "errors", "func", "hub", "library", "linalg", "nn", "optim", "random", "serialization", "utils",
+    "autograd", "backends", "cpu", "cuda", "errors", "func", "hub", "library", "linalg", "nn", "optim", "random",
+    "serialization", "utils", "version",
 })  # fmt: skip
 
 _NAMES = {
@@ -19,6 +20,11 @@ _NAMES = {
     "weft._base.device": ("device",),
     "weft._base.size": ("Size",),
     "weft._tensor.tensor": ("Tensor",),
+    "weft._tensor.former": (
+        "BoolTensor", "ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor", "HalfTensor",
+        "BFloat16Tensor", "FloatTensor", "DoubleTensor",
+    ),
+    "weft._tensor.storage": ("UntypedStorage",),
     "weft._tensor.display": ("set_printoptions", "get_printoptions", "printoptions"),
     "weft._tensor.generator": ("Generator", "default_generator"),
     "weft._tensor.convert": ("tensor", "as_tensor", "scalar_tensor"),
@@ -29,6 +35,18 @@ _NAMES = {
     "weft._interop.from_jax": ("from_jax",),
     "weft._interop.to_jax": ("to_jax",),
     "weft.serialization": ("save", "load"),
+    "weft._base.layout": (
+        "layout", "memory_format", "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc",
+        "jagged", "contiguous_format", "preserve_format", "channels_last", "channels_last_3d",
+    ),
+    "weft._switches": (
+        "get_num_threads", "set_num_threads", "get_num_interop_threads", "set_num_interop_threads",
+        "use_deterministic_algorithms", "are_deterministic_algorithms_enabled",
+        "is_deterministic_algorithms_warn_only_enabled", "get_deterministic_debug_mode", "set_deterministic_debug_mode",
+        "set_float32_matmul_precision", "get_float32_matmul_precision", "set_flush_denormal",
+        "set_default_tensor_type", "is_anomaly_enabled", "is_anomaly_check_nan_enabled", "set_anomaly_enabled",
+        "get_device_module",
+    ),
     "weft.random": ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"),
 }  # fmt: skip
 _RENAMED = {

@@ -69,6 +69,10 @@ class GradientError(WeftError, RuntimeError):
     """A backward pass was asked for something that the tape cannot give."""
 
 
+class LinAlgError(WeftError, RuntimeError):
+    """A matrix is singular, not positive definite, or the like, where the caller asked to be told."""
+
+
 class ExportError(WeftError, BufferError):
     """A tensor cannot be handed to another library through dlpack."""
 

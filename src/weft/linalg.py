@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft._tensor.assemble import namespace
+from weft.errors import LinAlgError as LinAlgError
 
 _OF_THE_PACKAGE = ("det", "matmul", "matrix_exp", "matrix_power", "slogdet")
 

@@ -73,7 +73,11 @@ def save(
         save_file(obj, f)
         return
     hook = _Hook.extra_files
-    members = native.members_of(obj, {**(hook() if hook is not None else {}), **(_extra_files or {})})
+    extra = {**(hook() if hook is not None else {}), **(_extra_files or {})}
+    try:
+        members = native.members_of(obj, extra)
+    except RecursionError as error:
+        raise CheckpointError("cannot save obj: its objects are nested too deeply") from error
     if _is_path(f):
         write_to_path(Path(f), lambda file: write(file, members()))
     elif hasattr(f, "write"):

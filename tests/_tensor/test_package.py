@@ -70,7 +70,9 @@ def test_norms_of_slices(dim):
 def test_norms_of_slices_of_a_vector_and_of_everything():
     assert weft.norm_except_dim(weft.tensor([3.0, -4.0])).tolist() == [3, 4]
     assert weft.norm_except_dim(weft.tensor([[3.0, -4.0]]), 2, -1).item() == 5
-    with pytest.raises(IndexError, match=r"^Dimension out of range \(expected to be in range of \[-1, 0\], but got 5\)"):
+    with pytest.raises(
+        IndexError, match=r"^Dimension out of range \(expected to be in range of \[-1, 0\], but got 5\)"
+    ):
         weft.norm_except_dim(weft.ones(2), 2, 5)
 
 

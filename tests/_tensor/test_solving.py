@@ -91,7 +91,9 @@ def test_refusals_of_condition_numbers():
     assert linalg.cond(SINGULAR, 1) == np.inf
     with pytest.raises(RuntimeError, match=r"^linalg\.cond got an invalid norm type: 3$"):
         linalg.cond(SINGULAR, 3)
-    with pytest.raises(RuntimeError, match=r"^linalg\.cond\(ord=1\): A must be batches of square matrices, but they ar"):
+    with pytest.raises(
+        RuntimeError, match=r"^linalg\.cond\(ord=1\): A must be batches of square matrices, but they ar"
+    ):
         linalg.cond(weft.ones(2, 3), 1)
 
 

@@ -47,6 +47,11 @@ def test_facts_about_every_tensor():
     assert x.record_stream(None) is None
 
 
+def test_the_number_of_an_output():
+    values, vectors = weft.linalg.eigh(weft.eye(2, requires_grad=True))
+    assert (values.output_nr, vectors.output_nr, weft.ones(1).output_nr) == (0, 1, 0)
+
+
 def test_new_tensors_of_the_same_type():
     x = weft.ones(2, dtype=weft.float64)
     assert x.new().shape == (0,)

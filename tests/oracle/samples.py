@@ -15,7 +15,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 from tests.oracle.cases import DTYPES, Case, Tree, Unsupported, cotangent, decode, encode
-from tests.oracle.known import RENAMED, REORDERED, SIGN_FREE, is_undefined
+from tests.oracle.known import RENAMED, REORDERED, SIGN_FREE, WRAPPED, is_undefined
 from tests.oracle.replay import public
 from weft import Tensor
 
@@ -32,6 +32,8 @@ def entries() -> dict[str, OpInfo]:
 def targets_of(entry: OpInfo) -> dict[str, str]:
     """The forms of an entry that Weft publishes, each with the path of what is called."""
     module, _, name = entry.name.rpartition(".")
+    if entry.formatted_name in WRAPPED:
+        return {}
     if entry.formatted_name in RENAMED:
         return {"method": RENAMED[entry.formatted_name]}
     found = {}

@@ -128,6 +128,7 @@ class Plain:
             "collections.OrderedDict": self._ordered, "collections.Counter": self._counter,
             "builtins.set": self._set, "builtins.frozenset": lambda items=(): frozenset(self._set(items)),
             "builtins.bytearray": self._bytearray, "builtins.complex": self._complex,
+            "builtins.bytes": lambda: b"",  # how protocols before 3 spell an empty one
             "_codecs.encode": self._encode, "torch.Size": self._size, "torch.device": self._device,
             "numpy.dtype": self._numpy_type, "numpy.ndarray": self._no_array,
         }  # fmt: skip

@@ -7,7 +7,8 @@ from typing import Any
 
 import weft._tensor.composite as _composites  # the import registers them
 import weft.ops as _ops  # the import registers the rows
-from weft._tensor import copying, display, exchange, gradients, subscript
+from weft._base.layout import strided
+from weft._tensor import copying, display, exchange, former, gradients, subscript
 from weft._tensor.derived import Derived
 from weft._tensor.spelling import COMPOSITES, dunders_of, inplace_of, op
 from weft._tensor.tensor import Tensor
@@ -65,14 +66,38 @@ def _on_device(kind: str) -> property:
     return property(lambda tensor: tensor.device.type == kind, doc=f"Whether the elements are on a {kind} device.")
 
 
+_FIXED: dict[str, tuple[Any, str]] = {
+    "layout": (strided, "`strided`: all tensors are dense."),
+    "is_sparse": (False, "False: all tensors are dense."),
+    "is_sparse_csr": (False, "False: all tensors are dense."),
+    "is_mkldnn": (False, "False: layouts are XLA's."),
+    "is_nested": (False, "False: dims have one size."),
+    "is_quantized": (False, "False: elements are plain numbers."),
+    "name": (None, "None: tensors have no names."),
+}
+
+
+def _always(value: Any, doc: str) -> property:
+    return property(lambda tensor: value, doc=doc)
+
+
+def _output_nr(tensor: Tensor) -> int:
+    origin = tensor._read().origin
+    return 0 if tensor.is_leaf or origin is None else origin.index
+
+
 def _attach_properties() -> None:
     for name in ("T", "mT", "H", "mH", "real", "imag"):
         _attach(name, property(getattr(op, name), doc=TABLE[name].doc))
-    for kind in ("cpu", "cuda", "meta"):
+    for kind in ("cpu", "cuda", "meta", "mps", "xla", "xpu", "ipu", "mtia", "maia", "vulkan"):
         _attach(f"is_{kind}", _on_device(kind))
+    _attach("output_nr", property(_output_nr, doc="Which output it is of the operator that made it; 0 for a leaf."))
+    for name, (value, doc) in _FIXED.items():
+        _attach(name, _always(value, doc))
 
 
 _SPECIAL: dict[str, Callable[..., Any]] = {
+    "__new__": staticmethod(former.new_tensor),
     "__getitem__": subscript.getitem,
     "__setitem__": subscript.setitem,
     "__repr__": display.show,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import reduce
+from math import prod
 from typing import Any
 
 import jax
@@ -57,7 +58,7 @@ def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
     if array.nbytes < _LEAST_SHARED:
         own = np.array(array, copy=True, order="C")
     else:
-        own = room(array.nbytes).view(array.dtype).reshape(array.shape)
+        own = room_like(array.shape, array.dtype)
         own[...] = array
     held = jax.device_put(own, jax_device(where), may_alias=True)
     return wrap(Value(aval_of(tuple(array.shape), dtype, device=where), held))
@@ -91,6 +92,11 @@ def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     whole = np.empty(size + ALIGNMENT, np.uint8)
     start = -whole.ctypes.data % ALIGNMENT
     return whole[start : start + size]
+
+
+def room_like(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
+    """`room` for an array of a shape and a NumPy type."""
+    return room(prod(shape) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
 
 
 def tensor(

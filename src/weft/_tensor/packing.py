@@ -17,14 +17,9 @@ from weft._tensor.tensor import Tensor
 Sizes = np.ndarray[Any, Any]
 
 
-def batch_sizes_of(lengths: Sizes) -> Sizes:
-    """(longest,) from lengths in falling order."""
-    return (lengths > np.arange(int(lengths[0]))[:, None]).sum(1)
-
-
-def lengths_of(batch_sizes: Sizes) -> Sizes:
-    """(batch,) in falling order."""
-    return (batch_sizes > np.arange(int(batch_sizes[0]))[:, None]).sum(1)
+def conjugate(sizes: Sizes) -> Sizes:
+    """The batch sizes of lengths, or the lengths of batch sizes, both in falling order: how many exceed 0, 1, …"""
+    return (sizes > np.arange(int(sizes[0]))[:, None]).sum(1)
 
 
 def _beside(array: Sizes, tensor: Any) -> Any:
@@ -34,7 +29,7 @@ def _beside(array: Sizes, tensor: Any) -> Any:
 
 def lengths_beside(batch_sizes: Any, tensor: Any) -> Any:
     """Lengths as a tensor on the device of another one, from batch sizes as a tensor."""
-    return _beside(lengths_of(batch_sizes.numpy()), tensor)
+    return _beside(conjugate(batch_sizes.numpy()), tensor)
 
 
 def pack(padded: Tensor, batch_sizes: Sizes) -> Tensor:

@@ -30,6 +30,9 @@ _KEYWORDS = {
 }  # fmt: skip
 _STATIC = {"bool", "int", "float", "str", "int | float"}
 
+_PROPERTIES = {"layout": "Any", "name": "None", "output_nr": "int"}
+"""Types of properties that are no tensors."""
+
 
 def _type(param: Param) -> str:
     text = _TYPES.get(param.kind) or (param.text if param.text in _STATIC else "Any")
@@ -99,7 +102,7 @@ _TENSOR = "from weft._tensor.tensor import Tensor\n\nNumber = int | float | bool
 def _methods() -> Iterator[str]:
     for name, attribute in sorted(vars(Derived).items()):
         if isinstance(attribute, property):
-            kind = "bool" if name.startswith("is_") else "Tensor"
+            kind = "bool" if name.startswith("is_") else _PROPERTIES.get(name, "Tensor")
             yield f"@property\n    def {name}(self) -> {kind}: ..."
         elif inspect.isfunction(attribute):
             row = next((r for r in TABLE.values() if r.method == name and ("", r.name) not in COMPOSITES), None)

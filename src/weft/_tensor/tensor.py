@@ -170,7 +170,10 @@ class Tensor(Derived):
     @property
     def grad(self) -> Tensor | None:
         """The gradient that backward passes have summed up, or None."""
-        return self._tape.grad if self._tape is not None else None
+        tape = self._tape
+        if tape is not None and (capture := ambient().capture) is not None:
+            capture.reads_grad(tape)
+        return None if tape is None else tape.grad
 
     @grad.setter
     def grad(self, grad: Tensor | None) -> None:

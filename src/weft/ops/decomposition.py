@@ -21,30 +21,30 @@ factorises = partial(defop, cast=Cast.FLOAT32)
 Outs = tuple[Array, ...]
 
 
-def _check_batch(name: str, a: Array) -> None:
+def check_batch(name: str, a: Array) -> None:
     if a.ndim < 2:
         raise ShapeError(f"{name}: The input tensor A must have at least 2 dimensions.")
 
 
-def _check_square(name: str, a: Array) -> None:
-    _check_batch(name, a)
+def check_square(name: str, a: Array) -> None:
+    check_batch(name, a)
     if a.shape[-1] != a.shape[-2]:
         shape = f"{a.shape[-2]} by {a.shape[-1]}"
         raise ShapeError(f"{name}: A must be batches of square matrices, but they are {shape} matrices")
 
 
-def _check_floating(name: str, a: Array) -> None:
-    _check_batch(name, a)
+def check_floating(name: str, a: Array) -> None:
+    check_batch(name, a)
     if category(a) < FLOAT:
         raise DTypeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_word(a)}")
 
 
-def _check_matrices(name: str, a: Array) -> None:
-    _check_square(name, a)
-    _check_floating(name, a)
+def check_matrices(name: str, a: Array) -> None:
+    check_square(name, a)
+    check_floating(name, a)
 
 
-def _batches(*tails: tuple[str, ...]) -> Rule:
+def batches(*tails: tuple[str, ...]) -> Rule:
     """Batch dims stay, one output for each tail; the matrices are whole."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -56,7 +56,7 @@ def _batches(*tails: tuple[str, ...]) -> Rule:
     return rule
 
 
-_NUMBER, _VECTOR, _MATRIX = (), ("i",), ("i", "j")
+NUMBER, VECTOR, MATRIX = (), ("i",), ("i", "j")
 
 
 # --- determinants ---
@@ -66,11 +66,11 @@ def _det_row(name: str, label: str, body: Callable[[Array], Any], doc: str, **op
     """A row over square matrices that gives numbers."""
 
     def checked(input: Array) -> Any:
-        _check_matrices(label, input)
+        check_matrices(label, input)
         return body(input)
 
     count = len(options.get("outputs", ())) or 1
-    return factorises(name, dims=_batches(*[_NUMBER] * count), **options)(documented(checked, name, doc))
+    return factorises(name, dims=batches(*[NUMBER] * count), **options)(documented(checked, name, doc))
 
 
 def _det(a: Array) -> Array:
@@ -100,7 +100,7 @@ slogdet = _det_row(
 
 
 def _inverse(a: Array) -> Array:
-    _check_matrices("linalg.inv", a)
+    check_matrices("linalg.inv", a)
     return jnp.linalg.inv(a)
 
 
@@ -121,7 +121,7 @@ def matrix_power(input: Array, n: int) -> Array:
     """Product of `n` copies of a square matrix, or of its inverse where `n` is negative."""
     if n < 0:
         return jnp.linalg.matrix_power(_inverse(input), -n)
-    _check_square("linalg.matrix_power", input)
+    check_square("linalg.matrix_power", input)
     return jnp.linalg.matrix_power(input, n)
 
 
@@ -136,11 +136,11 @@ def _matrix_exp_vjp(g: Array, out: Array, input: Array) -> Array:
 @factorises(dims=square, vjp=_matrix_exp_vjp)
 def matrix_exp(input: Array) -> Array:
     """The matrix exponential: the sum of `input^n / n!` over all n."""
-    _check_matrices("linalg.matrix_exp", input)
+    check_matrices("linalg.matrix_exp", input)
     return jax.scipy.linalg.expm(input)
 
 
-def _is_vector(A: Sizes, B: Sizes) -> bool:
+def is_vector(A: Sizes, B: Sizes) -> bool:
     """Whether the right side holds vectors rather than matrices."""
     return len(B) == 1 or A[:-1] == B
 
@@ -148,7 +148,7 @@ def _is_vector(A: Sizes, B: Sizes) -> bool:
 def _solve_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
     a, b = shapes
-    tail = ("column",) if _is_vector(a, b) else ("column", "right")
+    tail = ("column",) if is_vector(a, b) else ("column", "right")
     ndim = max(len(a) - 2, len(b) - len(tail))
     ins = tuple((*range(ndim - len(s) + len(t), ndim), *t) for s, t in ((a, ("row", "column")), (b, tail)))
     return Factors(ins, ((*range(ndim), *tail),), frozenset({"row", "column"}))
@@ -157,13 +157,13 @@ def _solve_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 @factorises(dims=_solve_dims, module="linalg")
 def solve(A: Array, B: Array, *, left: bool = True) -> Array:
     """The X of `A X = B`, or of `X A = B` where not `left`; infinite or NaN where A is singular."""
-    _check_matrices("linalg.solve", A)
+    check_matrices("linalg.solve", A)
     if A.dtype != B.dtype:
         raise DTypeError(
             "linalg.solve: Expected A and B to have the same dtype, but found A of type "
             f"{scalar_word(A)} and B of type {scalar_word(B)} instead"
         )
-    vector = _is_vector(A.shape, B.shape)
+    vector = is_vector(A.shape, B.shape)
     right = B[..., None] if vector else B
     if right.shape[-2 if left else -1] != A.shape[-1]:
         sides = "AX = B" if left else "XA = B"
@@ -181,17 +181,17 @@ def solve(A: Array, B: Array, *, left: bool = True) -> Array:
 @factorises(dims=square, module="linalg")
 def cholesky(input: Array, *, upper: bool = False) -> Array:
     """Triangular factor L of `L L^H`, or its adjoint; NaN where a matrix is not positive definite."""
-    _check_matrices("linalg.cholesky", input)
+    check_matrices("linalg.cholesky", input)
     return jnp.linalg.cholesky(input, upper=upper)
 
 
 _QR_MODES = ("reduced", "complete", "r")
 
 
-@factorises(dims=_batches(_MATRIX, _MATRIX), outputs=("Q", "R"), module="linalg")
+@factorises(dims=batches(MATRIX, MATRIX), outputs=("Q", "R"), module="linalg")
 def qr(A: Array, mode: str = "reduced") -> Outs:
     """Orthonormal and upper triangular factors; in mode `"r"` the first is empty."""
-    _check_floating("linalg.qr", A)
+    check_floating("linalg.qr", A)
     if mode not in _QR_MODES:
         raise ShapeError(
             f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
@@ -201,10 +201,10 @@ def qr(A: Array, mode: str = "reduced") -> Outs:
     return tuple(jnp.linalg.qr(A, mode=mode))
 
 
-@factorises(dims=_batches(_MATRIX, _VECTOR), outputs=("a", "tau"), differentiable=False)
+@factorises(dims=batches(MATRIX, VECTOR), outputs=("a", "tau"), differentiable=False)
 def geqrf(input: Array) -> Outs:
     """The QR decomposition as Householder reflectors: R in and above the diagonal, vectors below it, and factors."""
-    _check_floating("geqrf", input)
+    check_floating("geqrf", input)
     h, tau = jnp.linalg.qr(input, mode="raw")
     return h.mT, tau
 
@@ -226,7 +226,7 @@ def householder_product(input: Array, tau: Array) -> Array:
     The vectors v are the columns of `input` below the diagonal, with 1 on it. Computed as `I - V T V^H` (Joffrain et
     al., 2006).
     """
-    _check_floating("linalg.householder_product", input)
+    check_floating("linalg.householder_product", input)
     rows, columns = input.shape[-2:]
     if rows < columns:
         raise ShapeError(_NARROWER.format("input.shape[-2]", "input.shape[-1]"))
@@ -241,16 +241,16 @@ def householder_product(input: Array, tau: Array) -> Array:
     )
 
 
-@factorises(dims=_batches(_VECTOR, _MATRIX), outputs=("eigenvalues", "eigenvectors"), module="linalg")
+@factorises(dims=batches(VECTOR, MATRIX), outputs=("eigenvalues", "eigenvectors"), module="linalg")
 def eigh(A: Array, UPLO: str = "L") -> Outs:
     """Eigenvalues, in ascending order, and eigenvectors of Hermitian matrices; one triangle is read."""
-    _check_matrices("linalg.eigh", A)
+    check_matrices("linalg.eigh", A)
     if UPLO.upper() not in ("L", "U"):
         raise ShapeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    return tuple(jnp.linalg.eigh(_mirrored(A, UPLO.upper() == "L"), symmetrize_input=False))
+    return tuple(jnp.linalg.eigh(mirrored(A, UPLO.upper() == "L"), symmetrize_input=False))
 
 
-def _mirrored(A: Array, lower: bool) -> Array:
+def mirrored(A: Array, lower: bool) -> Array:
     """A Hermitian matrix from one triangle. The gradient is Hermitian and of the whole of `A`, as in PyTorch."""
     part = jnp.tril(A) if lower else jnp.triu(A)
     whole = part + (jnp.tril(A, -1) if lower else jnp.triu(A, 1)).mT.conj()
@@ -258,10 +258,10 @@ def _mirrored(A: Array, lower: bool) -> Array:
     return jax.lax.stop_gradient(whole) + (mean - jax.lax.stop_gradient(mean))
 
 
-@factorises(dims=_batches(_MATRIX, _VECTOR, _MATRIX), outputs=("U", "S", "Vh"), module="linalg")
+@factorises(dims=batches(MATRIX, VECTOR, MATRIX), outputs=("U", "S", "Vh"), module="linalg")
 def svd(A: Array, full_matrices: bool = True) -> Outs:
     """Orthonormal U, singular values in descending order, and orthonormal Vh with `A = U diag(S) Vh`."""
-    _check_floating("linalg.svd", A)
+    check_floating("linalg.svd", A)
     u, s, vh = jnp.linalg.svd(A, full_matrices=False)
     if not full_matrices or A.shape[-2] == A.shape[-1]:
         return u, s, vh

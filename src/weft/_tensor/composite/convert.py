@@ -81,7 +81,8 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
     return _to(input, other.device, other.dtype)
 
 
-_TYPE_NAMES = {f"torch.{scalar_word(dtype)}Tensor": dtype for dtype in DTYPES}
+TYPE_NAMES = {f"torch.{scalar_word(dtype)}Tensor": dtype for dtype in DTYPES}
+"""Types by the names of their former tensor classes."""
 
 
 @composite("type", function=False)
@@ -89,9 +90,9 @@ def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """The same elements as `dtype`, a type or a name such as "torch.LongTensor"; without it, the name."""
     if dtype is None:
         return f"torch.{scalar_word(input.dtype)}Tensor"
-    if isinstance(dtype, str) and dtype not in _TYPE_NAMES:
+    if isinstance(dtype, str) and dtype not in TYPE_NAMES:
         raise ValueRangeError(f"invalid type: {dtype!r}")
-    return _to(input, dtype=_TYPE_NAMES.get(dtype, dtype), non_blocking=non_blocking)
+    return _to(input, dtype=TYPE_NAMES.get(dtype, dtype), non_blocking=non_blocking)
 
 
 @composite(function=False)
@@ -160,7 +161,7 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     return input
 
 
-@composite("resize_as_", function=False)
+@composite("resize_as_")
 def resize_as_(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
     """Give the tensor the sizes of another one of as many elements, in place."""
     return resize_(input, the_template.shape, memory_format=memory_format)

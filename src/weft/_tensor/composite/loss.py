@@ -16,7 +16,7 @@ _FUNCTIONAL = "nn.functional"
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-def _reduction(given: str | int) -> str:
+def named_reduction(given: str | int) -> str:
     """The name of a reduction, which functions of the package also take by number."""
     name = _REDUCTIONS[given] if isinstance(given, int) and 0 <= given < 3 else given
     if name not in _REDUCTIONS:
@@ -82,7 +82,7 @@ def ctc_loss(
     lengths = (input_lengths, target_lengths)
     if not any(all(isinstance(x, kind) for x in lengths) for kind in (Tensor, Sequence)):
         raise ArgumentError("ctc_loss(): input_lengths and target_lengths must both be tensors, or both tuples of ints")
-    reduction = _reduction(reduction)
+    reduction = named_reduction(reduction)
     if targets.ndim not in (1, 2):
         raise ShapeError(
             f"Expected 1 to 2 dimensions, but got {targets.ndim}-dimensional tensor for argument #2 'targets' "

@@ -67,7 +67,8 @@ def embedding(
     return op.embedding(input, weight, padding_idx, scale_grad_by_freq)
 
 
-def _dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, whole_dims: int = 0) -> Tensor:
+def dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, whole_dims: int = 0) -> Tensor:
+    """The dropout of a row, which keeps or drops the last `whole_dims` dims as a whole."""
     if not 0 <= p <= 1:
         raise ValueRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
@@ -81,14 +82,14 @@ def _dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, w
 @composite(module=_FUNCTIONAL)
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training, each element set to 0 with probability `p` and the others divided by 1 - p."""
-    return _dropped("dropout_train", input, p, training, inplace)
+    return dropped("dropout_train", input, p, training, inplace)
 
 
 def _channel_dropout(n: int) -> Callable[..., Tensor]:
     """`dropout` of whole channels with `n` spatial dims."""
 
     def channel_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        return _dropped("dropout_train", input, p, training, inplace, n)
+        return dropped("dropout_train", input, p, training, inplace, n)
 
     channel_dropout.__name__ = channel_dropout.__qualname__ = f"dropout{n}d"
     channel_dropout.__doc__ = "`dropout` that keeps or drops whole channels."
@@ -103,13 +104,13 @@ dropout3d = _channel_dropout(3)
 @composite(module=_FUNCTIONAL)
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean and variance of the inputs of `selu`."""
-    return _dropped("alpha_dropout_train", input, p, training, inplace)
+    return dropped("alpha_dropout_train", input, p, training, inplace)
 
 
 @composite(module=_FUNCTIONAL)
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` that keeps or drops whole channels."""
-    return _dropped("alpha_dropout_train", input, p, training, inplace, max(input.ndim - 2, 0))
+    return dropped("alpha_dropout_train", input, p, training, inplace, max(input.ndim - 2, 0))
 
 
 def _normalised(

@@ -9,14 +9,9 @@ from typing import Any
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
-from weft.ops._neural import wrapped
+from weft.ops._neural import ntuple, wrapped
 
 _FUNCTIONAL = "nn.functional"
-
-
-def _sides(value: Any, n: int) -> tuple[int, ...]:
-    """A number for each of `n` sides; one stands for all."""
-    return tuple(value) if isinstance(value, Sequence) else (value,) * n
 
 
 def _publish(name: str, function: Callable[..., Any]) -> None:
@@ -62,7 +57,7 @@ def _lp_pool(n: int) -> None:
             pooled = getattr(op, f"max_pool{n}d_values")
             return sign * pooled(sign * op.abs(input), kernel_size, stride, 0, 1, ceil_mode)
         mean = getattr(op, f"avg_pool{n}d")(op.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
-        total = op.sign(mean) * op.relu(op.abs(mean)) * prod(_sides(kernel_size, n))
+        total = op.sign(mean) * op.relu(op.abs(mean)) * prod(ntuple(kernel_size, n))
         return op.pow(total, 1.0 / norm_type)
 
     _publish(f"lp_pool{n}d", lp_pool)
@@ -74,8 +69,8 @@ def _lp_pool(n: int) -> None:
 def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any, given: Any) -> tuple[int, ...]:
     """The size that pooling came from: what is given, if it could be, else the smallest."""
     n = len(sizes)
-    steps = _sides(kernel if stride is None else stride, n)
-    sides = zip(sizes, _sides(kernel, n), steps, _sides(padding, n), strict=True)
+    steps = ntuple(kernel if stride is None else stride, n)
+    sides = zip(sizes, ntuple(kernel, n), steps, ntuple(padding, n), strict=True)
     usual = tuple((size - 1) * s + k - 2 * p for size, k, s, p in sides)
     if given is None:
         found = usual
@@ -121,17 +116,17 @@ def _max_unpool(n: int) -> None:
 def _fractional_size(input: Tensor, n: int, size: Any, ratio: Any) -> tuple[int, ...]:
     op_name = f"fractional_max_pool{n}d"
     if size is not None:
-        return _exact_sides(size, n, f"{op_name}: output_size")
+        return _exactntuple(size, n, f"{op_name}: output_size")
     if ratio is None:
         raise ValueRangeError(f"{op_name} requires specifying either an output_size or an output_ratio")
-    ratios = _sides(ratio, n)
+    ratios = ntuple(ratio, n)
     if len(ratios) > n:
         raise ValueRangeError(f"{op_name} requires output_ratio to either be a single Int or tuple of Ints.")
     return tuple(int(input.shape[d - n] * r) for d, r in enumerate(ratios))
 
 
-def _exact_sides(value: Any, n: int, what: str) -> tuple[int, ...]:
-    sides = tuple(value) if isinstance(value, Sequence) else (value,)
+def _exactntuple(value: Any, n: int, what: str) -> tuple[int, ...]:
+    sides = ntuple(value, 1)
     if len(sides) not in (1, n):
         raise ShapeError(f"{what} must either be a single Int or tuple of {'three ' if n == 3 else ''}Ints")
     return sides * n if len(sides) == 1 else sides
@@ -146,7 +141,7 @@ def _fractional_max_pool(n: int) -> None:
         del return_indices
         wrapped(-n - 1, input.ndim)  # the channels
         counts = _fractional_size(input, n, output_size, output_ratio)
-        kernel = _exact_sides(kernel_size, n, f"fractional_max_pool{n}d: kernel_size")
+        kernel = _exactntuple(kernel_size, n, f"fractional_max_pool{n}d: kernel_size")
         if _random_samples is None:
             batch = 1 if input.ndim == n + 1 else input.shape[0]
             _random_samples = op.rand((batch, input.shape[-n - 1], n), dtype=input.dtype, device=input.device)

@@ -13,6 +13,7 @@ from weft._tensor.convert import resolve_device
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor, operand, operand_or_number
 from weft.ops import _dims
+from weft.ops._words import scalar_word
 
 
 def _fact(name: str) -> None:
@@ -80,7 +81,38 @@ def broadcast_shapes(*shapes: Any) -> Size:
     return Size(_dims.broadcast_shapes(*((shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes)))
 
 
+def _never(name: str, why: str) -> None:
+    """Define the question `name`, whose answer is always no."""
+
+    def question(input: Tensor) -> bool:
+        operand(input, name="input", op=name)
+        return False
+
+    question.__name__ = question.__qualname__ = name
+    question.__doc__ = f"False: {why}."
+    composite()(question)
+
+
+for _name, _why in (
+    ("is_conj", "a conjugate is computed, not marked"),
+    ("is_neg", "a negative is computed, not marked"),
+    ("is_inference", "tensors made in inference mode are like all others"),
+    ("is_distributed", "elements belong to one process"),
+):
+    _never(_name, _why)
+
+
 # ---- types
+
+
+@composite()
+def typename(obj: Any) -> str:
+    """The name of a tensor's type, such as "torch.FloatTensor", or of any other object's class."""
+    if isinstance(obj, Tensor):
+        return f"torch.{scalar_word(obj.dtype)}Tensor"
+    named = obj if isinstance(obj, type) or hasattr(obj, "__qualname__") else type(obj)
+    module = getattr(named, "__module__", "") or ""
+    return named.__qualname__ if module in ("", "builtins") else f"{module}.{named.__qualname__}"
 
 
 @composite()

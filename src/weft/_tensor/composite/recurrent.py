@@ -100,9 +100,11 @@ def _of_packed(
 
 
 def _stack(kind: str, name: str, hx: str) -> None:
-    def stack(input: Tensor, second: Any, third: Any, *rest: Any) -> Tensors:
-        packed = isinstance(second if kind == "LSTM" else third, Tensor)
-        return (_of_packed if packed else _of_padded)(kind, input, second, third, *rest)
+    at = 1 if kind == "LSTM" else 2  # where only packed sequences have a tensor: states are a pair, parameters a list
+
+    def stack(*args: Any, **kwargs: Any) -> Tensors:
+        packed = "batch_sizes" in kwargs or (len(args) > at and isinstance(args[at], Tensor))
+        return (_of_packed if packed else _of_padded)(kind, *args, **kwargs)
 
     stack.__name__ = stack.__qualname__ = name
     stack.__doc__ = f"""All layers of a network: its outputs and last states.

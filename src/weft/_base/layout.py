@@ -1,0 +1,57 @@
+"""Names of layouts and memory formats. Values have no strides here, so the names are all there is."""
+
+from __future__ import annotations
+
+from weft.errors import ArgumentError
+
+
+class _Named:
+    """One object per name, which prints as PyTorch's."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        if name in _made:
+            raise ArgumentError(f"cannot create '{type(self).__name__}' instances; use torch.{name}")
+        _made[name] = self
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self._name}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return named, (self._name,)
+
+
+_made: dict[str, _Named] = {}
+
+
+def named(name: str) -> _Named:
+    """The layout or memory format of this name."""
+    return _made[name]
+
+
+class layout(_Named):
+    """How elements are stored: `strided` for every tensor here."""
+
+    __slots__ = ()
+
+
+class memory_format(_Named):
+    """In which order dims lie in memory; accepted and without effect, since XLA chooses."""
+
+    __slots__ = ()
+
+
+strided = layout("strided")
+sparse_coo = layout("sparse_coo")
+sparse_csr = layout("sparse_csr")
+sparse_csc = layout("sparse_csc")
+sparse_bsr = layout("sparse_bsr")
+sparse_bsc = layout("sparse_bsc")
+jagged = layout("jagged")
+
+contiguous_format = memory_format("contiguous_format")
+preserve_format = memory_format("preserve_format")
+channels_last = memory_format("channels_last")
+channels_last_3d = memory_format("channels_last_3d")

@@ -1,0 +1,130 @@
+"""Views as copies, copies with a part written, and arbitrary strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from weft._tensor.composite import shape
+from weft._tensor.convert import from_host
+from weft._tensor.spelling import composite, op
+from weft._tensor.storage import base_of, offset_of
+from weft._tensor.tensor import Tensor
+from weft._tensor.view import write
+from weft.errors import DTypeError, ShapeError
+
+View = Callable[..., Any]
+
+
+def _sliced(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
+    return input[(slice(None),) * (dim % max(input.ndim, 1)) + (slice(start, end, step),)]
+
+
+def _itself(input: Tensor) -> Tensor:
+    return input
+
+
+@composite()
+def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """Elements picked by strides and an offset from the flattened tensor that this is, or is a view of.
+
+    A copy, and no view: values have no strides, and writes to it go nowhere else.
+    """
+    if len(size) != len(stride):
+        raise ShapeError("mismatch in length of strides and shape")
+    if any(step < 0 for step in stride):
+        raise ShapeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}")
+    base, offset = base_of(input), offset_of(input) if storage_offset is None else storage_offset
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if prod(size) and last >= base.numel():
+        raise ShapeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize "
+            f"{base.itemsize} requiring a storage size of {(last + 1) * base.itemsize} are out of bounds for storage "
+            f"of size {base.nbytes}"
+        )
+    grid = np.indices(tuple(size))
+    places = offset + sum((at * step for at, step in zip(grid, stride, strict=True)), np.zeros(tuple(size), np.int64))
+    found = op.take(base, from_host(places, base.device))
+    return found if input._alias is None or input._alias.tracked else found.detach()
+
+
+# ---- copies
+
+_COPIED: dict[str, View] = {
+    name: getattr(shape, name, None) or getattr(op, name)
+    for name in (
+        "diagonal", "expand", "narrow", "permute", "select", "split", "split_with_sizes", "squeeze", "t", "transpose",
+        "unbind", "unsqueeze", "view", "view_as_complex", "view_as_real",
+    )
+} | {"alias": _itself, "as_strided": as_strided, "detach": Tensor.detach, "slice": _sliced,
+     "unfold": op.window}  # fmt: skip
+
+
+def _copying(name: str, view: View) -> None:
+    """Define `<name>_copy`, which gives what a view shows as tensors of their own."""
+
+    def copied(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        found = view(input, *args, **kwargs)
+        return tuple(map(op.clone, found)) if isinstance(found, tuple) else op.clone(found)
+
+    copied.__name__ = copied.__qualname__ = f"{name}_copy"
+    copied.__doc__ = f"What `{name}` gives, as a copy."
+    composite(f"{name}_copy", method=name == "narrow")(copied)
+
+
+for _name, _view in _COPIED.items():
+    _copying(_name, _view)
+
+
+# ---- writes
+
+
+def _writing(name: str, view: View) -> None:
+    """Define `<name>_scatter`, which gives a copy with the part that a view shows written."""
+
+    def written(input: Tensor, src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        made = op.clone(input)
+        part = view(made, *args, **kwargs)
+        if src.shape != part.shape:
+            raise ShapeError(
+                "expected src to have a size equal to the slice of self. "
+                f"src size = {list(src.shape)}, slice size = {list(part.shape)}"
+            )
+        write(part, op.to_dtype(src, input.dtype)._read())
+        return made
+
+    written.__name__ = written.__qualname__ = f"{name}_scatter"
+    written.__doc__ = f"A copy of `input` with `src` in the part that `{name}` shows; its arguments follow."
+    composite(f"{name}_scatter")(written)
+
+
+for _name, _view in (("select", shape.select), ("slice", _sliced), ("diagonal", op.diagonal)):
+    _writing(_name, _view)
+
+
+@composite(inplace=True)
+def index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """`input` with slices of `source` combined at the places of `index` along `dim`: "prod", "mean", "amax", "amin"."""
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise ShapeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
+    if source.dtype is not input.dtype:
+        raise DTypeError("index_reduce_(): self and source expected to have the same scalar type")
+    at = shape.wrapped(dim, input.ndim)
+    count = source.shape[at] if source.ndim else 1
+    if index.numel() != count:
+        raise ShapeError(
+            f"index_reduce_(): Number of indices ({index.numel()}) should be equal to source.size(dim): ({count}), "
+            f"for dim: {dim}"
+        )
+    sizes = [count if d == at else 1 for d in range(source.ndim)]
+    places = op.expand(op.reshape(index, sizes), source.shape)
+    return op.scatter_reduce(input, at, places.long(), source, reduce, include_self=include_self)
+
+
+for _name in ("split", "split_with_sizes", "chunk"):
+    composite(f"unsafe_{_name}")(getattr(shape, _name))

@@ -1,0 +1,171 @@
+"""Histograms, differences along a grid, and positions from flat indices."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from math import floor
+from typing import Any
+
+from weft._base.state import default_dtype
+from weft._tensor.composite.create import number_of
+from weft._tensor.composite.shape import select
+from weft._tensor.spelling import composite, named_result, op
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, ShapeError, ValueRangeError
+from weft.ops._shape_dims import wrapped
+
+_Histogram = named_result("histogram", ("hist", "bin_edges"))
+
+
+def _edges(input: Tensor, bins: int, range: Any) -> Tensor:
+    """The edges of equal bins over a range, by default that of the elements. Waits for these."""
+    if bins <= 0:
+        raise ShapeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+    if range is None and not input.numel():
+        low, high = 0.0, 1.0
+    elif range is None:
+        low, high = op.amin(input).item(), op.amax(input).item()
+    else:
+        low, high = range
+    if low > high:
+        raise ShapeError(
+            f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for dimension 0"
+        )
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return op.linspace((bins + 1,), low, high, dtype=input.dtype).to(input.device)
+
+
+@composite()
+def histogram(
+    input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
+) -> Any:
+    """How many elements, or which weight of them, fall into each bin, and the edges of the bins.
+
+    `bins` is a number of equal bins over `range` (by default from the least element to the largest) or their edges.
+    """
+    if weight is not None and weight.shape != input.shape:
+        raise ShapeError(
+            "torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor "
+            f"excluding its innermost dimension, but got input with shape {[input.numel(), 1]} and weight with shape "
+            f"{list(weight.shape)}"
+        )
+    edges = bins if isinstance(bins, Tensor) else _edges(input, bins, range)
+    return _Histogram(op.histogram_counts(input, edges, weight, density=density), edges)
+
+
+# ---- differences
+
+
+def _part(x: Tensor, dim: int, start: int, stop: int | None = None) -> Tensor:
+    return x[(slice(None),) * dim + (slice(start, stop),)]
+
+
+def _ends(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> tuple[Tensor, Tensor]:
+    """The slopes at both ends, through the two or three outermost elements."""
+    found = []
+    for near, next_, third, first, second in ((0, 1, 2, 0, 1), (-1, -2, -3, -1, -2)):
+        a, b = (select(input, dim, at) for at in (near, next_))
+        h = select(steps, 0, first)
+        slope = (b - a) / h if near == 0 else (a - b) / h
+        if edge_order == 2:
+            k = select(steps, 0, second)
+            c = select(input, dim, third)
+            further = (c - b) / k if near == 0 else (b - c) / k
+            slope = slope + (slope - further) * h / (h + k)
+        found.append(op.unsqueeze(slope, dim))
+    return found[0], found[1]
+
+
+def _slope(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> Tensor:
+    """Differences along `dim` of second order inside, for steps of any length."""
+    rises = op.diff(input, dim=dim)
+    shaped = op.reshape(steps, [-1 if d == dim else 1 for d in range(input.ndim)])
+    slopes = rises / shaped
+    before, after = _part(shaped, dim, 0, -1), _part(shaped, dim, 1)
+    inside = (after * _part(slopes, dim, 0, -1) + before * _part(slopes, dim, 1)) / (before + after)
+    first, last = _ends(input, dim, steps, edge_order)
+    return op.cat([first, inside, last], dim)
+
+
+def _spacings(input: Tensor, spacing: Any, dims: Sequence[int], given: bool) -> list[Any]:
+    """One spacing for each dim: a number, or a tensor of coordinates."""
+    if not isinstance(spacing, list | tuple):
+        return [1 if spacing is None else spacing] * len(dims)
+    if len(spacing) != len(dims):
+        wanted = f"'self.dim() = {input.ndim}', since dim argument was not given" if not given else "the number of dims"
+        raise ShapeError(
+            "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to "
+            f"{wanted}, but got a list of length {len(spacing)}"
+        )
+    return list(spacing)
+
+
+@composite(method=False)
+def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+    """Slopes of a function along each of `dim` (all, by default), from its values on a grid.
+
+    `spacing` is the distance of neighbours (1, by default), or the coordinates along a dim; of several dims one for
+    each. Central differences inside, one-sided ones of order `edge_order` at the ends.
+    """
+    if edge_order not in (1, 2):
+        raise ShapeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+    dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    over = [wrapped(d, input.ndim) for d in dims]
+    for d in over:
+        if over.count(d) > 1:
+            raise ShapeError(f"dim {d} appears multiple times in the list of dims")
+        if input.shape[d] < edge_order + 1:
+            raise ShapeError("torch.gradient expected each dimension size to be at least edge_order+1")
+    found = []
+    for d, space in zip(over, _spacings(input, spacing, over, dim is not None), strict=True):
+        count = input.shape[d] - 1
+        real = input.dtype.to_real() if input.dtype.is_differentiable else default_dtype()
+        if isinstance(space, Tensor) and space.ndim:
+            steps = op.diff(space)
+        else:
+            steps = op.full((count,), number_of(space), dtype=real, device=input.device)
+        found.append(_slope(input, d, steps, edge_order))
+    return tuple(found)
+
+
+# ---- integers
+
+
+@composite(method=False)
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """The index along each dim of a tensor of this shape for places in its flattened form."""
+    if indices.is_floating_point() or indices.is_complex() or indices.dtype.name == "bool":
+        raise ArgumentError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+    sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    if any(n < 0 for n in sizes):
+        raise ValueRangeError(f"'shape' cannot have negative values, but got {sizes}")
+    found: list[Tensor] = []
+    step = 1
+    for size in reversed(sizes):
+        found.insert(0, indices // step % size)
+        step *= size
+    return tuple(found)
+
+
+@composite("range")
+def range_(
+    start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Numbers from `start` to `end`, which is included if a step ends there. Deprecated: use `arange`."""
+    warnings.warn(
+        "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with "
+        "Python's range builtin. Instead, use torch.arange, which produces values in [start, end).",
+        stacklevel=2,
+    )
+    if end is None:
+        start, end = 0, start
+    if step == 0:
+        raise ShapeError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise ShapeError("upper bound and lower bound inconsistent with step sign")
+    count = floor((end - start) / step) + 1
+    made = op.arange((count,), start, step, dtype=dtype or default_dtype(), device=device)
+    return made.requires_grad_() if requires_grad else made

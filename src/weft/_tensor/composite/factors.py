@@ -1,0 +1,140 @@
+"""The package's own names of factorisations, from before `linalg`: other results, or other orders of arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._tensor.spelling import composite, named_result, op
+from weft._tensor.tensor import Tensor
+from weft.errors import ShapeError, ValueRangeError
+
+_QR = named_result("qr", ("Q", "R"))
+_SVD = named_result("svd", ("U", "S", "V"))
+_Triangular = named_result("triangular_solve", ("solution", "cloned_coefficient"))
+
+
+def _adjoint(x: Tensor) -> Tensor:
+    return op.conj(op.transpose(x, -2, -1))
+
+
+@composite()
+def cholesky(input: Tensor, upper: bool = False) -> Tensor:
+    """`linalg.cholesky`."""
+    return op.cholesky(input, upper=upper)
+
+
+def _check_square(name: str, a: Tensor) -> None:
+    if a.ndim < 2:
+        raise ShapeError(f"{name}: The input tensor A must have at least 2 dimensions.")
+    if a.shape[-1] != a.shape[-2]:
+        shape = f"{a.shape[-2]} by {a.shape[-1]}"
+        raise ShapeError(f"{name}: A must be batches of square matrices, but they are {shape} matrices")
+
+
+@composite()
+def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+    """The X of `A X = input` from the Cholesky factor of A."""
+    for name, matrix in (("b", input), ("u", L)):
+        if matrix.ndim < 2:
+            raise ShapeError(f"{name} should have at least 2 dimensions, but has {matrix.ndim} dimensions instead")
+    if L.shape[-1] != input.shape[-2]:
+        raise ShapeError(
+            f"Incompatible matrix sizes for cholesky_solve: each A matrix is {L.shape[-1]} by {L.shape[-1]} but each b "
+            f"matrix is {input.shape[-2]} by {input.shape[-1]}"
+        )
+    lower, higher = (_adjoint(L), L) if upper else (L, _adjoint(L))
+    return op.solve_triangular(higher, op.solve_triangular(lower, input, upper=False), upper=True)
+
+
+@composite()
+def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of a matrix from its Cholesky factor."""
+    _check_square("cholesky_inverse", input)
+    return cholesky_solve(op.eye(input.shape[-1], dtype=input.dtype, device=input.device), input, upper)
+
+
+@composite()
+def qr(input: Tensor, some: bool = True) -> Any:
+    """`linalg.qr`, complete where not `some`."""
+    return _QR(*op.qr(input, "reduced" if some else "complete"))
+
+
+@composite()
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
+    """U, singular values and V (not its adjoint); U and V are zeros unless `compute_uv`."""
+    if compute_uv:
+        U, S, Vh = op.svd(input, not some)
+        return _SVD(U, S, _adjoint(Vh))
+    S = op.svdvals(input)
+    zeros = [op.zeros((*input.shape[:-2], n, n), dtype=input.dtype, device=input.device) for n in input.shape[-2:]]
+    return _SVD(zeros[0], S, zeros[1])
+
+
+@composite()
+def triangular_solve(
+    input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> Any:
+    """The X of `A X = input` and A, of which one triangle counts; with `transpose`, of the transposed A."""
+    a = op.transpose(A, -2, -1) if transpose else A
+    solution = op.solve_triangular(a, input, upper=upper != transpose, unitriangular=unitriangular)
+    return _Triangular(solution, op.clone(A))
+
+
+@composite()
+def orgqr(input: Tensor, tau: Tensor) -> Tensor:
+    """`linalg.householder_product`."""
+    return op.householder_product(input, tau)
+
+
+@composite()
+def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
+    """The product of the whole Q of Householder reflectors, or of its adjoint, and `other`, on the left or right."""
+    rows, columns = input.shape[-2:]
+    if other.shape[-2 if left else -1] != rows:
+        side = "left" if left else "right"
+        raise ShapeError(
+            f"torch.ormqr: other.shape[{-2 if left else -1}] must be equal to input.shape[-2] (multiplied from the "
+            f"{side}), but got {other.shape[-2 if left else -1]} and {rows}"
+        )
+    missing = op.zeros((*input.shape[:-2], rows, max(rows - columns, 0)), dtype=input.dtype, device=input.device)
+    Q = op.householder_product(op.cat([input, missing], -1)[..., :rows], tau)
+    if transpose:
+        Q = _adjoint(Q)
+    return op.matmul(Q, other) if left else op.matmul(other, Q)
+
+
+# ---- approximations
+
+
+@composite(method=False)
+def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> Any:
+    """U, singular values and V of a random approximation of `A - M` of rank `q` (Halko et al., 2009)."""
+    matrix = A if M is None else A - op.expand(M, A.shape)
+    rows, columns = matrix.shape[-2:]
+    count = 6 if q is None else q
+    if not 0 <= count <= min(rows, columns):
+        raise ValueRangeError(
+            f"q(={count}) must be non-negative integer and not greater than min(m, n)={min(rows, columns)}"
+        )
+    tall = _adjoint(matrix) if rows < columns else matrix
+    start = op.randn((tall.shape[-1], count), dtype=tall.dtype, device=tall.device)
+    basis = op.qr(op.matmul(tall, start)).Q
+    for _ in range(2 if niter is None else niter):
+        basis = op.qr(op.matmul(tall, op.qr(op.matmul(_adjoint(tall), basis)).Q)).Q
+    U, S, Vh = op.svd(op.matmul(_adjoint(basis), tall), False)
+    left, right = op.matmul(basis, U), _adjoint(Vh)
+    return (right, S, left) if rows < columns else (left, S, right)
+
+
+@composite(method=False)
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+    """`svd_lowrank` of the rows less their mean, if `center`: V holds the `q` (at most 6) principal directions."""
+    rows, columns = A.shape[-2:]
+    count = min(6, rows, columns) if q is None else q
+    if not 0 <= count <= min(rows, columns):
+        raise ValueRangeError(
+            f"q(={count}) must be non-negative integer and not greater than min(m, n)={min(rows, columns)}"
+        )
+    if niter < 0:
+        raise ValueRangeError(f"niter(={niter}) must be non-negative integer")
+    return svd_lowrank(A, count, niter, op.mean(A, -2, True) if center else None)

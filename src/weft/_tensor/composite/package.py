@@ -1,0 +1,153 @@
+"""Layers as the package itself spells them: in other orders of arguments than `nn.functional`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft._base.state import using
+from weft._tensor.composite import neural
+from weft._tensor.composite.loss import named_reduction
+from weft._tensor.spelling import composite, inplace_of, op
+from weft._tensor.tensor import Tensor
+from weft._tensor.view import write
+from weft.errors import ShapeError
+from weft.ops._shape_dims import wrapped
+
+# ---- dropout
+
+
+def _feature_dropout(input: Tensor, p: float, train: bool, inplace: bool) -> Tensor:
+    if input.ndim < 2:
+        raise ShapeError("Feature dropout requires at least 2 dimensions in the input")
+    return neural.dropped("dropout_train", input, p, train, inplace, input.ndim - 2)
+
+
+def _dropouts(name: str, drop: Callable[..., Tensor]) -> None:
+    """Define the function `name` and its in-place form, whose arguments are positional."""
+
+    def checked(input: Tensor, p: float, train: bool, inplace: bool) -> Tensor:
+        if not 0 <= p <= 1:
+            raise ShapeError(f"dropout probability has to be between 0 and 1, but got {p}")
+        return drop(input, p, train, inplace)
+
+    def dropout(input: Tensor, p: float, train: bool) -> Tensor:
+        return checked(input, p, train, False)
+
+    def dropout_(input: Tensor, p: float, train: bool) -> Tensor:
+        return checked(input, p, train, True)
+
+    for form, spelled in ((dropout, name), (dropout_, f"{name}_")):
+        form.__name__ = form.__qualname__ = spelled
+        form.__doc__ = f"`{name}` of `nn.functional`{', written to the input' if form is dropout_ else ''}."
+        composite(spelled, method=False)(form)
+
+
+_dropouts("dropout", neural.dropout)
+_dropouts("feature_dropout", _feature_dropout)
+_dropouts("alpha_dropout", neural.alpha_dropout)
+_dropouts("feature_alpha_dropout", neural.feature_alpha_dropout)
+
+
+@composite(method=False)
+def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
+    """Leaky ReLU whose slopes are drawn from `lower` to `upper` in training, else their middle."""
+    return neural.rrelu(input, lower, upper, training)
+
+
+composite("rrelu_", method=False)(inplace_of(rrelu, "rrelu_"))
+
+# ---- embeddings
+
+
+@composite()
+def embedding(
+    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Tensor:
+    """Rows of `weight` at the indices; the row `padding_idx`, unless it is -1, gets no gradient."""
+    del sparse
+    return op.embedding(indices, weight, None if padding_idx == -1 else padding_idx, scale_grad_by_freq)
+
+
+@composite("embedding_renorm_")
+def embedding_renorm_(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """Scale the rows of `weight` at the indices down, in place, to a `norm_type`-norm of at most `max_norm`."""
+    with using(grad=False):
+        return write(weight, op.limit_rows(weight, indices, max_norm, norm_type)._read())
+
+
+# ---- normalisation
+
+
+@composite(method=False)
+def batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool,
+) -> Tensor:  # fmt: skip
+    """Each channel normalised over the batch, which updates the running statistics, or by these."""
+    del cudnn_enabled
+    return neural.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+@composite(method=False)
+def instance_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None, use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool,
+) -> Tensor:  # fmt: skip
+    """Each channel of each sample normalised over its spatial dims, or by the running statistics."""
+    del cudnn_enabled
+    return neural.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+@composite(method=False)
+def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+    """The `pow`-norm of each slice along `dim`; the other dims stay with size one. With -1, that of all elements."""
+    if dim == -1:
+        return op.vector_norm(v, pow)
+    at = wrapped(dim, v.ndim)
+    slices = op.reshape(op.transpose(v, 0, at), (v.shape[at], -1))
+    return op.reshape(op.vector_norm(slices, pow, 1), [size if d == at else 1 for d, size in enumerate(v.shape)])
+
+
+# ---- the rest
+
+
+@composite(method=False)
+def adaptive_max_pool1d(input: Tensor, output_size: Any) -> Any:
+    """The largest element of each of `output_size` windows, and its position."""
+    return op.adaptive_max_pool1d_with_indices(input, output_size)
+
+
+@composite(method=False)
+def max_pool1d_with_indices(
+    input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Any:
+    """The largest element of each window, and its position."""
+    return op.max_pool1d_with_indices(input, kernel_size, stride or None, padding, dilation, ceil_mode)
+
+
+@composite(method=False)
+def kl_div(input: Tensor, target: Tensor, reduction: int | str = 1, *, log_target: bool = False) -> Tensor:
+    """Kullback-Leibler divergence of log-probabilities; `reduction` is 0 for none, 1 for the mean, 2 for the sum."""
+    return op.kl_div(input, target, reduction=named_reduction(reduction), log_target=log_target)
+
+
+@composite(method=False)
+def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:
+    """`value` around the tensor: `pad` lists before and after, last dim first; negative counts cut."""
+    return op.constant_pad(input, tuple(pad), value)
+
+
+def _method(name: str) -> None:
+    """Define the function `name`, which calls the method."""
+
+    def function(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return getattr(input, name)(*args, **kwargs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The method `{name}` as a function."
+    composite(name, method=False)(function)
+
+
+for _name in ("detach", "detach_", "zero_"):
+    _method(_name)

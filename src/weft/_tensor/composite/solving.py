@@ -1,0 +1,334 @@
+"""Linear algebra composed of factorisations: norms, condition numbers, systems, and what waits for an error."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from weft._base.dtype import int64
+from weft._tensor.spelling import composite, named_result, op
+from weft._tensor.tensor import Tensor
+from weft.errors import DTypeError, LinAlgError, ShapeError
+
+_LINALG = "linalg"
+
+
+def _first(info: Tensor) -> int:
+    """The first entry of `info` that is not zero, or 0. Waits for it."""
+    return next((code for code in info.reshape(-1).tolist() if code), 0)
+
+
+# ---- LU
+
+
+def _without_pivots(name: str) -> ShapeError:
+    return ShapeError(f"{name}: LU without pivoting is not implemented on the CPU")
+
+
+_Factored = named_result("linalg_lu_factor", ("LU", "pivots"))
+_FactoredEx = named_result("linalg_lu_factor_ex", ("LU", "pivots", "info"))
+_LU = named_result("linalg_lu", ("P", "L", "U"))
+_Unpacked = named_result("lu_unpack", ("P", "L", "U"))
+
+
+@composite(module=_LINALG)
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
+    """Packed LU factors, the pivots counted from 1, and the place of the first zero on U's diagonal, or 0."""
+    if not pivot:
+        raise _without_pivots("linalg.lu_factor")
+    found = op.lu_factors(A)
+    place = _first(found.info) if check_errors else 0
+    if place:
+        raise LinAlgError(
+            f"torch.linalg.lu_factor_ex: U[{place},{place}] is zero and using it on lu_solve would result in a "
+            "division by zero. If you still want to perform the factorization, consider calling "
+            "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+        )
+    return _FactoredEx(*found)
+
+
+@composite(module=_LINALG)
+def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
+    """Packed LU factors, and the row that each row changed places with, counted from 1."""
+    return _Factored(*lu_factor_ex(A, pivot=pivot)[:2])
+
+
+@composite(module=_LINALG)
+def lu(A: Tensor, *, pivot: bool = True) -> Any:
+    """Permutation, unit lower triangular and upper triangular factor with `A = P L U`."""
+    if not pivot:
+        raise _without_pivots("linalg.lu")
+    return _LU(*op.lu_parts(*op.lu_factors(A)[:2]))
+
+
+@composite("lu", method=True)
+def packed_lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
+    """`linalg.lu_factor`, or `linalg.lu_factor_ex` with `get_infos`, as plain tuples."""
+    found = tuple(lu_factor_ex(A, pivot=pivot))
+    return found if get_infos else found[:2]
+
+
+@composite(method=False)
+def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
+    """The factors of a packed decomposition with `A = P L U`; those not asked for are empty."""
+    if LU_pivots.dtype.name != "int32":
+        raise DTypeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.")
+    parts = op.lu_parts(LU_data, LU_pivots)
+    none = op.zeros((0,), dtype=LU_data.dtype, device=LU_data.device)
+    return _Unpacked(
+        parts.P if unpack_pivots else none, parts.L if unpack_data else none, parts.U if unpack_data else none
+    )
+
+
+def _adjoint(x: Tensor) -> Tensor:
+    return op.conj(op.transpose(x, -2, -1))
+
+
+@composite("lu_solve", module=_LINALG)
+def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
+    """The X of `A X = B`, or of `X A = B` where not `left`, from packed factors of A, or of its adjoint."""
+    if pivots.dtype.name != "int32":
+        raise DTypeError("linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32")
+    if not left:
+        return _adjoint(solve_packed(LU, pivots, _adjoint(B), adjoint=not adjoint))
+    if LU.shape[-1] != B.shape[-2]:
+        shapes = f"{LU.shape[-2]}x{LU.shape[-1]} and {B.shape[-2]}x{B.shape[-1]}"
+        raise ShapeError(f"linalg.lu_solve: Incompatible shapes of A and B for the equation AX = B ({shapes})")
+    P, L, U = op.lu_parts(LU, pivots)
+    if adjoint:
+        half = op.solve_triangular(_adjoint(U), B, upper=False)
+        return op.matmul(P, op.solve_triangular(_adjoint(L), half, upper=True, unitriangular=True))
+    half = op.solve_triangular(L, op.matmul(op.transpose(P, -2, -1), B), upper=False, unitriangular=True)
+    return op.solve_triangular(U, half, upper=True)
+
+
+@composite()
+def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
+    """The X of `A X = input` from packed factors of A."""
+    return solve_packed(LU_data, LU_pivots, input)
+
+
+# ---- what tells about errors
+
+_Inverse = named_result("linalg_inv_ex", ("inverse", "info"))
+_Factor = named_result("linalg_cholesky_ex", ("L", "info"))
+_Solution = named_result("linalg_solve_ex", ("result", "info"))
+
+
+@composite(module=_LINALG)
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
+    """The inverse, and 0 or the place of the zero that shows a matrix to be singular."""
+    inverse = op.inv(A)
+    info = op.lu_factors(A).info
+    place = _first(info) if check_errors else 0
+    if place:
+        raise LinAlgError(
+            f"linalg.inv_ex: The diagonal element {place} is zero, the inversion could not be completed because the "
+            "input matrix is singular."
+        )
+    return _Inverse(inverse, info)
+
+
+@composite(module=_LINALG)
+def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+    """The Cholesky factor, NaN where there is none, and 0 or the size of the leading block that has none."""
+    factor = op.cholesky(input, upper=upper)
+    info = op.cholesky_info(input)
+    order = _first(info) if check_errors else 0
+    if order:
+        raise LinAlgError(
+            "linalg.cholesky_ex: The factorization could not be completed because the input is not positive-definite "
+            f"(the leading minor of order {order} is not positive-definite)."
+        )
+    return _Factor(factor, info)
+
+
+@composite(module=_LINALG)
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
+    """The X of `A X = B`, or of `X A = B` where not `left`, and 0 where A is not singular."""
+    result = op.solve(A, B, left=left)
+    info = op.lu_factors(A).info
+    if check_errors and _first(info):
+        raise LinAlgError("torch.linalg.solve_ex: The solver failed because the input matrix is singular.")
+    return _Solution(result, info)
+
+
+# ---- eigenvalues, ranks, norms
+
+
+@composite(module=_LINALG)
+def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
+    """Eigenvalues of Hermitian matrices in ascending order; one triangle is read."""
+    return op.eigh(A, UPLO).eigenvalues
+
+
+@composite(module=_LINALG)
+def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+    """The Moore-Penrose inverse; singular values up to `max(atol, rtol * the largest)` count as zero.
+
+    `rtol` is, unless given, the type's epsilon times the larger size; `rcond` is its former name.
+    """
+    return op.pseudo_inverse(A, atol, rtol if rcond is None else rcond, hermitian)
+
+
+@composite(method=True)
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
+    """`linalg.pinv` with another tolerance."""
+    return pinv(input, rcond)
+
+
+@composite(module=_LINALG)
+def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+    """How many singular values are above `max(atol, rtol * the largest)`; `tol` alone is an `atol`."""
+    if tol is not None:
+        atol, rtol = tol, 0.0
+    return op.rank(A, atol, rtol, hermitian)
+
+
+_CONDITIONS = ("fro", "nuc", float("inf"), float("-inf"), 1, -1, 2, -2)
+
+
+@composite(module=_LINALG)
+def cond(A: Tensor, p: Any = None) -> Tensor:
+    """The condition number in the `p`-norm, by default the largest over the smallest singular value."""
+    if A.ndim < 2:
+        raise ShapeError("linalg.cond: The input tensor must have at least 2 dimensions.")
+    if p not in (None, *_CONDITIONS):
+        raise ShapeError(f"linalg.cond got an invalid norm type: {p}")
+    if p in (None, 2, -2):
+        s = op.svdvals(A)
+        ends = op.select(s, -1, s.shape[-1] - 1), op.select(s, -1, 0)
+        return ends[0] / ends[1] if p == -2 else ends[1] / ends[0]
+    if A.shape[-1] != A.shape[-2]:
+        raise ShapeError(
+            f"linalg.cond(ord={p}): A must be batches of square matrices, but they are {A.shape[-2]} by "
+            f"{A.shape[-1]} matrices"
+        )
+    singular = op.ne(op.lu_factors(A).info, 0)
+    found = op.matrix_norm(A, p) * op.matrix_norm(op.inv(A), p)
+    return op.masked_fill(found, singular, float("inf"))
+
+
+@composite("norm", module=_LINALG)
+def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """A norm of vectors over one dim, or of matrices over two: which, `ord` and the number of dims decide."""
+    over = (dim,) if isinstance(dim, int) else dim
+    if over is not None and len(over) not in (1, 2):
+        raise ShapeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(over)}")
+    if ord is None or (not isinstance(ord, str) and (A.ndim if over is None else len(over)) == 1):
+        return op.vector_norm(A, 2 if ord is None else ord, over, keepdim, dtype=dtype)
+    if over is None and not isinstance(ord, str) and A.ndim != 2:
+        raise ShapeError(f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {A.ndim}D.")
+    return op.matrix_norm(A, ord, (-2, -1) if over is None else over, keepdim, dtype=dtype)
+
+
+@composite(method=False)
+def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """The 2-norm of all elements over `dim`."""
+    return op.vector_norm(input, 2, tuple(dim) if isinstance(dim, list) else dim, keepdim)
+
+
+@composite(method=False)
+def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The sum of the singular values of the matrices over two dims."""
+    return op.matrix_norm(input, "nuc", tuple(dim), keepdim)
+
+
+# ---- least squares
+
+_Least = named_result("linalg_lstsq", ("solution", "residuals", "rank", "singular_values"))
+_DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
+
+
+@composite(module=_LINALG)
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    """The X of the least norm that makes `A X` closest to B, the squared distances, the rank and singular values.
+
+    Computed from singular values whatever the driver, which decides what else is given: "gels" takes the rank as full,
+    "gelsy" (the default) finds it, "gelsd" and "gelss" find the singular values, too. Residuals are empty unless there
+    are more rows than columns and the rank, which is waited for, is full.
+    """
+    name = "torch.linalg.lstsq"
+    if A.ndim < 2:
+        raise ShapeError(f"{name}: input must have at least 2 dimensions.")
+    if B.ndim < 1:
+        raise ShapeError(f"{name}: other must have at least 1 dimension.")
+    if driver not in (None, *_DRIVERS):
+        raise ShapeError(f"{name}: parameter `driver` should be one of ({', '.join(_DRIVERS)})")
+    if A.dtype is not B.dtype:
+        raise DTypeError(f"{name}: Expected input and other to have the same dtype, but got {A.dtype} and {B.dtype}")
+    vector = B.ndim == 1 or tuple(A.shape[:-1]) == tuple(B.shape)
+    right = op.unsqueeze(B, -1) if vector else B
+    if A.shape[-2] != right.shape[-2]:
+        dim = -1 if vector else -2
+        raise ShapeError(f"{name}: input.size(-2) should match other.size({dim})")
+    solution = op.matmul(op.pseudo_inverse(A, None, rcond, False), right)
+    rank = op.rank(A, None, rcond, False)
+    none = op.zeros((0,), dtype=A.dtype.to_real(), device=A.device)
+    residuals = none
+    full = A.shape[-2] > A.shape[-1] and (driver == "gels" or bool((rank == A.shape[-1]).all()))
+    if full and driver not in (None, "gelsy"):
+        residuals = op.sum(op.square(op.abs(right - op.matmul(A, solution))), -2)
+    return _Least(
+        op.squeeze(solution, -1) if vector else solution,
+        residuals,
+        op.zeros((0,), dtype=int64, device=A.device) if driver == "gels" else rank,
+        op.svdvals(A) if driver in ("gelsd", "gelss") else none,
+    )
+
+
+# ---- vectors and tensors
+
+
+@composite(module=_LINALG)
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """Inner products along `dim`: the first vector's elements are conjugated."""
+    if x.dtype is not y.dtype:
+        raise DTypeError(f"linalg.vecdot: Expected x and y to have the same dtype, but got {x.dtype} and {y.dtype}")
+    return op.sum(op.conj(x) * y, dim, dtype=x.dtype)
+
+
+@composite(module=_LINALG)
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """Rows of powers from 0 to N - 1, by default as many as there are elements."""
+    x = x if x.ndim else op.reshape(x, (1,))
+    count = x.shape[-1] if N is None else N
+    if count <= 1:
+        raise ShapeError("N must be greater than 1.")
+    column = op.unsqueeze(x, -1)
+    powers = op.cumprod(op.expand(column, (*x.shape, count - 1)), -1)
+    return op.cat([op.ones(tuple(column.shape), dtype=powers.dtype, device=x.device), powers], -1)
+
+
+@composite(module=_LINALG)
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
+    """The inverse of the map from the last dims to the first `ind`: `tensordot(tensorinv(A), B, ind)` solves."""
+    if ind <= 0:
+        raise ShapeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
+    first, last = A.shape[:ind], A.shape[ind:]
+    if prod(first) != prod(last):
+        raise ShapeError(
+            "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
+            f"{prod(last)} != {prod(first)}"
+        )
+    return op.reshape(op.inv(op.reshape(A, (prod(first), prod(last)))), (*last, *first))
+
+
+@composite(module=_LINALG)
+def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
+    """The X with `tensordot(A, X, X.ndim) = B`; `dims` of A are moved to its end first."""
+    moved = A if dims is None else op.movedim(A, tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
+    first, last = moved.shape[: B.ndim], moved.shape[B.ndim :]
+    if prod(first) != prod(last):
+        raise ShapeError(
+            "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), "
+            f"but got {prod(last)} != {prod(first)}"
+        )
+    flat = op.reshape(moved, (prod(first), prod(last)))
+    return op.reshape(op.solve(flat, op.reshape(B, (-1,))), last)
+
+
+@composite(module=_LINALG)
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The diagonals of matrices."""
+    return op.diagonal(A, offset, dim1, dim2)

@@ -1,0 +1,185 @@
+"""Memory behind tensors, and Python functions on elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft._base.dtype import DType
+from weft._base.size import Size
+from weft._tensor.composite.create import sizes_of
+from weft._tensor.convert import from_host, from_numpy_array, tensor
+from weft._tensor.spelling import composite, op
+from weft._tensor.storage import UntypedStorage, base_of, offset_of
+from weft._tensor.tensor import Tensor
+from weft._tensor.view import write
+from weft.errors import ArgumentError, GradientError, ShapeError
+
+# ---- memory
+
+
+@composite(function=False)
+def untyped_storage(input: Tensor) -> UntypedStorage:
+    """The memory that the tensor has, or shares with the tensor that it is a view of."""
+    return UntypedStorage(base_of(input))
+
+
+@composite(function=False)
+def storage_offset(input: Tensor) -> int:
+    """The place of the first element among those of the tensor that this is a view of, counted row by row."""
+    return offset_of(input)
+
+
+@composite(function=False)
+def data_ptr(input: Tensor) -> int:
+    """The address of the first element: equal for tensors that share it, and another after a write.
+
+    Waits until the elements are computed. 0 for a tensor without elements.
+    """
+    start = UntypedStorage(base_of(input)).data_ptr() if input.numel() else 0
+    return start + offset_of(input) * input.element_size() if start else 0
+
+
+@composite(function=False)
+def is_set_to(input: Tensor, tensor: Tensor) -> bool:
+    """Whether both are the same elements of the same memory."""
+    same = base_of(input) is base_of(tensor) and input.shape == tensor.shape
+    return same and offset_of(input) == offset_of(tensor)
+
+
+@composite(method=False)
+def is_storage(obj: Any) -> bool:
+    """Whether `obj` is the memory of a tensor."""
+    return isinstance(obj, UntypedStorage)
+
+
+@composite(function=False)
+def dim_order(input: Tensor) -> tuple[int, ...]:
+    """The dims from the outermost in memory to the innermost: in their order, here."""
+    return tuple(range(input.ndim))
+
+
+@composite(function=False)
+def is_pinned(input: Tensor, device: Any = None) -> bool:
+    """False: XLA stages transfers by itself."""
+    return False
+
+
+@composite(function=False)
+def is_shared(input: Tensor) -> bool:
+    """False: elements belong to one process."""
+    return False
+
+
+@composite("share_memory_", function=False)
+def share_memory_(input: Tensor) -> Tensor:
+    """The tensor itself, and nothing more: elements belong to one process, and others never see writes to them.
+
+    Loaders send tensors through shared memory by themselves.
+    """
+    return input
+
+
+@composite(function=False)
+def record_stream(input: Tensor, stream: Any) -> None:
+    """Nothing: XLA knows how long memory is in use."""
+
+
+@composite(function=False)
+def to_dense(input: Tensor, dtype: Any = None, *, masked_grad: bool = True) -> Tensor:
+    """The tensor itself, as `dtype`: all tensors are dense."""
+    del masked_grad
+    return input if dtype is None else op.to_dtype(input, dtype)
+
+
+def tensor_of(dtype: DType, device: Any, args: tuple[Any, ...]) -> Tensor:
+    """A tensor of this type: of the sizes given, of the elements of one sequence or array, or with none."""
+    if len(args) == 1 and isinstance(args[0], Tensor):
+        if args[0].dtype is not dtype:
+            raise ArgumentError(f"new(): expected a tensor of {dtype}, got one of {args[0].dtype}")
+        return args[0].detach()
+    if len(args) == 1 and not isinstance(args[0], Size | int):
+        return tensor(args[0], dtype=dtype, device=device)
+    return op.zeros(sizes_of("new", args or (0,)), dtype=dtype, device=device)
+
+
+@composite(function=False)
+def new(input: Tensor, *args: Any, device: Any = None) -> Tensor:
+    """A tensor of the same type: of the sizes given, of the elements of one sequence or array, or with none."""
+    return tensor_of(input.dtype, input.device if device is None else device, args)
+
+
+# ---- Python functions on elements
+
+
+def _by_python(name: str, input: Tensor, function: Callable[..., Any], *others: Tensor) -> Tensor:
+    """Write what `function` gives for each element, and its partners in `others`, computed on the host."""
+    if input.requires_grad:
+        raise GradientError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
+    if input.device.type != "cpu":
+        raise ArgumentError(f"{name} is only implemented on CPU tensors")
+    if not callable(function):
+        raise ArgumentError(f"'{type(function).__name__}' object is not callable")
+    columns = [op.expand(x, input.shape).reshape(-1).tolist() for x in (input, *others)]
+    found = np.array([function(*row) for row in zip(*columns, strict=True)], input.dtype.numpy)
+    return write(input, from_host(found.reshape(input.shape), input.device)._read())
+
+
+@composite("apply_", function=False)
+def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
+    """Replace each element by what a Python function gives for it. On the CPU, and slow."""
+    return _by_python("apply_", input, callable)
+
+
+@composite("map_", function=False)
+def map_(input: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+    """Replace each element by `callable(element, partner)`, with partners from `tensor`. On the CPU, and slow."""
+    return _by_python("map_", input, callable, tensor)
+
+
+@composite("map2_", function=False)
+def map2_(input: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
+    """Replace each element by `callable(element, first, second)`, with partners from two tensors."""
+    return _by_python("map2_", input, callable, x, y)
+
+
+# ---- writes and sums
+
+
+@composite("fill_diagonal_", function=False)
+def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """Write a number where all indices are equal; with `wrap`, begin anew below the end of a tall matrix's diagonal."""
+    if isinstance(fill_value, Tensor):
+        raise ArgumentError("fill_diagonal_(): argument 'fill_value' (position 1) must be Number, not Tensor")
+    if input.ndim < 2:
+        raise ShapeError("dimensions must larger than 1")
+    if input.ndim > 2 and len(set(input.shape)) > 1:
+        raise ShapeError("all dimensions of input must be of equal length")
+    rows, columns = input.shape[0], input.shape[1]
+    mask = np.zeros(input.numel(), np.bool_)
+    end = columns * columns if input.ndim == 2 and rows > columns and not wrap else None
+    mask[: end : sum(input.stride())] = True
+    where = from_numpy_array(mask.reshape(input.shape)).to(input.device)
+    return write(input, op.masked_fill(input, where, fill_value)._read())
+
+
+@composite(function=False)
+def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+    """Summed over the dims that a tensor of this size would be expanded along to reach the tensor's."""
+    wanted = sizes_of("sum_to_size", size)
+    if not wanted:
+        return op.sum(input)
+    lead = input.ndim - len(wanted)
+    if lead < 0 or any(n not in (1, m) for n, m in zip(wanted, input.shape[lead:], strict=True)):
+        raise ShapeError(f"size {{{list(wanted)}}} is not expandable to size {{{list(input.shape)}}}.")
+    kept = [n == m for n, m in zip(wanted, input.shape[max(lead, 0) :], strict=True)]
+    over = (*range(lead), *(d for d, stays in enumerate(kept, lead) if not stays))
+    return op.reshape(op.sum(input, over, True), wanted) if over else input
+
+
+@composite("polygamma_", function=False)
+def polygamma_(input: Tensor, n: int) -> Tensor:
+    """Write the `n`-th derivative of the digamma function of each element."""
+    return write(input, op.polygamma(n, input)._read())

@@ -1,0 +1,56 @@
+"""Tensors made by calling a class: `Tensor`, and those of PyTorch's first releases, such as `FloatTensor`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._base.device import CPU
+from weft._base.dtype import DType
+from weft._base.state import default_dtype
+from weft._tensor.composite.convert import TYPE_NAMES
+from weft._tensor.composite.storage import tensor_of
+from weft._tensor.convert import resolve_device
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError
+
+
+def new_tensor(cls: type[Tensor], *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
+    """`Tensor(...)`: of the default type, and of the sizes given or the elements of one sequence, array or tensor.
+
+    A subclass with an `__init__` of its own is made there.
+    """
+    if cls.__init__ is not object.__init__:
+        return object.__new__(cls)
+    if kwargs:
+        raise ArgumentError(f"new() received an invalid combination of arguments: {', '.join(sorted(kwargs))}")
+    made = tensor_of(default_dtype(), resolve_device(device), args)
+    made.__class__ = cls
+    return made
+
+
+class _Former(type):
+    """A class whose instances are the tensors on the CPU with one type of elements."""
+
+    dtype: DType
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.device.type == "cpu"
+
+    def __call__(cls, *args: Any) -> Tensor:
+        return tensor_of(cls.dtype, CPU, args)
+
+
+CLASSES = {
+    path.removeprefix("torch."): _Former(
+        path.removeprefix("torch."), (), {"dtype": dtype, "__module__": "torch", "__doc__": f"Tensors of `{dtype}`."}
+    )
+    for path, dtype in TYPE_NAMES.items()
+}
+"""By name: called with sizes or elements they make tensors of their type, whose instances such tensors are."""
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return CLASSES[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None

@@ -1,0 +1,25 @@
+"""Incomplete gamma functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+
+from weft._base.dtype import FLOAT
+from weft.ops._dims import pointwise
+from weft.ops._rows import documented, in_float32, require
+from weft.ops._table import Array, Cast, Promote, defop
+
+
+def _row(name: str, function: Callable[[Array, Array], Array], doc: str) -> None:
+    def body(input: Array, other: Array) -> Array:
+        require(input, f"{name}_cpu", FLOAT)
+        return in_float32(function, input, other)
+
+    row = defop(name, dims=pointwise, promote=Promote.COMMON, cast=Cast.FLOAT32, inplace=True)
+    row(documented(body, name, doc))
+
+
+_row("igamma", jax.scipy.special.gammainc, "The lower regularised incomplete gamma function of order `input`.")
+_row("igammac", jax.scipy.special.gammaincc, "The upper regularised incomplete gamma function of order `input`.")

@@ -1,0 +1,257 @@
+"""LU factors, eigenvalues, pseudo-inverses and triangular systems; leading dims are batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from weft._base.dtype import from_numpy
+from weft.errors import DTypeError, ShapeError
+from weft.ops._dims import Factors, Sizes, broadcast_shapes
+from weft.ops._table import Array, Operand, defop
+from weft.ops._words import scalar_word
+from weft.ops.decomposition import (
+    MATRIX,
+    NUMBER,
+    VECTOR,
+    Outs,
+    batches,
+    check_floating,
+    check_matrices,
+    check_square,
+    factorises,
+    mirrored,
+)
+
+# --- LU factors ---
+
+
+@factorises(dims=batches(MATRIX, VECTOR, NUMBER), outputs=("LU", "pivots", "info"), function=False, method=False)
+def lu_factors(A: Array) -> Outs:
+    """L (its unit diagonal left out) and U in one matrix, the row that each row changed places with, counted from 1,
+    and the place of the first zero on U's diagonal, or 0.
+    """
+    if A.ndim < 2:
+        raise ShapeError(
+            f"torch.lu_factor: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead"
+        )
+    check_floating("linalg.lu_factor", A)
+    lu, pivots, _ = lax.linalg.lu(A)
+    zero = jnp.diagonal(lu, axis1=-2, axis2=-1) == 0
+    if not zero.shape[-1]:
+        return lu, pivots + 1, jnp.zeros(zero.shape[:-1], jnp.int32)
+    return lu, pivots + 1, jnp.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(jnp.int32)
+
+
+def _unpack_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    batch = tuple(range(len(shapes[0]) - 2))
+    outs = tuple((*batch, f"{n}:i", f"{n}:j") for n in range(3))
+    whole = frozenset({"row", "column", "pivot"})
+    return Factors(((*batch, "row", "column"), (*batch, "pivot")), outs, whole)
+
+
+@defop(dims=_unpack_dims, outputs=("P", "L", "U"), function=False, method=False)
+def lu_parts(LU_data: Array, LU_pivots: Array) -> Outs:
+    """The permutation, the lower and the upper triangular factor of packed LU factors."""
+    rows, columns = LU_data.shape[-2:]
+    size = min(rows, columns)
+    order = lax.linalg.lu_pivots_to_permutation(LU_pivots - 1, rows)
+    permutation = jax.nn.one_hot(order, rows, dtype=LU_data.dtype).mT
+    lower = jnp.tril(LU_data[..., :size], -1) + jnp.eye(rows, size, dtype=LU_data.dtype)
+    return permutation, lower, jnp.triu(LU_data[..., :size, :])
+
+
+# --- systems ---
+
+
+def _system_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    a, b = shapes
+    ndim = len(broadcast_shapes(a[:-2], b[:-2]))
+    ins = [tuple(range(ndim - len(s) + 2, ndim)) for s in shapes]
+    right = ("column", "right") if static.get("left", True) else ("right", "column")
+    return Factors(
+        ((*ins[0], "row", "column"), (*ins[1], *right)), ((*range(ndim), *right),), frozenset({"row", "column"})
+    )
+
+
+@factorises(dims=_system_dims, module="linalg")
+def solve_triangular(A: Array, B: Array, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Array:
+    """The X of `A X = B`, or of `X A = B` where not `left`; one triangle of A is read, or that without its diagonal."""
+    name = "linalg.solve_triangular"
+    check_square(name, A)
+    if B.ndim < 2:
+        raise ShapeError(f"{name}: The input tensor B must have at least 2 dimensions.")
+    check_floating(name, A)
+    if A.dtype != B.dtype:
+        raise DTypeError(
+            f"{name}: Expected A and B to have the same dtype, but found A of type "
+            f"{scalar_word(A)} and B of type {scalar_word(B)} instead"
+        )
+    if B.shape[-2 if left else -1] != A.shape[-1]:
+        sides = "AX = B" if left else "XA = B"
+        shapes = f"{A.shape[-2]}x{A.shape[-1]} and {B.shape[-2]}x{B.shape[-1]}"
+        raise ShapeError(f"{name}: Incompatible shapes of A and B for the equation {sides} ({shapes})")
+    batch = broadcast_shapes(A.shape[:-2], B.shape[:-2])
+    a, b = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (A, B))
+    return lax.linalg.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unitriangular)
+
+
+@factorises(dims=batches(NUMBER), function=False, method=False, differentiable=False)
+def cholesky_info(A: Array) -> Array:
+    """The size of the smallest leading block that is not positive definite, or 0."""
+    check_matrices("linalg.cholesky_ex", A)
+    size = A.shape[-1]
+    if not A.size:
+        return jnp.zeros(A.shape[:-2], jnp.int32)
+
+    def failing() -> Array:
+        inside = jnp.arange(size) <= jnp.arange(size)[:, None]  # block k: the first k + 1 rows and columns
+        blocks = jnp.where(inside[:, :, None] & inside[:, None, :], A[..., None, :, :], jnp.eye(size, dtype=A.dtype))
+        bad = ~jnp.isfinite(jnp.linalg.cholesky(blocks)).all((-2, -1))
+        return jnp.where(bad.any(-1), bad.argmax(-1) + 1, 0).astype(jnp.int32)
+
+    sound = jnp.isfinite(jnp.linalg.cholesky(A)).all()
+    return lax.cond(sound, lambda: jnp.zeros(A.shape[:-2], jnp.int32), failing)
+
+
+# --- eigenvalues and singular values ---
+
+
+def _check_eigen(name: str, A: Array) -> None:
+    if A.ndim >= 2 and A.shape[-1] == A.shape[-2] and not from_numpy(A.dtype).is_differentiable:
+        raise DTypeError(f"Unknown Complex ScalarType for {scalar_word(A)}")
+    check_matrices(name, A)
+
+
+@jax.custom_vjp
+def _eigen(A: Array) -> Outs:
+    return tuple(jnp.linalg.eig(A))
+
+
+def _eigen_pull(known: tuple[Outs, bool], g: Outs) -> tuple[Array]:
+    """The gradient by implicit differentiation (Giles, 2008), made free of the vectors' lengths."""
+    (values, vectors), is_complex = known
+    g_values, g_vectors = g[0].conj(), g[1].conj()
+    adjoint, unit = vectors.mT.conj(), jnp.eye(vectors.shape[-1], dtype=values.dtype)
+    inner = adjoint @ g_vectors
+    along = jnp.diagonal(inner, axis1=-2, axis2=-1).real[..., None, :]
+    apart = (values[..., None, :] - values[..., :, None]).conj() + unit
+    core = (1 - unit) * (inner - adjoint @ vectors * along) / apart + unit * g_values[..., None, :]
+    found = jnp.linalg.solve(adjoint, core @ adjoint)
+    return (found.conj() if is_complex else found.real,)
+
+
+def _eigen_known(A: Array) -> tuple[Outs, tuple[Outs, bool]]:
+    out = _eigen(A)
+    return out, (out, jnp.iscomplexobj(A))
+
+
+_eigen.defvjp(_eigen_known, _eigen_pull)
+
+
+@factorises(dims=batches(VECTOR, MATRIX), outputs=("eigenvalues", "eigenvectors"), module="linalg")
+def eig(A: Array) -> Outs:
+    """Eigenvalues and eigenvectors of any square matrix; complex, in no particular order."""
+    _check_eigen("linalg.eig", A)
+    return _eigen(A)
+
+
+@factorises(dims=batches(VECTOR), module="linalg")
+def eigvals(A: Array) -> Array:
+    """Eigenvalues of any square matrix; complex, in no particular order."""
+    _check_eigen("linalg.eigvals", A)
+    return jnp.linalg.eigvals(A)
+
+
+@factorises(dims=batches(VECTOR), module="linalg")
+def svdvals(A: Array) -> Array:
+    """Singular values in descending order."""
+    check_floating("linalg.svd", A)
+    return jnp.linalg.svd(A, compute_uv=False)
+
+
+# --- pseudo-inverses ---
+
+
+@jax.custom_vjp
+def _pinv(A: Array, atol: Array | None, rtol: Array | None) -> Array:
+    u, s, vh = jnp.linalg.svd(A, full_matrices=False)
+    kept = s > tolerance(s, A.shape, atol, rtol)[..., None]
+    inverted = jnp.where(kept, 1 / jnp.where(kept, s, 1), 0)
+    return (vh.mT.conj() * inverted[..., None, :].astype(A.dtype)) @ u.mT.conj()
+
+
+def _pinv_known(A: Array, atol: Array | None, rtol: Array | None) -> tuple[Array, Outs]:
+    out = _pinv(A, atol, rtol)
+    return out, (A, out)
+
+
+def _pinv_pull(known: Outs, g: Array) -> tuple[Array, None, None]:
+    """The derivative at constant rank (Golub and Pereyra, 1973)."""
+    A, p = known
+    p_h, g_h = p.mT.conj(), g.mT
+    k = g_h @ p
+    found = (p_h @ p) @ (g_h - k @ A) + (k - A @ (p @ k)) @ p_h - (p @ k).mT.conj()
+    return found.conj(), None, None
+
+
+_pinv.defvjp(_pinv_known, _pinv_pull)
+
+
+def _pinv_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    batch = tuple(range(len(shapes[0]) - 2))
+    tolerances = tuple(batch[len(batch) - len(s) :] for s in shapes[1:])
+    return Factors(((*batch, "row", "column"), *tolerances), ((*batch, "column", "row"),), frozenset({"row", "column"}))
+
+
+@factorises(dims=_pinv_dims, function=False, method=False)
+def pseudo_inverse(A: Array, atol: Operand | None, rtol: Operand | None, hermitian: bool) -> Array:
+    """The Moore-Penrose inverse; singular values up to the larger tolerance count as zero."""
+    if A.ndim < 2:
+        raise ShapeError(
+            f"linalg.pinv({scalar_word(A)}{{{list(A.shape)}}}): expected a tensor with 2 or more dimensions of float, "
+            "double, cfloat or cdouble types"
+        )
+    check_floating("linalg.pinv", A)
+    if hermitian:
+        check_matrices("linalg.eigh", A)
+    if not A.size:
+        return jnp.zeros((*A.shape[:-2], A.shape[-1], A.shape[-2]), A.dtype)
+    return _pinv(mirrored(A, lower=True) if hermitian else A, atol, rtol)
+
+
+def tolerance(s: Array, shape: Sizes, atol: Array | None, rtol: Array | None) -> Array:
+    """Up to where singular values, the largest first, count as zero."""
+    if rtol is None:
+        default = jnp.asarray(max(shape[-2:]) * jnp.finfo(s.dtype).eps, s.dtype)
+        rtol = default if atol is None else jnp.where(atol > 0, 0, default)
+    largest = rtol * s[..., 0]
+    return largest if atol is None else jnp.maximum(atol, largest)
+
+
+@factorises(
+    dims=lambda shapes, static: Factors(
+        _pinv_dims(shapes, static).ins, (tuple(range(len(shapes[0]) - 2)),), frozenset({"row", "column"})
+    ),
+    function=False,
+    method=False,
+    differentiable=False,
+)
+def rank(A: Array, atol: Operand | None, rtol: Operand | None, hermitian: bool) -> Array:
+    """How many singular values (of Hermitian matrices: sizes of eigenvalues) are above the larger tolerance."""
+    name = "torch.linalg.matrix_rank"
+    if A.ndim < 2:
+        raise ShapeError(f"{name}: The input tensor input must have at least 2 dimensions.")
+    if hermitian:
+        check_matrices("linalg.eigh", A)
+    check_floating("linalg.svd", A)
+    s = jnp.linalg.svd(mirrored(A, lower=True) if hermitian else A, compute_uv=False)
+    if not s.shape[-1]:
+        return jnp.zeros(A.shape[:-2], jnp.int64)
+    return jnp.sum(s > tolerance(s, A.shape, atol, rtol)[..., None], -1)

@@ -1,0 +1,118 @@
+"""Membership, histograms, differences along a grid, and positions, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+
+RNG = np.random.default_rng(11)
+X = RNG.standard_normal((4, 5))
+
+
+def test_membership():
+    x = weft.tensor([[1.0, 2.0], [float("nan"), 4.0]])
+    tested = weft.tensor([4, 1, 1])
+    assert weft.isin(x, tested).tolist() == [[True, False], [False, True]]
+    assert weft.isin(x, tested, invert=True).tolist() == [[False, True], [True, False]]
+    assert weft.isin(x, 2).tolist() == [[False, True], [False, False]]
+    assert weft.isin(4, tested).item() is True
+    assert not weft.isin(x, weft.ones(0)).any()
+    with pytest.raises(RuntimeError, match=r"^Unsupported input type encountered for isin\(\): Bool$"):
+        weft.isin(x > 1, x > 1)
+
+
+def test_places_of_what_is_not_zero():
+    x = weft.tensor([[0, 3], [5, 7]])
+    assert x.nonzero_static(size=2).tolist() == [[0, 1], [1, 0]]
+    assert weft.nonzero_static(x, size=4, fill_value=9).tolist() == [[0, 1], [1, 0], [1, 1], [9, 9]]
+    with pytest.raises(RuntimeError, match=r"^nonzero_static: 'size' must be an non-negative integer$"):
+        x.nonzero_static(size=-1)
+
+
+@pytest.mark.parametrize("density", [False, True])
+@pytest.mark.parametrize("options", [{}, {"range": (-1.0, 0.5)}])
+def test_histograms(options, density):
+    found = weft.histogram(weft.tensor(X), 4, density=density, **options)
+    counts, edges = np.histogram(X, 4, density=density, **options)
+    np.testing.assert_allclose(found.hist.numpy(), counts)
+    np.testing.assert_allclose(found.bin_edges.numpy(), edges)
+
+
+def test_histograms_with_weights_and_edges():
+    weights, edges = np.abs(X), np.array([-1.0, 0.0, 2.0])
+    found = weft.histogram(weft.tensor(X), weft.tensor(edges), weight=weft.tensor(weights))
+    np.testing.assert_allclose(found.hist.numpy(), np.histogram(X, edges, weights=weights)[0])
+    assert weft.histogram(weft.full((3,), 2.0), 2).bin_edges.tolist() == [1.5, 2.0, 2.5]
+
+
+def test_histograms_that_are_refused():
+    with pytest.raises(RuntimeError, match=r"^torch\.histogram\(\): bins must be > 0, but got 0 for dimension 0$"):
+        weft.histogram(weft.ones(2), 0)
+    with pytest.raises(RuntimeError, match=r"min should not exceed max, but got min 3 max 1 for dimension 0$"):
+        weft.histogram(weft.ones(2), 2, range=(3.0, 1.0))
+    with pytest.raises(RuntimeError, match=r"got input with shape \[2, 1\] and weight with shape \[3\]$"):
+        weft.histogram(weft.ones(2), 2, weight=weft.ones(3))
+    with pytest.raises(NotImplementedError, match=r"^\"histogramdd\" not implemented for 'Long'$"):
+        weft.histogram(weft.tensor([1, 2]), weft.tensor([1, 2]))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("spacing", [0.5, np.array([0.0, 1.0, 1.5, 4.0])])
+def test_slopes(order, spacing):
+    given = weft.tensor(spacing) if isinstance(spacing, np.ndarray) else spacing
+    (found,) = weft.gradient(weft.tensor(X), spacing=(given,), dim=0, edge_order=order)
+    np.testing.assert_allclose(found.numpy(), np.gradient(X, spacing, axis=0, edge_order=order))
+
+
+def test_slopes_along_every_dim():
+    for found, wanted in zip(weft.gradient(weft.tensor(X)), np.gradient(X), strict=True):
+        np.testing.assert_allclose(found.numpy(), wanted)
+    assert weft.gradient(weft.tensor(1.0)) == ()
+
+
+@pytest.mark.parametrize(("shape", "options", "text"), [
+    ((2, 2), {"edge_order": 3}, r"torch\.gradient only supports edge_order=1 and edge_order=2\."),
+    ((2, 2), {"edge_order": 2}, r"torch\.gradient expected each dimension size to be at least edge_order\+1"),
+    ((2, 2), {"dim": (0, 0)}, r"dim 0 appears multiple times in the list of dims"),
+    ((2, 2), {"spacing": (1.0,)}, r"torch\.gradient expected spacing to be unspecified, a scalar, or a list of length "
+     r"equal to 'self\.dim\(\) = 2', since dim argument was not given, but got a list of length 1"),
+])  # fmt: skip
+def test_slopes_that_are_refused(shape, options, text):
+    with pytest.raises(RuntimeError, match=f"^{text}$"):
+        weft.gradient(weft.ones(shape), **options)
+
+
+def test_positions_from_flat_indices():
+    rows, columns = weft.unravel_index(weft.tensor([[5, 7]]), (2, 3))
+    assert (rows.tolist(), columns.tolist()) == ([[1, 0]], [[2, 1]])
+    with pytest.raises(TypeError, match=r"^expected 'indices' to be integer dtype, but got torch\.float32$"):
+        weft.unravel_index(weft.ones(1), (2,))
+    with pytest.raises(ValueError, match=r"^'shape' cannot have negative values, but got \(2, -3\)$"):
+        weft.unravel_index(weft.tensor([1]), (2, -3))
+
+
+def test_ranges_include_their_end():
+    with pytest.warns(UserWarning, match=r"^torch\.range is deprecated"):
+        found = weft.range(0, 5, 2.5)
+    assert found.tolist() == [0, 2.5, 5]
+    assert found.dtype is weft.float32
+    with pytest.warns(UserWarning, match="deprecated"), pytest.raises(RuntimeError, match=r"^step must be nonzero$"):
+        weft.range(0, 1, 0)
+    with (
+        pytest.warns(UserWarning, match="deprecated"),
+        pytest.raises(RuntimeError, match=r"inconsistent with step sign$"),
+    ):
+        weft.range(5, 0)
+
+
+def test_incomplete_gamma_functions():
+    a, x = weft.tensor([2.0, 1.0], requires_grad=True), weft.tensor([1.0, 3.0], requires_grad=True)
+    lower = weft.igamma(a, x)
+    np.testing.assert_allclose(lower.detach().numpy(), [1 - 2 * np.exp(-1), 1 - np.exp(-3)], rtol=1e-6)
+    np.testing.assert_allclose((lower + weft.igammac(a, x)).detach().numpy(), 1, rtol=1e-6)
+    lower.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [np.exp(-1), np.exp(-3)], rtol=1e-6)
+    y = weft.tensor([1.0])
+    assert y.igamma_(weft.tensor([3.0])) is y
