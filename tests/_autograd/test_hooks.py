@@ -6,6 +6,7 @@ import pytest
 
 import weft
 from weft.autograd import grad
+from weft.errors import GradientError
 
 
 @pytest.fixture
@@ -130,3 +131,20 @@ REFUSED = [
 def test_hooks_that_would_never_run_are_refused(ask, text):
     with pytest.raises(RuntimeError, match=f"^{text}"):
         ask()
+
+
+@pytest.mark.parametrize("on_leaf", [True, False])
+def test_a_hook_may_not_change_the_shape_or_the_type(on_leaf):
+    for wrong, text in (
+        (weft.ones(5), r"size of a gradient from \[2\] to \[5\]$"),
+        (weft.ones(2).double(), "type of a"),
+    ):
+        x = weft.ones(2, requires_grad=True)
+        y = x * 2
+        (x if on_leaf else y).register_hook(lambda grad, wrong=wrong: wrong)
+        with pytest.raises(GradientError, match=text):
+            y.sum().backward()
+    x = weft.ones(2, requires_grad=True)
+    x.register_hook(lambda grad: grad.numpy())
+    with pytest.raises(TypeError, match="must be Tensor, not ndarray"):
+        (x * 2).sum().backward()

@@ -204,3 +204,13 @@ def test_a_backward_with_the_wrong_number_of_gradients_is_refused():
     short.register_autograd(lambda ctx, g: g)
     with pytest.raises(GradientError, match=r"a gradient or None for each of its 2 arguments, got 1$"):
         short(leaf(1), leaf(1)).sum().backward()
+
+
+def test_a_backward_that_gives_another_shape_is_refused():
+    @library.custom_op("tests::wide")
+    def wide(x: Tensor) -> Tensor:
+        return x * 1
+
+    wide.register_autograd(lambda ctx, g: weft.ones(3))
+    with pytest.raises(GradientError, match=r"returned a gradient of shape \[3\] for an argument of shape \[2\]$"):
+        wide(leaf(2)).sum().backward()

@@ -161,3 +161,20 @@ def test_lengths_may_be_tensors_of_any_integer_type():
     packed = pack_padded_sequence(T(x), T([2, 1], dtype=weft.int32))
     assert packed.data.tolist() == [0.0, 1.0, 2.0]
     assert packed.batch_sizes.dtype is weft.int64
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_of_data_compiles_nothing_and_is_that_of_results(side, compilations):
+    data = [weft.arange(float(n)).view(n, 1) + 1 for n in (3, 1, 2)]
+    for sequence in data:
+        sequence.tolist()
+    compilations()
+    padded = pad_sequence(data, padding_value=-1.0, padding_side=side)
+    assert padded.shape == (3, 3, 1)
+    found = padded.tolist()
+    assert not compilations()
+    pending = pad_sequence([x * 1 for x in data], padding_value=-1.0, padding_side=side)
+    assert pending.tolist() == found
+    leaves = [x.requires_grad_() for x in data]
+    pad_sequence(leaves).sum().backward()
+    assert leaves[1].grad.tolist() == [[1]]

@@ -268,8 +268,18 @@ class _Pass:
 def _hooked(tape: Tape, grad: Value) -> Value:
     if tape.hooks:
         for _, hook in sorted(tape.hooks.items()):
-            grad = hook(grad) or grad
+            found = hook(grad)
+            if found is not None and found.aval is not grad.aval:
+                _check_replacement(grad, found)
+            grad = found or grad
     return grad
+
+
+def _check_replacement(grad: Value, found: Value) -> None:
+    old, new = grad.aval, found.aval
+    for word, before, after in (("size", list(old.shape), list(new.shape)), ("type", old.dtype, new.dtype)):
+        if before != after:
+            raise GradientError(f"a hook has changed the {word} of a gradient from {before} to {after}")
 
 
 _ADD: list[Call] = []

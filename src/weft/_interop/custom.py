@@ -96,6 +96,7 @@ class CustomOp:
                 listed = grads if isinstance(grads, tuple) else (grads,)
                 found = backward(ctx, *listed[: len(listed) - len(self._mutates)])
                 places.append(self._by_tensor(found, len(inputs)))
+                self._check_shapes(places[-1], self._by_tensor(inputs, len(inputs)))
                 return [x for x in _flat(places[0]) if x is not None]
 
             arrays = iter(traced(run, given.inputs, f"the derivative of {self._name}"))
@@ -112,6 +113,16 @@ class CustomOp:
                 f"got {len(grads)}"
             )
         return [g for g, p in zip(grads, self.row.params, strict=False) if p.kind in (Kind.ARRAY, Kind.ARRAYS)]
+
+    def _check_shapes(self, grads: list[Any], inputs: list[Any]) -> None:
+        for grad, x in zip(grads, inputs, strict=True):
+            pairs = zip(grad or (), x, strict=False) if isinstance(x, tuple) else [(grad, x)]
+            for part, tensor in pairs:
+                if isinstance(part, Tensor) and part.shape != tensor.shape:
+                    raise GradientError(
+                        f"{self._name}: its backward returned a gradient of shape {list(part.shape)} for an argument "
+                        f"of shape {list(tensor.shape)}"
+                    )
 
     # --- the body, over arrays -----------------------------------------------------------------------------------
 

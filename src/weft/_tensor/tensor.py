@@ -229,7 +229,7 @@ class Tensor(Derived):
 
         def on_value(grad: Value) -> Value | None:
             found = hook(wrap(grad))
-            return None if found is None else found._read()
+            return None if found is None else operand(found, name="grad", op="hook")
 
         return Handle(hooks_of(self), on_value)
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from weft._base.dtype import DType, float16, float32, float64, int8, int16, int32, int64, uint8
+from weft._base.state import ambient
 from weft._tensor import packing
-from weft._tensor.convert import as_tensor, from_numpy_array
+from weft._tensor.convert import as_tensor, from_host, from_numpy_array
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, PreconditionError, ShapeError, ValueRangeError
@@ -237,15 +238,35 @@ def pad_sequence(
             raise ShapeError(f"pad_sequence: sequences must have at least 1 dimension, but element {at} has none")
     longest = max(sequence.shape[0] for sequence in listed)
     rest = listed[0].shape[1:]
+    for sequence in listed:
+        broadcast_shapes((sequence.shape[0], *rest), sequence.shape)
+    if all(map(_on_host, listed)):
+        return _padded_on_host(listed, longest, batch_first, padding_value, padding_side)
 
     def padded(sequence: Any) -> Tensor:
-        broadcast_shapes((sequence.shape[0], *rest), sequence.shape)
         missing = (longest - sequence.shape[0], *rest)
         filling = op.full(missing, padding_value, dtype=listed[0].dtype, device=sequence.device)
         parts = [sequence.to(listed[0].dtype).expand(sequence.shape[0], *rest), filling]
         return op.cat(parts if padding_side == "right" else parts[::-1])
 
     return op.stack([padded(sequence) for sequence in listed], 0 if batch_first else 1)
+
+
+def _on_host(sequence: Any) -> bool:
+    """Whether elements can be read without waiting for a computation or losing a gradient."""
+    value = sequence._read()
+    ready = value.array is not None and value.tape is None and value.aval.device.type == "cpu"
+    return ready and ambient().capture is None
+
+
+def _padded_on_host(listed: Sequence[Any], longest: int, batch_first: bool, filling: float, side: str) -> Tensor:
+    """The same in NumPy: data come in ever other lengths, and XLA would compile a program for each combination."""
+    first = listed[0]
+    found = np.full((len(listed), longest, *first.shape[1:]), filling, first.dtype.numpy)
+    for row, sequence in zip(found, listed, strict=True):
+        length = sequence.shape[0]
+        row[slice(length) if side == "right" else slice(longest - length, longest)] = sequence._host()
+    return from_host(found if batch_first else found.swapaxes(0, 1), first.device)
 
 
 def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
