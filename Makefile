@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # Thousands of small programs run once each: compiling them is most of the work, and nothing of it is worth keeping.
 QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60
 
-.PHONY: demo test bench lint oracle oracle-all stubs soak clean
+.PHONY: demo test bench lint oracle oracle-quick oracle-all stubs soak clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +34,9 @@ oracle: $(VENV)/.oracle  ## record PyTorch's answers again and compare with them
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.oracle.record
 	$(QUICK) $(BIN)/python -m pytest -n 2 -m oracle tests/oracle
 	$(BIN)/python -m tests.oracle.coverage
+
+oracle-quick: $(VENV)/.oracle  ## compare afresh with two samples of each kind
+	WEFT_ORACLE_SAMPLES=2 $(QUICK) $(BIN)/python -m pytest -n 2 -m oracle tests/oracle
 
 oracle-all: $(VENV)/.oracle  ## the same with every sample of the operator database
 	WEFT_ORACLE_SAMPLES=0 $(MAKE) oracle

@@ -69,7 +69,7 @@ def test_numbers_of_all_kinds_travel_together():
 
 def test_the_cache_of_programs_is_bounded(monkeypatch):
     monkeypatch.setattr(program, "_programs", {})
-    monkeypatch.setattr(program, "_MOST_PROGRAMS", 2)
+    monkeypatch.setattr(program, "_MOST_MAPS", 2 * (4 + 1))
     x = weft.ones(2)
     for dim in (0, -1):
         for keepdim in (False, True):

@@ -78,7 +78,7 @@ class Program:
     """A compiled graph. Call it with the leaves' arrays and numbers; the result is one array per wanted entry,
     and the index checks' flags (one bool vector, or None)."""
 
-    __slots__ = ("_device", "_run", "checks", "compiled")
+    __slots__ = ("_device", "_run", "checks", "compiled", "maps")
 
     def __init__(self, graph: Graph) -> None:
         self.checks = _checked_steps(graph)
@@ -87,6 +87,7 @@ class Program:
         donate = tuple(_PACKS + position for position in graph.donated)
         self._run = jax.jit(_body(graph), donate_argnums=donate)
         self.compiled = False
+        self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
 
     def __call__(self, arrays: Sequence[jax.Array], packs: tuple[Any, Any, Any]) -> tuple[Any, Any]:
         if self._device is None:
@@ -161,7 +162,7 @@ def _checked_steps(graph: Graph) -> list[int]:
 
 
 _programs: dict[Any, Program] = {}
-_MOST_PROGRAMS = 1024  # each holds memory maps, of which Linux allows a process 65,530
+_MOST_MAPS = 32_768  # of the 65,530 memory maps that Linux allows a process
 
 
 def program_of(graph: Graph) -> Program:
@@ -169,9 +170,11 @@ def program_of(graph: Graph) -> Program:
     key = graph.key
     found = _programs.get(key)
     if found is None:
-        if len(_programs) >= _MOST_PROGRAMS:
-            del _programs[next(iter(_programs))]
-        found = _programs.setdefault(key, Program(graph))
+        found = Program(graph)
+        held = found.maps + sum([program.maps for program in _programs.values()])
+        while _programs and held > _MOST_MAPS:
+            held -= _programs.pop(next(iter(_programs))).maps
+        found = _programs.setdefault(key, found)
     return found
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from weft._base.dtype import FLOAT
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes
+from weft.ops._reduce import wide
 from weft.ops._rows import category, documented
 from weft.ops._shape_dims import square
 from weft.ops._table import Array, Cast, OpDef, defop
@@ -128,16 +129,16 @@ def matrix_power(input: Array, n: int) -> Array:
 def _matrix_exp_vjp(g: Array, out: Array, input: Array) -> Array:
     """A block of the exponential of a block matrix (Van Loan, 1978)."""
     del out
-    a = input.mT.conj()
-    blocks = jnp.block([[a, g], [jnp.zeros_like(a), a]])
-    return jax.scipy.linalg.expm(blocks)[..., : a.shape[-1], a.shape[-1] :]
+    a = wide(input).mT.conj()
+    blocks = jnp.block([[a, wide(g)], [jnp.zeros_like(a), a]])
+    return jax.scipy.linalg.expm(blocks)[..., : a.shape[-1], a.shape[-1] :].astype(input.dtype)
 
 
 @factorises(dims=square, vjp=_matrix_exp_vjp)
 def matrix_exp(input: Array) -> Array:
     """The matrix exponential: the sum of `input^n / n!` over all n."""
     check_matrices("linalg.matrix_exp", input)
-    return jax.scipy.linalg.expm(input)
+    return jax.scipy.linalg.expm(wide(input)).astype(input.dtype)
 
 
 def is_vector(A: Sizes, B: Sizes) -> bool:

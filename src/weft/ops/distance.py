@@ -27,7 +27,7 @@ def _power_norm(x: jax.Array, p: float, over: tuple[int, ...], keepdim: bool) ->
     if p == 2:
         square = x.real**2 + x.imag**2 if is_complex(x.dtype) else x * x
         return _safe_power(jnp.sum(square, axis=over, keepdims=keepdim), 0.5)
-    size = jnp.abs(x)
+    size = jnp.abs(x) if is_complex(x.dtype) else x * jnp.sign(x)  # whose gradient at zero is zero, where jax's is one
     if abs(p) == inf:
         return (jnp.max if p > 0 else jnp.min)(size, axis=over, keepdims=keepdim)
     if p == 0:
