@@ -94,7 +94,9 @@ class Shuffled(Sampler):
 
 def batches(windows: Windows, sampler: Sampler, size: int) -> DataLoader:
     """Batches of windows, `uint8[size, context + 1]`."""
-    own = torch.Generator()  # a loader draws a seed for each pass; drawn here, it leaves the model's random numbers alone
+    own = (
+        torch.Generator()
+    )  # a loader draws a seed for each pass; drawn here, it leaves the model's random numbers alone
     return DataLoader(
         windows, size, sampler=sampler, generator=own, collate_fn=lambda rows: torch.from_numpy(np.stack(rows))
     )
