@@ -73,7 +73,7 @@ def default_jax_device() -> Any:
 
 def matmul_precision() -> str | None:
     """What `set_matmul_precision` was told, or None."""
-    return jax.config.jax_default_matmul_precision
+    return jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]  made at run time
 
 
 def set_matmul_precision(precision: str) -> None:
