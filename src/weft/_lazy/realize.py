@@ -86,6 +86,13 @@ def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
     _flush(values, pending, wanted)
 
 
+def flush_pending() -> None:
+    """Compute what this thread has recorded, apart from what comes next; inside of a capture, nothing."""
+    state = ambient()
+    if state.capture is None:
+        flush(state.pending)
+
+
 def relieve(pending: Pending) -> None:
     """Called when a list has reached its limit: drop the dead; compute if too many live."""
     values = _take(pending)

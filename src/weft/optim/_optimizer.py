@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any
 
 from weft._base.state import ambient
-from weft._lazy.realize import flush
+from weft._lazy.realize import flush_pending
 from weft._tensor.compile import Identity
 from weft._tensor.tensor import Handle, Tensor, own, wrap
 from weft.errors import ArgumentError, OptionError, StateDictError, ValueRangeError
@@ -51,8 +51,7 @@ class Optimizer:
             raise ValueRangeError("optimizer got an empty parameter list")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
-        if ambient().capture is None:
-            flush(ambient().pending)  # initial values are a program of their own, apart from the first step
+        flush_pending()  # initial values are a program of their own, apart from the first step
 
     # --- groups -----------------------------------------------------------------------------------------------
 
@@ -279,8 +278,7 @@ def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, 
     loss = step(*args, **kwargs)
     for hook in (*self._hooks["step_post"].values(), *_after_all.values()):
         hook(self, args, kwargs)
-    if state.capture is None:
-        flush(state.pending)
+    flush_pending()
     return loss
 
 

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from weft._base.state import ambient
-from weft._lazy.realize import flush
-
-
-def flush_pending() -> None:
-    """Compute what this thread has recorded, so that it does not become a part of what comes next."""
-    state = ambient()
-    if state.capture is None:
-        flush(state.pending)
+from weft._lazy.realize import flush_pending
 
 
 def samples_at(dataset: Any, indices: Any) -> list[Any]:

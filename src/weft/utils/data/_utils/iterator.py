@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from weft._lazy.realize import flush_pending
 from weft.errors import WorkerError
 from weft.utils.data._utils.draw import host_generator
-from weft.utils.data._utils.fetch import flush_pending
 from weft.utils.data._utils.pool import Pool
 from weft.utils.data._utils.worker import Answer
 
