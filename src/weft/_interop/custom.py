@@ -39,6 +39,7 @@ class CustomOp:
         params, of_tensors = _params(name, body)
         self._name = name
         self._body = body
+        self._signature = inspect.signature(body)
         self._mutates = mutates
         self._fake: Callable[..., Any] | None = None
         self._host = False  # whether the body turned out to look at values
@@ -63,7 +64,7 @@ class CustomOp:
         if not self._mutates:
             return None if isinstance(found, tuple) and not found else found
         listed = list(found) if isinstance(found, tuple) else [found]
-        given = inspect.signature(self._body).bind(*args, **kwargs).arguments
+        given = self._signature.bind(*args, **kwargs).arguments
         for name in reversed(self._mutates):
             write(given[name], listed.pop()._read())
         return None if not listed else listed[0] if self._single else tuple(listed)
@@ -96,7 +97,6 @@ class CustomOp:
                 listed = grads if isinstance(grads, tuple) else (grads,)
                 found = backward(ctx, *listed[: len(listed) - len(self._mutates)])
                 places.append(self._by_tensor(found, len(inputs)))
-                self._check_shapes(places[-1], self._by_tensor(inputs, len(inputs)))
                 return [x for x in _flat(places[0]) if x is not None]
 
             arrays = iter(traced(run, given.inputs, f"the derivative of {self._name}"))
@@ -114,16 +114,6 @@ class CustomOp:
             )
         return [g for g, p in zip(grads, self.row.params, strict=False) if p.kind in (Kind.ARRAY, Kind.ARRAYS)]
 
-    def _check_shapes(self, grads: list[Any], inputs: list[Any]) -> None:
-        for grad, x in zip(grads, inputs, strict=True):
-            pairs = zip(grad or (), x, strict=False) if isinstance(x, tuple) else [(grad, x)]
-            for part, tensor in pairs:
-                if isinstance(part, Tensor) and part.shape != tensor.shape:
-                    raise GradientError(
-                        f"{self._name}: its backward returned a gradient of shape {list(part.shape)} for an argument "
-                        f"of shape {list(tensor.shape)}"
-                    )
-
     # --- the body, over arrays -----------------------------------------------------------------------------------
 
     def _traced_body(self, *args: Any, **kwargs: Any) -> tuple[jax.Array, ...]:
@@ -138,7 +128,7 @@ class CustomOp:
     def _run(self, given: Flat, tensors: list[Tensor]) -> list[Tensor]:
         """The body on tensors: its results, then the new values of what it writes to."""
         args, kwargs = given.rebuilt(tensors)
-        bound = inspect.signature(self._body).bind(*args, **kwargs).arguments
+        bound = self._signature.bind(*args, **kwargs).arguments
         written = [bound[name] for name in self._mutates]
         before = [tensor._read() for tensor in tensors]
         found = self._body(*args, **kwargs)

@@ -12,7 +12,7 @@ from weft._base import state
 from weft._base.device import CPU, device
 from weft._base.dtype import DType, from_numpy, result_type
 from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
-from weft.errors import ArgumentError, DeferredIndexError, DeviceError, DimError, ShapeError, WeftError
+from weft.errors import ArgumentError, DeferredIndexError, DeviceError, DimError, GradientError, ShapeError, WeftError
 from weft.ops._table import TENSOR_KINDS, Kind, OpDef, Promote
 
 Arrays = tuple[jax.Array, ...]
@@ -277,9 +277,19 @@ def _hand_written(
                 flat.extend(grad)
             elif count:
                 flat.append(grad)
-        return [g if g is None else _cast(g, a.dtype) for g, a in zip(flat, arrays, strict=True)]
+        return [None if g is None else _fitted(op.name, g, a) for g, a in zip(flat, arrays, strict=True)]
 
     return grads
+
+
+def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
+    """A gradient in the type of its input; `GradientError` where the shapes differ."""
+    if grad.shape != array.shape:
+        raise GradientError(
+            f"{op}: its backward returned a gradient of shape {list(grad.shape)} for an argument of shape "
+            f"{list(array.shape)}"
+        )
+    return _cast(grad, array.dtype)
 
 
 def _kinds(call: Call) -> list[Kind]:
