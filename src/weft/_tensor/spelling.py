@@ -27,6 +27,7 @@ from weft._tensor.tensor import Tensor, number, operand, operand_or_number, wrap
 from weft._tensor.view import become, is_view_of, make_view, write
 from weft.errors import ArgumentError, GradientError
 from weft.ops._dims import factory
+from weft.ops._rows import documented
 from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
 
 # --- turning arguments into inputs and static entries ---------------------------------------------------------
@@ -301,13 +302,7 @@ def function_of(op: OpDef) -> Callable[..., Any]:
     if static is None or [p.name for p in op.params] not in (["input"], ["input", "other"]):
         return general
     make = hot.unary if len(op.params) == 1 else hot.binary
-    return _named(make(call_of(op, static), general), op.name, op.doc)
-
-
-def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
+    return documented(make(call_of(op, static), general), op.name, op.doc)
 
 
 def inplace_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -318,7 +313,7 @@ def inplace_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         result = function(input, *args, **kwargs)
         return become(input, result) if is_view_of(result, input) else write(input, result._read())
 
-    return _named(form, name, f"In-place version of `{function.__name__}`.")
+    return documented(form, name, f"In-place version of `{function.__name__}`.")
 
 
 _OPERANDS = (Tensor, bool, int, float, complex, np.generic, np.ndarray)
@@ -393,15 +388,21 @@ COMPOSITES: dict[tuple[str, str], Composite] = {}
 def composite(
     name: str | None = None,
     *,
+    doc: str | None = None,
     method: bool | str | None = None,
     inplace: bool = False,
     function: bool = True,
     module: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make the decorated function public: as function, as method (if its first parameter is `input`), in place."""
+    """Make the decorated function public: as function, as method (if its first parameter is `input`), in place.
+
+    A function that was made inside of another one is named and described by `name` and `doc`.
+    """
 
     def make(body: Callable[..., Any]) -> Callable[..., Any]:
         public = name or body.__name__.rstrip("_")
+        if name and "<locals>" in body.__qualname__:
+            documented(body, name, doc or body.__doc__ or "")
         code = body.__code__
         first = code.co_varnames[0] if code.co_argcount else ""
         is_method = method if method is not None else first == "input" and not module

@@ -58,12 +58,9 @@ def to(input: Tensor, *args: Any, **options: Any) -> Tensor:
 def _cast(name: str, dtype: DType) -> None:
     """Define the method `name`, which gives the elements the type `dtype`."""
 
+    @composite(name, doc=f"The same elements as `{dtype.name}`.", function=False)
     def cast(input: Tensor, memory_format: Any = None) -> Tensor:
         return _to(input, dtype=dtype, memory_format=memory_format)
-
-    cast.__name__ = cast.__qualname__ = name
-    cast.__doc__ = f"The same elements as `{dtype.name}`."
-    composite(function=False)(cast)
 
 
 for _name, _dtype in (
@@ -118,12 +115,9 @@ def new_tensor(input: Tensor, data: Any, *, dtype: DType | None = None, device: 
 def _same(name: str, why: str) -> None:
     """Define the function `name`, which has nothing to do here."""
 
+    @composite(name, doc=f"The tensor itself: {why}.")
     def same(input: Tensor) -> Tensor:
         return input
-
-    same.__name__ = same.__qualname__ = name
-    same.__doc__ = f"The tensor itself: {why}."
-    composite()(same)
 
 
 for _name, _why in (

@@ -66,13 +66,10 @@ _COPIED: dict[str, View] = {
 def _copying(name: str, view: View) -> None:
     """Define `<name>_copy`, which gives what a view shows as tensors of their own."""
 
+    @composite(f"{name}_copy", doc=f"What `{name}` gives, as a copy.", method=name == "narrow")
     def copied(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         found = view(input, *args, **kwargs)
         return tuple(map(op.clone, found)) if isinstance(found, tuple) else op.clone(found)
-
-    copied.__name__ = copied.__qualname__ = f"{name}_copy"
-    copied.__doc__ = f"What `{name}` gives, as a copy."
-    composite(f"{name}_copy", method=name == "narrow")(copied)
 
 
 for _name, _view in _COPIED.items():
@@ -85,6 +82,9 @@ for _name, _view in _COPIED.items():
 def _writing(name: str, view: View) -> None:
     """Define `<name>_scatter`, which gives a copy with the part that a view shows written."""
 
+    @composite(
+        f"{name}_scatter", doc=f"A copy of `input` with `src` in the part that `{name}` shows; its arguments follow."
+    )
     def written(input: Tensor, src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         made = op.clone(input)
         part = view(made, *args, **kwargs)
@@ -95,10 +95,6 @@ def _writing(name: str, view: View) -> None:
             )
         write(part, op.to_dtype(src, input.dtype)._read())
         return made
-
-    written.__name__ = written.__qualname__ = f"{name}_scatter"
-    written.__doc__ = f"A copy of `input` with `src` in the part that `{name}` shows; its arguments follow."
-    composite(f"{name}_scatter")(written)
 
 
 for _name, _view in (("select", shape.select), ("slice", _sliced), ("diagonal", op.diagonal)):

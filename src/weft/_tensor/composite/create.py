@@ -50,36 +50,33 @@ def number_of(value: Any) -> Any:
 def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
     """A factory that takes sizes alone."""
 
+    @composite(name, doc=doc)
     def make(*size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
         sizes = sizes_of(name, size, options)
         return made(row or name, sizes, dtype=dtype or default_dtype(), options=options)
 
-    return _named(make, name, doc)
+    return make
 
 
 def _by_like(name: str, doc: str, row: str) -> Callable[..., Tensor]:
     """A factory that takes everything from a tensor."""
 
+    @composite(name, doc=doc, method=False)
     def make(input: Tensor, *, dtype: DType | None = None, **options: Any) -> Tensor:
         return made(row, tuple(input.shape), dtype=dtype or input.dtype, options=options, like=input)
 
-    return _named(make, name, doc, method=False)
+    return make
 
 
 def _by_new(name: str, doc: str, row: str) -> Callable[..., Tensor]:
     """A method that takes sizes, and type and device from its tensor."""
 
+    @composite(name, doc=doc, function=False)
     def make(input: Tensor, *size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
         sizes = sizes_of(name, size, options)
         return made(row, sizes, dtype=dtype or input.dtype, options=options, like=input)
 
-    return _named(make, name, doc, function=False)
-
-
-def _named(make: Callable[..., Tensor], name: str, doc: str, **spelling: Any) -> Callable[..., Tensor]:
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = doc
-    return composite(**spelling)(make)
+    return make
 
 
 zeros = _by_size("zeros", "Zeros of the given sizes.")
@@ -228,11 +225,12 @@ def _window(name: str, row: str, length: int, *shape: Any, dtype: DType | None, 
 def _plain_window(name: str, doc: str, coefficients: tuple[float, ...] = ()) -> Callable[..., Tensor]:
     """A window with no parameters: a sum of cosines, or Bartlett's."""
 
+    @composite(name, doc=doc)
     def make(window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any) -> Tensor:
         row, shape = ("cosine_window", (coefficients, periodic)) if coefficients else (name, (periodic,))
         return _window(name, row, window_length, *shape, dtype=dtype, options=options)
 
-    return _named(make, name, doc)
+    return make
 
 
 hann_window = _plain_window("hann_window", "The window `sin(pi x)^2`.", (0.5, -0.5))

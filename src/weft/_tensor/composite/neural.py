@@ -88,12 +88,11 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def _channel_dropout(n: int) -> Callable[..., Tensor]:
     """`dropout` of whole channels with `n` spatial dims."""
 
+    @composite(f"dropout{n}d", doc="`dropout` that keeps or drops whole channels.", module=_FUNCTIONAL)
     def channel_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         return dropped("dropout_train", input, p, training, inplace, n)
 
-    channel_dropout.__name__ = channel_dropout.__qualname__ = f"dropout{n}d"
-    channel_dropout.__doc__ = "`dropout` that keeps or drops whole channels."
-    return composite(module=_FUNCTIONAL)(channel_dropout)
+    return channel_dropout
 
 
 dropout1d = _channel_dropout(1)
@@ -166,6 +165,7 @@ def _max_pools(n: int) -> None:
         row = f"max_pool{n}d_with_indices" if return_indices else f"max_pool{n}d_values"
         return getattr(op, row)(input, kernel_size, stride, padding, dilation, ceil_mode)
 
+    @composite(f"adaptive_max_pool{n}d", module=_FUNCTIONAL)
     def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         """The largest element of each of `output_size` windows, and its position if `return_indices`."""
         row = f"adaptive_max_pool{n}d_with_indices" if return_indices else f"adaptive_max_pool{n}d_values"
@@ -173,7 +173,6 @@ def _max_pools(n: int) -> None:
 
     for module in ("", _FUNCTIONAL):
         composite(f"max_pool{n}d", module=module, method=False)(max_pool)
-    composite(f"adaptive_max_pool{n}d", module=_FUNCTIONAL)(adaptive_max_pool)
 
 
 for _n in (1, 2, 3):
@@ -232,12 +231,13 @@ def _softmax(name: str) -> None:
     """The row `name`, for which `dim` may be missing."""
     row = getattr(op, name)
 
+    @composite(
+        name,
+        doc=f"{TABLE[name].doc} Without `dim`, which is deprecated, it is 0 or 1 by the number of dims.",
+        module=_FUNCTIONAL,
+    )
     def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
         return row(input, _usual_dim(input, dim, name, _stacklevel), dtype)
-
-    softmax.__name__ = softmax.__qualname__ = name
-    softmax.__doc__ = f"{TABLE[name].doc} Without `dim`, which is deprecated, it is 0 or 1 by the number of dims."
-    composite(module=_FUNCTIONAL)(softmax)
 
 
 for _name in ("softmax", "softmin", "log_softmax"):

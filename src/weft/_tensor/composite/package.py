@@ -38,9 +38,11 @@ def _dropouts(name: str, drop: Callable[..., Tensor]) -> None:
         return checked(input, p, train, True)
 
     for form, spelled in ((dropout, name), (dropout_, f"{name}_")):
-        form.__name__ = form.__qualname__ = spelled
-        form.__doc__ = f"`{name}` of `nn.functional`{', written to the input' if form is dropout_ else ''}."
-        composite(spelled, method=False)(form)
+        composite(
+            spelled,
+            doc=f"`{name}` of `nn.functional`{', written to the input' if form is dropout_ else ''}.",
+            method=False,
+        )(form)
 
 
 _dropouts("dropout", neural.dropout)
@@ -141,12 +143,9 @@ def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:
 def _method(name: str) -> None:
     """Define the function `name`, which calls the method."""
 
+    @composite(name, doc=f"The method `{name}` as a function.", method=False)
     def function(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return getattr(input, name)(*args, **kwargs)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The method `{name}` as a function."
-    composite(name, method=False)(function)
 
 
 for _name in ("detach", "detach_", "zero_"):

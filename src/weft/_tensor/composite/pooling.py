@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf, prod
 from typing import Any
 
@@ -14,17 +14,13 @@ from weft.ops._neural import ntuple, wrapped
 _FUNCTIONAL = "nn.functional"
 
 
-def _publish(name: str, function: Callable[..., Any]) -> None:
-    function.__name__ = function.__qualname__ = name
-    composite(module=_FUNCTIONAL)(function)
-
-
 # --- positions of maxima --------------------------------------------------------------------------------------
 
 
 def _pools_with_indices(n: int) -> None:
     """The functions behind `return_indices`, which take it, too."""
 
+    @composite(f"max_pool{n}d_with_indices", module=_FUNCTIONAL)
     def max_pool_with_indices(
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
@@ -33,6 +29,7 @@ def _pools_with_indices(n: int) -> None:
         del return_indices
         return getattr(op, f"max_pool{n}d_with_indices")(input, kernel_size, stride, padding, dilation, ceil_mode)
 
+    @composite(f"adaptive_max_pool{n}d_with_indices", module=_FUNCTIONAL)
     def adaptive_max_pool_with_indices(
         input: Tensor, output_size: Any, return_indices: bool = False
     ) -> tuple[Tensor, Tensor]:
@@ -40,14 +37,12 @@ def _pools_with_indices(n: int) -> None:
         del return_indices
         return getattr(op, f"adaptive_max_pool{n}d_with_indices")(input, output_size)
 
-    _publish(f"max_pool{n}d_with_indices", max_pool_with_indices)
-    _publish(f"adaptive_max_pool{n}d_with_indices", adaptive_max_pool_with_indices)
-
 
 # --- p-norms --------------------------------------------------------------------------------------------------
 
 
 def _lp_pool(n: int) -> None:
+    @composite(f"lp_pool{n}d", module=_FUNCTIONAL)
     def lp_pool(
         input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
     ) -> Tensor:
@@ -59,8 +54,6 @@ def _lp_pool(n: int) -> None:
         mean = getattr(op, f"avg_pool{n}d")(op.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
         total = op.sign(mean) * op.relu(op.abs(mean)) * prod(ntuple(kernel_size, n))
         return op.pow(total, 1.0 / norm_type)
-
-    _publish(f"lp_pool{n}d", lp_pool)
 
 
 # --- the partial inverse of maximum pooling -------------------------------------------------------------------
@@ -96,6 +89,7 @@ def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any,
 
 
 def _max_unpool(n: int) -> None:
+    @composite(f"max_unpool{n}d", module=_FUNCTIONAL)
     def max_unpool(
         input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
         output_size: Any = None,
@@ -106,8 +100,6 @@ def _max_unpool(n: int) -> None:
         """
         size = _unpooled_size(tuple(input.shape[-n:]), kernel_size, stride, padding, output_size)
         return op.max_unpool(input, indices, size)
-
-    _publish(f"max_unpool{n}d", max_unpool)
 
 
 # --- random places --------------------------------------------------------------------------------------------
@@ -133,6 +125,7 @@ def _exactntuple(value: Any, n: int, what: str) -> tuple[int, ...]:
 
 
 def _fractional_max_pool(n: int) -> None:
+    @composite(f"fractional_max_pool{n}d_with_indices", module=_FUNCTIONAL)
     def with_indices(
         input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
         return_indices: bool = False, _random_samples: Tensor | None = None,
@@ -147,6 +140,7 @@ def _fractional_max_pool(n: int) -> None:
             _random_samples = op.rand((batch, input.shape[-n - 1], n), dtype=input.dtype, device=input.device)
         return getattr(op, f"fractional_max_pool{n}d_from")(input, _random_samples, kernel, counts)
 
+    @composite(f"fractional_max_pool{n}d", module=_FUNCTIONAL)
     def fractional_max_pool(
         input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
         return_indices: bool = False, _random_samples: Tensor | None = None,
@@ -157,9 +151,6 @@ def _fractional_max_pool(n: int) -> None:
         """
         found = with_indices(input, kernel_size, output_size, output_ratio, _random_samples=_random_samples)
         return found if return_indices else found[0]
-
-    _publish(f"fractional_max_pool{n}d_with_indices", with_indices)
-    _publish(f"fractional_max_pool{n}d", fractional_max_pool)
 
 
 for _n in (1, 2, 3):

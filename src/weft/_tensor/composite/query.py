@@ -19,13 +19,10 @@ from weft.ops._words import scalar_word
 def _fact(name: str) -> None:
     """Define the function `name`, which asks the method of that name."""
 
+    @composite(name, doc=getattr(Tensor, name).__doc__, method=False)
     def fact(input: Tensor) -> Any:
         operand(input, name="input", op=name)
         return getattr(Tensor, name)(input)
-
-    fact.__name__ = fact.__qualname__ = name
-    fact.__doc__ = getattr(Tensor, name).__doc__
-    composite(method=False)(fact)
 
 
 for _name in ("numel", "is_floating_point", "is_complex", "is_signed"):
@@ -84,13 +81,10 @@ def broadcast_shapes(*shapes: Any) -> Size:
 def _never(name: str, why: str) -> None:
     """Define the question `name`, whose answer is always no."""
 
+    @composite(name, doc=f"False: {why}.")
     def question(input: Tensor) -> bool:
         operand(input, name="input", op=name)
         return False
-
-    question.__name__ = question.__qualname__ = name
-    question.__doc__ = f"False: {why}."
-    composite()(question)
 
 
 for _name, _why in (

@@ -102,17 +102,18 @@ def _of_packed(
 def _stack(kind: str, name: str, hx: str) -> None:
     at = 1 if kind == "LSTM" else 2  # where only packed sequences have a tensor: states are a pair, parameters a list
 
-    def stack(*args: Any, **kwargs: Any) -> Tensors:
-        packed = "batch_sizes" in kwargs or (len(args) > at and isinstance(args[at], Tensor))
-        return (_of_packed if packed else _of_padded)(kind, *args, **kwargs)
-
-    stack.__name__ = stack.__qualname__ = name
-    stack.__doc__ = f"""All layers of a network: its outputs and last states.
+    @composite(
+        name,
+        doc=f"""All layers of a network: its outputs and last states.
 
     Takes (input, {hx}, params, has_biases, num_layers, dropout, train, bidirectional, batch_first), or, for packed
     sequences, (data, batch_sizes, {hx}, params, has_biases, num_layers, dropout, train, bidirectional).
-    """
-    composite(method=False)(stack)
+    """,
+        method=False,
+    )
+    def stack(*args: Any, **kwargs: Any) -> Tensors:
+        packed = "batch_sizes" in kwargs or (len(args) > at and isinstance(args[at], Tensor))
+        return (_of_packed if packed else _of_padded)(kind, *args, **kwargs)
 
 
 _stack("LSTM", "lstm", "(h_0, c_0)")

@@ -13,6 +13,7 @@ from weft.errors import ArgumentError
 def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]:
     """`max` or `min`, from the rows for all elements, along a dim, and between two tensors."""
 
+    @composite(name, doc=f"The {name}imum of all elements, along `dim` with its indices, or of two tensors.")
     def extreme(input: Tensor, dim: Any = None, keepdim: bool | None = None, *, other: Tensor | None = None) -> Any:
         other = dim if isinstance(dim, Tensor) else other
         if other is not None:
@@ -23,9 +24,7 @@ def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]
             raise ArgumentError(f"{name}() received an invalid combination of arguments: keepdim needs a dim")
         return getattr(op, whole)(input)
 
-    extreme.__name__ = extreme.__qualname__ = name
-    extreme.__doc__ = f"The {name}imum of all elements, along `dim` with its indices, or of two tensors."
-    return composite()(extreme)
+    return extreme
 
 
 max = _extreme("max", "amax", "max_dim", "maximum")
@@ -35,14 +34,13 @@ min = _extreme("min", "amin", "min_dim", "minimum")
 def _median(name: str) -> Callable[..., Any]:
     """`median` or `nanmedian`, from the rows for all elements and along a dim."""
 
+    @composite(name, doc=f"The {name} of all elements, or of those along `dim` with its indices.")
     def median(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
         if dim is None:
             return getattr(op, f"{name}_all")(input)
         return getattr(op, f"{name}_dim")(input, dim, keepdim)
 
-    median.__name__ = median.__qualname__ = name
-    median.__doc__ = f"The {name} of all elements, or of those along `dim` with its indices."
-    return composite()(median)
+    return median
 
 
 median = _median("median")
@@ -52,6 +50,11 @@ nanmedian = _median("nanmedian")
 def _moment(name: str, *, method: bool) -> Callable[..., Any]:
     """`var`, `std` and their pairs with the mean, which take `unbiased` (also as `dim`) or `correction`."""
 
+    @composite(
+        name,
+        doc=(f"The {name.replace('_', ' and ')} over `dim`, divided by the count less `correction` (1 when None)."),
+        method=method,
+    )
     def moment(
         input: Tensor,
         dim: Any = None,
@@ -71,11 +74,7 @@ def _moment(name: str, *, method: bool) -> Callable[..., Any]:
         found = getattr(op, f"{name}_dims")(input, dim, correction=correction, keepdim=keepdim)
         return tuple(found) if name.endswith("_mean") else found
 
-    moment.__name__ = moment.__qualname__ = name
-    moment.__doc__ = (
-        f"The {name.replace('_', ' and ')} over `dim`, divided by the count less `correction` (1 when None)."
-    )
-    return composite(method=method)(moment)
+    return moment
 
 
 var = _moment("var", method=True)

@@ -140,6 +140,7 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
 def _named_split(name: str, least: int, dim_of: Callable[[int], int]) -> None:
     """`hsplit` and its kin: a tensor of at least `least` dims, cut along the dim that suits its `ndim`."""
 
+    @composite(name, doc="Pieces of one size along a fixed dim, or cut before the positions given.")
     def body(input: Tensor, indices_or_sections: int | Sequence[int]) -> Tensors:
         if input.ndim < least:
             raise ShapeError(
@@ -154,10 +155,6 @@ def _named_split(name: str, least: int, dim_of: Callable[[int], int]) -> None:
                 f"{size} is not divisible by the split_size {count}!"
             )
         return tensor_split(input, count, dim)
-
-    body.__name__ = body.__qualname__ = name
-    body.__doc__ = "Pieces of one size along a fixed dim, or cut before the positions given."
-    composite()(body)
 
 
 _named_split("hsplit", 1, lambda ndim: min(1, ndim - 1))
@@ -203,13 +200,10 @@ def _to_columns(x: Tensor) -> Tensor:
 
 
 def _at_least(name: str, lift: Callable[[Tensor], Tensor]) -> None:
+    @composite(name, doc="Each tensor with dims of size one added until it has enough; one tensor gives one back.")
     def body(*tensors: Any) -> Any:
         lifted = tuple(lift(x) for x in _given(tensors))
         return lifted[0] if len(tensors) == 1 and not isinstance(tensors[0], list | tuple) else lifted
-
-    body.__name__ = body.__qualname__ = name
-    body.__doc__ = "Each tensor with dims of size one added until it has enough; one tensor gives one back."
-    composite()(body)
 
 
 for _name, _lift in (("atleast_1d", _to_1d), ("atleast_2d", _to_2d), ("atleast_3d", _to_3d)):
@@ -220,15 +214,12 @@ for _name, _lift in (("atleast_1d", _to_1d), ("atleast_2d", _to_2d), ("atleast_3
 
 
 def _stacked(name: str, lift: Callable[[Tensor], Tensor], dim_of: Callable[[int], int], doc: str) -> None:
+    @composite(name, doc=doc)
     def body(tensors: Sequence[Tensor]) -> Tensor:
         if not len(tensors):
             raise ShapeError(f"{name} expects a non-empty TensorList")
         lifted = [lift(x) for x in tensors]
         return op.cat(lifted, dim_of(lifted[0].ndim))
-
-    body.__name__ = body.__qualname__ = name
-    body.__doc__ = doc
-    composite()(body)
 
 
 _stacked("hstack", _to_1d, lambda ndim: min(1, ndim - 1), "Tensors side by side along the second dim.")
