@@ -6,11 +6,12 @@ from the longest to the shortest. `batch_sizes` says how many there are at each 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from weft._tensor.convert import from_numpy_array
+from weft._tensor.convert import from_numpy_array, room_like
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 
@@ -30,6 +31,18 @@ def _beside(array: Sizes, tensor: Any) -> Any:
 def lengths_beside(batch_sizes: Any, tensor: Any) -> Any:
     """Lengths as a tensor on the device of another one, from batch sizes as a tensor."""
     return _beside(conjugate(batch_sizes.numpy()), tensor)
+
+
+def padded_rows(rows: Sequence[Sizes], width: int, filling: float, side: str = "right") -> np.ndarray[Any, Any]:
+    """Arrays (length, …) as one (rows, width, …), padded on one side, in memory that becomes a tensor without a copy.
+
+    In NumPy, because data come in ever other lengths, and XLA would compile a program for each combination.
+    """
+    found = room_like((len(rows), width, *rows[0].shape[1:]), rows[0].dtype)
+    found[...] = filling
+    for place, row in zip(found, rows, strict=True):
+        place[slice(len(row)) if side == "right" else slice(width - len(row), width)] = row
+    return found
 
 
 def pack(padded: Tensor, batch_sizes: Sizes) -> Tensor:

@@ -11,6 +11,7 @@ from weft._base.dtype import DType, float16, float32, float64, int8, int16, int3
 from weft._base.state import ambient
 from weft._tensor import packing
 from weft._tensor.convert import as_tensor, from_host, from_numpy_array
+from weft._tensor.packing import padded_rows
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, PreconditionError, ShapeError, ValueRangeError
@@ -241,7 +242,8 @@ def pad_sequence(
     for sequence in listed:
         broadcast_shapes((sequence.shape[0], *rest), sequence.shape)
     if all(map(_on_host, listed)):
-        return _padded_on_host(listed, longest, batch_first, padding_value, padding_side)
+        found = padded_rows([sequence._host() for sequence in listed], longest, padding_value, padding_side)
+        return from_host(found if batch_first else found.swapaxes(0, 1), listed[0].device)
 
     def padded(sequence: Any) -> Tensor:
         missing = (longest - sequence.shape[0], *rest)
@@ -257,16 +259,6 @@ def _on_host(sequence: Any) -> bool:
     value = sequence._read()
     ready = value.array is not None and value.tape is None and value.aval.device.type == "cpu"
     return ready and ambient().capture is None
-
-
-def _padded_on_host(listed: Sequence[Any], longest: int, batch_first: bool, filling: float, side: str) -> Tensor:
-    """The same in NumPy: data come in ever other lengths, and XLA would compile a program for each combination."""
-    first = listed[0]
-    found = np.full((len(listed), longest, *first.shape[1:]), filling, first.dtype.numpy)
-    for row, sequence in zip(found, listed, strict=True):
-        length = sequence.shape[0]
-        row[slice(length) if side == "right" else slice(longest - length, longest)] = sequence._host()
-    return from_host(found if batch_first else found.swapaxes(0, 1), first.device)
 
 
 def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:

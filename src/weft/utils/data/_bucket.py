@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from weft._tensor.convert import as_tensor, room_like
+from weft._tensor.convert import as_tensor
 from weft._tensor.generator import Generator
+from weft._tensor.packing import padded_rows
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 from weft.utils.data._utils.collate import collate, default_collate_fn_map
@@ -105,11 +106,7 @@ class _Padding:
 
     def _rows(self, rows: list[np.ndarray[Any, Any]], value: float) -> Tensor:
         width = self._boundaries[_bucket_of(max(map(len, rows)), self._boundaries)]
-        padded = room_like((len(rows), width, *rows[0].shape[1:]), rows[0].dtype)
-        padded[...] = value
-        for place, row in zip(padded, rows, strict=True):
-            place[: len(row)] = row
-        return as_tensor(padded)
+        return as_tensor(padded_rows(rows, width, value))
 
 
 def _host(sample: Any) -> np.ndarray[Any, Any]:
