@@ -8,12 +8,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.metadata import distributions
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jaxlib.version
 import numpy as np
 
 import weft
@@ -56,7 +55,7 @@ def get_env_info() -> SystemEnv:
     return SystemEnv(
         weft_version=weft.__version__,
         jax_version=jax.__version__,
-        jaxlib_version=jaxlib.version.__version__,
+        jaxlib_version=version("jaxlib"),
         numpy_version=np.__version__,
         os=f"{_os_name()} ({platform.machine()})",
         libc_version="-".join(platform.libc_ver()).strip("-") or None,
