@@ -143,3 +143,9 @@ def test_every_write_moves_the_version():
     x.add_(1)
     x[0] = 2
     assert x._version == before + 2
+
+
+def test_an_operand_that_is_none_is_left_to_python():
+    x = weft.ones(2)
+    with pytest.raises(TypeError, match=r"^unsupported operand type\(s\) for \+=: 'Tensor' and 'str'$"):
+        x += "a"

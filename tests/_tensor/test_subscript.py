@@ -177,3 +177,10 @@ def test_values_must_fit():
     assert not hasattr(error.value, "__notes__")
     with pytest.raises(TypeError, match=r"^can't assign a str to a torch.float64 tensor$"):
         x[0] = "a"
+
+
+@pytest.mark.parametrize("index", [weft.tensor([0]), weft.tensor(0)])
+def test_a_dim_without_elements_has_none_to_name(index):
+    with pytest.raises(IndexError, match=r"^index is out of bounds for dimension with size 0$"):
+        weft.ones(2, 0)[:, index]
+    assert weft.ones(2, 0)[:, weft.zeros(0, dtype=weft.int64)].shape == (2, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -148,3 +150,36 @@ def test_an_old_name_of_a_loss():
         loss = nn.NLLLoss2d(reduction="sum")
     assert repr(loss) == "NLLLoss2d()"
     assert loss(cosines(2, 3), weft.tensor([0, 1])).item() == pytest.approx(-(1 + np.cos(3.6)))
+
+
+COMPARED = [
+    F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss,
+    nn.MSELoss(), nn.L1Loss(), nn.SmoothL1Loss(), nn.HuberLoss(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", COMPARED)
+def test_a_loss_of_a_target_that_broadcasts_warns_once_a_line(loss):
+    x, target = weft.ones(3, 1), weft.ones(3)
+    assert loss(x, target[:, None]).item() == 0  # and says nothing: warnings are errors
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            found = loss(x, target)
+        loss(x, target)
+    assert found.item() == 0
+    text = (
+        "Using a target size (torch.Size([3])) that is different to the input size (torch.Size([3, 1])). This will "
+        "likely lead to incorrect results due to broadcasting. Please ensure they have the same size."
+    )
+    assert [(str(w.message), w.category, w.filename) for w in caught] == [(text, UserWarning, __file__)] * 2
+    line = test_a_loss_of_a_target_that_broadcasts_warns_once_a_line.__code__.co_firstlineno
+    assert [w.lineno - line for w in caught] == [7, 8]
+
+
+def test_a_warning_that_is_an_error_records_nothing():
+    for _ in range(2):
+        with pytest.raises(UserWarning, match=r"^Using a target size"):
+            F.mse_loss(weft.ones(3, 2), weft.ones(2))
+    with pytest.raises(RuntimeError, match=r"size of tensor a \(3\)"), pytest.warns(UserWarning, match="target size"):
+        F.mse_loss(weft.ones(3), weft.ones(2))

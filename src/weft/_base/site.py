@@ -3,17 +3,59 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 
 
 def user_site() -> str:
-    """`file:line` of the innermost frame outside of this package (and of jax), or `<unknown>`."""
+    """`file:line` of the innermost frame outside of this package (and of jax), or what stands for it."""
+    frame = _user_frame()
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else _Process.site
+
+
+class _Process:
+    """Where the frames of a process end that runs no program of the user's, and what stands for one there."""
+
+    entry: CodeType | None = None
+    site = "<unknown>"
+
+
+def stand_for(site: str, entry: CodeType) -> None:
+    """Let `site` be the user's where no frame above that of `entry` is."""
+    _Process.site, _Process.entry = site, entry
+
+
+def line_of(function: Any) -> str | None:
+    """`file:line` of a function, or None where it is not the user's."""
+    code = getattr(function, "__code__", None)
+    return None if code is None or _is_ours(code) else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def warn_user(message: str) -> None:
+    """A `UserWarning` at the line that `user_site` names, however deep in the package it is raised."""
+    frame = _user_frame() or sys._getframe()
+    names = frame.f_globals
+    registry = names.setdefault("__warningregistry__", {})  # where Python notes what a line has been told
+    warnings.warn_explicit(
+        message, UserWarning, frame.f_code.co_filename, frame.f_lineno, names.get("__name__"), registry
+    )
+
+
+def _user_frame() -> FrameType | None:
     frame = sys._getframe(1)
     while frame is not None:
-        name = frame.f_code.co_filename
-        if not (name.startswith((_PACKAGE, "<weft", "<frozen")) or "/jax/" in name):
-            return f"{name}:{frame.f_lineno}"
+        if frame.f_code is _Process.entry:
+            return None
+        if not _is_ours(frame.f_code):
+            break
         frame = frame.f_back
-    return "<unknown>"
+    return frame
+
+
+def _is_ours(code: CodeType) -> bool:
+    name = code.co_filename
+    return name.startswith((_PACKAGE, "<weft", "<frozen")) or "/jax/" in name

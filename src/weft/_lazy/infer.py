@@ -11,8 +11,10 @@ import jax.numpy as jnp
 from weft._base import state
 from weft._base.device import CPU, device
 from weft._base.dtype import DType, from_numpy, result_type
+from weft._base.site import warn_user
 from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
 from weft.errors import ArgumentError, DeferredIndexError, DeviceError, DimError, GradientError, ShapeError, WeftError
+from weft.ops._index import Misses, missed
 from weft.ops._table import TENSOR_KINDS, Kind, OpDef, Promote
 
 Arrays = tuple[jax.Array, ...]
@@ -81,7 +83,7 @@ class Signature:
 
     fn        arrays -> tuple of arrays, one per output
     main      how many outputs are the operator's; the rest only serve its derivative
-    check     arrays -> bool array, true where an index is out of range; or None
+    check     arrays -> a number, 0 unless a value is bad, which it then tells (`complaint`); or None
     grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
               row has a hand-written derivative; or None
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
@@ -93,6 +95,7 @@ class Signature:
         "check",
         "check_error",
         "check_text",
+        "check_where",
         "derived",
         "fn",
         "grads",
@@ -123,6 +126,7 @@ class Signature:
         self.check = check
         self.check_text = check_text
         self.check_error = check_error
+        self.check_where = ""
         self.grads = grads
         self.derived: dict[Any, Any] = {}
         structs = jax.eval_shape(fn, *(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
@@ -140,20 +144,26 @@ class Signature:
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(map(repr, self.avals))})"
 
+    def complaint(self, code: int) -> str:
+        """What the check says that gave this number."""
+        return self.check_text.format(missed(code), self.check_where)
+
 
 class Call:
     """An operator with its static arguments: one entry per parameter, in order.
 
     An entry is a `Many` for parameters that take inputs, else the value itself. One object per combination.
+    Signatures that warn are kept apart: a common call finds none, and so comes by `signature_of` every time.
     """
 
-    __slots__ = ("device", "op", "signatures", "static")
+    __slots__ = ("device", "op", "signatures", "static", "warned")
 
     def __init__(self, op: OpDef, static: tuple[Any, ...], device: device | None) -> None:
         self.op = op
         self.static = static
         self.device = device
         self.signatures: dict[tuple[Aval, ...], Signature] = {}
+        self.warned: dict[tuple[Aval, ...], Signature] = {}
 
     def __repr__(self) -> str:
         shown = (f"{p.name}={s!r}" for p, s in zip(self.op.params, self.static, strict=True) if not isinstance(s, Many))
@@ -178,6 +188,7 @@ def call_of(op: OpDef, static: tuple[Any, ...], device: device | None = None) ->
 def _forget_signatures() -> None:
     for call in _calls.values():
         call.signatures.clear()
+        call.warned.clear()
 
 
 state.on_dtype_change(_forget_signatures)
@@ -188,10 +199,15 @@ def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
     found = call.signatures.get(avals)
     if found is None:
         plain = call_of(call.op, _normalised(call, avals), call.device)
-        found = plain.signatures.get(avals)
+        warning = call.op.warning(_shapes(call, avals)) if call.op.warning else ""
+        if warning:
+            warn_user(warning)
+        known = plain.warned if warning else plain.signatures
+        found = known.get(avals)
         if found is None:
-            found = plain.signatures[avals] = _infer(plain, avals)
-        call.signatures[avals] = found
+            found = known[avals] = _infer(plain, avals)
+        if not warning:
+            call.signatures[avals] = found
     return found
 
 
@@ -211,7 +227,8 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
     def check(*arrays: jax.Array) -> jax.Array:
-        return jnp.any(bad(*arrays))
+        found = bad(*arrays)
+        return found.code() if isinstance(found, Misses) else jnp.any(found).astype(jnp.int64)
 
     def bad(*arrays: jax.Array) -> Any:
         assert op.check is not None, "only called where there is one"
@@ -224,8 +241,10 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
             check_text=op.check_text, check_error=op.check_error, grads=_hand_written(call, place) if op.vjp else None,
         )  # fmt: skip
         structs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
-        if op.check is not None and jax.eval_shape(bad, *structs) is not None:
+        checked = None if op.check is None else jax.eval_shape(bad, *structs)
+        if checked is not None:
             found.check = check
+            found.check_where = checked.where if isinstance(checked, Misses) else ""
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
@@ -245,12 +264,16 @@ def _misfit(call: Call, avals: tuple[Aval, ...]) -> WeftError | None:
     """What the dim rule has against the shapes. What the body itself finds says more, and comes first."""
     if call.op.dims is None:
         return None
-    tensors = [a.shape for a, kind in zip(avals, _kinds(call), strict=True) if kind in TENSOR_KINDS]
     try:
-        call.op.dims(tensors, {p.name: s for p, s in zip(call.op.params, call.static, strict=True)})
+        call.op.dims(_shapes(call, avals), {p.name: s for p, s in zip(call.op.params, call.static, strict=True)})
     except WeftError as error:
         return error
     return None
+
+
+def _shapes(call: Call, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
+    """The shapes of the inputs that are tensors."""
+    return [a.shape for a, kind in zip(avals, _kinds(call), strict=True) if kind in TENSOR_KINDS]
 
 
 def _hand_written(

@@ -100,7 +100,7 @@ def _runner(
 
 
 def _checker(steps: Sequence[Step], made: Sequence[int], places: Sequence[int]) -> Callable[..., jax.Array]:
-    """Whether any index in the region is out of range."""
+    """Whether any index in the region is out of range: 0 or 1."""
     run = _runner(steps, made, places, tuple(dict.fromkeys([*places, *made])), barrier=False)
 
     def check(*arrays: jax.Array) -> jax.Array:
@@ -110,7 +110,7 @@ def _checker(steps: Sequence[Step], made: Sequence[int], places: Sequence[int]) 
             for output, inputs, _ in steps
             if output.signature.check is not None
         ]
-        return jnp.any(jnp.stack(flags))
+        return jnp.any(jnp.stack(flags)).astype(jnp.int64)
 
     return check
 

@@ -76,7 +76,7 @@ class Graph:
 
 class Program:
     """A compiled graph. Call it with the leaves' arrays and numbers; the result is one array per wanted entry,
-    and the index checks' flags (one bool vector, or None)."""
+    and the index checks' flags (one vector, 0 for what is good, or None)."""
 
     __slots__ = ("_device", "_run", "checks", "compiled", "maps")
 

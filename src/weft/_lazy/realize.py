@@ -132,7 +132,7 @@ def check_flags(flags: list[Any], most: int = 0) -> None:
             if failed:
                 shapes = ", ".join(map(repr, signature.avals))
                 raise signature.check_error(
-                    f"{signature.name}(): {signature.check_text} (inputs {shapes}), called at {site}"
+                    f"{signature.name}(): {signature.complaint(failed)} (inputs {shapes}), called at {site}"
                 )
 
 

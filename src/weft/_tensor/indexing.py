@@ -147,8 +147,8 @@ class _Walk:
         self._step("unsqueeze", {"dim": self.dim}, {})
         self.sizes.insert(self.dim, 1)
 
-    def _pick(self, index: Any) -> None:
-        self._step("select", {"dim": self.dim}, {"index": index})
+    def _pick(self, row: str, index: Any) -> None:
+        self._step(row, {"dim": self.dim}, {"index": index})
         del self.sizes[self.dim]
         self.source += 1
 
@@ -163,7 +163,7 @@ class _Walk:
         size = self.sizes[self.dim]
         if not -size <= index < size:
             raise IndexRangeError(f"index {index} is out of bounds for dimension {self.source} with size {size}")
-        self._pick(index % size)
+        self._pick("select", index % size)
 
     def _slice(self, item: slice) -> None:
         size = self.sizes[self.dim]
@@ -197,7 +197,7 @@ class _Walk:
             self._index(tensor)
             self.source += 1
         else:
-            self._pick(tensor)
+            self._pick("select_at", tensor)
 
     def _mask(self, mask: Any) -> None:
         """A mask stands for the integer vectors of its true places, one for each of its dims."""

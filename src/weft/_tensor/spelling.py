@@ -311,6 +311,8 @@ def inplace_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     @wraps(function)
     def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         result = function(input, *args, **kwargs)
+        if result is NotImplemented:
+            return result
         return become(input, result) if is_view_of(result, input) else write(input, result._read())
 
     return documented(form, name, f"In-place version of `{function.__name__}`.")

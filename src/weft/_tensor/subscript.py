@@ -8,6 +8,7 @@ import numpy as np
 
 from weft._base.dtype import bool_
 from weft._tensor.convert import from_host, tensor
+from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.indexing import Plan, normalise_index
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
@@ -48,7 +49,7 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
     """Write `values`, a tensor or a number that broadcasts to what the index selects."""
     if not isinstance(values, (Tensor, int, float, complex, np.generic)):
         if not isinstance(values, (np.ndarray, list, tuple)):
-            raise ArgumentError(f"can't assign a {type(values).__name__} to a {x.dtype} tensor")
+            raise ArgumentError(f"can't assign a {kind_of(values)} to a {x.dtype} tensor{way_in(values)}")
         values = tensor(values)
     if isinstance(index, Tensor) and index.dtype is bool_ and index.shape == x.shape and _is_single(values):
         write(x, op.masked_fill(x, index, values)._read())

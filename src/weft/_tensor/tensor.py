@@ -22,6 +22,7 @@ from weft._lazy.infer import ONE, call_of, wrap_dim
 from weft._lazy.value import Tape, Value, aval_of
 from weft._tensor import view
 from weft._tensor.derived import Derived
+from weft._tensor.foreign import kind_of, way_in
 from weft.errors import ArgumentError, ExportError, GradientError, ShapeError, ValueRangeError
 from weft.ops._table import TABLE
 
@@ -460,7 +461,7 @@ def number(x: Any) -> Value:
         for kind, abstract in _ABSTRACT:
             if isinstance(x, abstract):
                 return number(kind(x))
-        raise ArgumentError(f"expected a Tensor or a number, got {type(x).__name__}")
+        raise ArgumentError(f"expected a Tensor or a number, got {kind_of(x)}{way_in(x)}")
     if aval.dtype is int64 and x not in _INT64:
         raise ValueRangeError(f"Overflow when unpacking long: {x} does not fit int64")
     return Value(aval, x)
@@ -474,7 +475,7 @@ def operand(x: Any, *, name: str = "", op: str = "") -> Value:
         if capture is not None:
             capture.read(x, value)
         return value
-    raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {type(x).__name__}")
+    raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {kind_of(x)}{way_in(x)}")
 
 
 def lifted(getter: Callable[[], Any]) -> Tensor:

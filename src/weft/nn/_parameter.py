@@ -6,6 +6,7 @@ from typing import Any
 
 from weft._tensor.convert import tensor
 from weft._tensor.copying import handle_on
+from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.tensor import Tensor, own
 from weft.errors import ArgumentError, GradientError
 
@@ -14,7 +15,7 @@ def _value_of(data: Any, kind: str) -> Any:
     if data is None:
         data = tensor([])
     if not isinstance(data, Tensor):
-        raise ArgumentError(f"{kind}(): argument 'data' must be Tensor, not {type(data).__name__}")
+        raise ArgumentError(f"{kind}(): argument 'data' must be Tensor, not {kind_of(data)}{way_in(data)}")
     return own(data._read())
 
 

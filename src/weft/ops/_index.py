@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,9 +16,10 @@ from weft.ops._words import scalar_word
 
 Array = jax.Array
 
-OUT_OF_BOUNDS = "index is out of bounds for dimension"
-OUT_OF_SELF = "index out of range in self"
-OUT_OF_ELEMENTS = "out of range: tried to access an index outside of the tensor's elements"
+# To be filled in with the index and with what it was to index, which `Misses` carry.
+OUT_OF_BOUNDS = "index {} is out of bounds for {}"
+OUT_OF_SELF = "index out of range in self: {} is out of bounds for {}"
+OUT_OF_ELEMENTS = "out of range: tried to access index {} on a tensor of {}"
 
 # Indices are checked by a flag of their own, so reads and writes need not be (XLA clamps those, drops these).
 UNCHECKED: dict[str, Any] = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
@@ -47,9 +50,48 @@ def rows(dim: int, index: Array) -> tuple[Any, ...]:
     return (slice(None),) * dim + (index,)
 
 
-def outside(index: Array, size: int, *, negative: bool = False) -> Array:
-    """Flags of indices that lie outside of a dim; `negative` ones may count from its end."""
-    return (index >= size) | (index < (-size if negative else 0))
+_GOOD = -(2**63)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["marks"], meta_fields=["where"])
+@dataclass(frozen=True)
+class Misses:
+    """What a check found: a mark for each index, larger for a bad one, and a description of what was indexed."""
+
+    marks: Array
+    where: str
+
+    def code(self) -> Array:
+        """0 when all are good, else what `missed` reads. One reduction, as cheap as that of flags."""
+        return jnp.max(self.marks, initial=_GOOD) ^ _GOOD
+
+
+def misses(index: Array, bad: Array, where: str) -> Misses:
+    """The indices that `bad` flags."""
+    index = index.astype(jnp.int64)
+    code = jnp.where(index < 0, index, index + 1)
+    return Misses(jnp.where(bad, code ^ _GOOD, _GOOD), where)
+
+
+def missed(code: int) -> int:
+    """A bad index, from a code that is not 0."""
+    return code - 1 if code > 0 else code
+
+
+def outside(index: Array, size: int, where: str, *, negative: bool = False) -> Misses:
+    """Indices that lie outside of `size` elements; `negative` ones may count from the end."""
+    return misses(index, (index >= size) | (index < (-size if negative else 0)), where)
+
+
+def outside_dim(index: Array, input: Array, dim: int, *, negative: bool = False) -> Misses:
+    """Indices that lie outside of a dim of `input`."""
+    size = extent(input, dim)
+    return outside(index, size, f"dimension {dim} with size {size}", negative=negative)
+
+
+def outside_elements(index: Array, input: Array) -> Misses:
+    """Indices that lie outside of the flattened `input`; negative ones may count from the end."""
+    return outside(index, input.size, f"{input.size} elements", negative=True)
 
 
 def wrapped(index: Array, size: int) -> Array:
@@ -70,6 +112,12 @@ def added(where: Any, value: Array) -> Array:
 
 def require_elements(op: str, index: Array) -> None:
     require_dtype(index, f"{op}(): Expected a long tensor for index, but got {scalar_word(index)}", "int64")
+
+
+def require_extent(index: Array, size: int) -> None:
+    """Raise `IndexError` for indices into a dim that has nothing to name."""
+    if not size and index.size:
+        raise IndexRangeError("index is out of bounds for dimension with size 0")
 
 
 def flat_write(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

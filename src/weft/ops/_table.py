@@ -31,7 +31,7 @@ from typing import Any
 import jax
 
 from weft.errors import DeferredIndexError, WeftError
-from weft.ops._dims import Rule
+from weft.ops._dims import Rule, Sizes
 
 Array = jax.Array
 Operand = jax.Array
@@ -121,9 +121,10 @@ class OpDef:
     linear: str = ""  # where partial sums may pass: "each" input alone, or "all" together
     view: bool = False  # the result aliases the first input
     write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> new base
-    check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where a value is bad; or None
+    check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where bad, or `Misses`; or None
     check_text: str = ""
     check_error: type[WeftError] = DeferredIndexError
+    warning: Callable[[Sequence[Sizes]], str] | None = None  # shapes -> what to warn of in every such call, or ""
     differentiable: bool = True
     grad_name: GradName = ""  # what PyTorch calls the derivative, where it is not the row's own name
     function: bool = True  # whether the package exports a function of this name
@@ -168,6 +169,7 @@ def defop(
     check: Callable[..., Any] | None = None,
     check_text: str = "",
     check_error: type[WeftError] = DeferredIndexError,
+    warning: Callable[[Sequence[Sizes]], str] | None = None,
     differentiable: bool = True,
     grad_name: GradName = "",
     function: bool = True,
@@ -192,7 +194,7 @@ def defop(
         is_method = method if method is not None else bool(params) and params[0].name == "input" and not module
         row = OpDef(
             row_name, impl, params, dims, promote, cast, vjp, tuple(outputs), aux, partial, linear, view, write,
-            check, check_text, check_error, differentiable, grad_name, function,
+            check, check_text, check_error, warning, differentiable, grad_name, function,
             row_name if is_method is True else is_method or "",
             (dunder,) if isinstance(dunder, str) else tuple(dunder),
             inplace, module, inspect.getdoc(impl) or "",

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, einsum
+from weft.ops._index import OUT_OF_SELF, Misses, outside_dim
 from weft.ops._neural import lengths, wide
 from weft.ops._table import Array, Cast, Scalar, defop
 from weft.ops._words import c_word, scalar_word
@@ -89,9 +90,9 @@ def _embedding_vjp(
     return None, jnp.zeros(weight.shape, g.dtype).at[rows].add(g, mode="drop").astype(weight.dtype)
 
 
-def _bad_row(input: Array, weight: Array, *options: object, **named: object) -> Array:
+def _bad_row(input: Array, weight: Array, *options: object, **named: object) -> Misses:
     del options, named
-    return (input < 0) | (input >= weight.shape[0])
+    return outside_dim(input, weight, 0)
 
 
 @defop(function=False, method=False, differentiable=False)
@@ -105,7 +106,7 @@ def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float
 
 @defop(
     dims=_embedding_dims, function=False, vjp=_embedding_vjp, method=False,
-    check=_bad_row, check_text="index out of range in self",
+    check=_bad_row, check_text=OUT_OF_SELF,
 )  # fmt: skip
 def embedding(input: Array, weight: Array, padding_idx: int | None = None, scale_grad_by_freq: bool = False) -> Array:
     """Rows of `weight` at the indices; the row `padding_idx` gets no gradient. Gradients are dense."""

@@ -13,10 +13,12 @@ from weft.ops._index import (
     OUT_OF_BOUNDS,
     OUT_OF_ELEMENTS,
     UNCHECKED,
+    Misses,
     added,
     extent,
     flat_write,
-    outside,
+    outside_dim,
+    outside_elements,
     require_dtype,
     require_elements,
     require_vector,
@@ -84,9 +86,9 @@ def _require_addable(input: Array, dim: int, index: Array, source: Array) -> Non
         )
 
 
-def _index_add_check(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Scalar = 1) -> Array:
+def _index_add_check(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Scalar = 1) -> Misses:
     del source, alpha
-    return outside(index, extent(input, dim))
+    return outside_dim(index, input, dim)
 
 
 @defop(dims=_writes_slices, check=_index_add_check, check_text=OUT_OF_BOUNDS, inplace=True)
@@ -126,9 +128,9 @@ def _require_copyable(input: Array, dim: int, index: Array, source: Array) -> No
         )
 
 
-def _index_copy_check(input: Array, dim: Dim, index: Array, source: Array) -> Array:
+def _index_copy_check(input: Array, dim: Dim, index: Array, source: Array) -> Misses:
     del source
-    return outside(index, extent(input, dim))
+    return outside_dim(index, input, dim)
 
 
 def _index_copy_vjp(
@@ -157,9 +159,9 @@ def _real_into(input: Array, value: Array, message: str) -> Array:
     return value.astype(input.dtype)
 
 
-def _index_fill_check(input: Array, dim: Dim, index: Array, value: Operand) -> Array:
+def _index_fill_check(input: Array, dim: Dim, index: Array, value: Operand) -> Misses:
     del value
-    return outside(index, extent(input, dim), negative=True)
+    return outside_dim(index, input, dim, negative=True)
 
 
 def _index_fill_vjp(
@@ -192,9 +194,9 @@ def index_fill(input: Array, dim: Dim, index: Array, value: Operand) -> Array:
 # Elements of the flattened tensor
 
 
-def _put_check(input: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
+def _put_check(input: Array, index: Array, source: Array, accumulate: bool = False) -> Misses:
     del source, accumulate
-    return outside(index, input.size, negative=True)
+    return outside_elements(index, input)
 
 
 def _put_vjp(

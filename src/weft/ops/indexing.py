@@ -18,13 +18,16 @@ from weft.ops._index import (
     OUT_OF_ELEMENTS,
     OUT_OF_SELF,
     UNCHECKED,
+    Misses,
     added,
     cells,
-    extent,
     flat_write,
     outside,
+    outside_dim,
+    outside_elements,
     require_dtype,
     require_elements,
+    require_extent,
     require_vector,
     rows,
     wrapped,
@@ -105,12 +108,12 @@ def _advanced(indices: Arrays, spec: tuple[int, ...], shape: Sizes) -> tuple[Any
     return tuple(wrapped(at[d], n) if d in at else slice(None) for d, n in enumerate(shape))
 
 
-def _any_outside(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
-    bad = [jnp.any(outside(i, input.shape[d], negative=True)) for d, i in zip(spec, indices, strict=True)]
-    return jnp.stack(bad)
+def _any_outside(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Misses:
+    found = [outside_dim(i, input, d, negative=True) for d, i in zip(spec, indices, strict=True)]
+    return Misses(jnp.concatenate([m.marks.reshape(-1) for m in found]), " or ".join([m.where for m in found]))
 
 
-def _index_tensors_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
+def _index_tensors_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Misses:
     return _any_outside(input, indices, spec)
 
 
@@ -124,12 +127,14 @@ def index(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
 
     Their dims take the place of the indexed ones when these are adjacent, else they come first.
     """
+    for dim, at in zip(spec, indices, strict=True):
+        require_extent(at, input.shape[dim])
     return input.at[_advanced(indices, spec, input.shape)].get(**UNCHECKED)
 
 
 def _index_put_check(
     input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool = False
-) -> Array:
+) -> Misses:
     del values, accumulate
     return _any_outside(input, indices, spec)
 
@@ -184,9 +189,9 @@ def index_put(input: Array, indices: Arrays, values: Array, spec: tuple[int, ...
 # One index per cell
 
 
-def _gather_check(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -> Array:
+def _gather_check(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -> Misses:
     del sparse_grad
-    return outside(index, extent(input, dim))
+    return outside_dim(index, input, dim)
 
 
 @defop(dims=_gathers, linear="each", check=_gather_check, check_text=OUT_OF_BOUNDS)
@@ -211,8 +216,10 @@ def gather(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -
     return source.at[cells(at, dim)].get(**UNCHECKED).reshape(index.shape)
 
 
-def _take_along_dim_check(input: Array, indices: Array, dim: Dim = None) -> Array:
-    return outside(indices, input.size if dim is None else extent(input, dim), negative=True)
+def _take_along_dim_check(input: Array, indices: Array, dim: Dim = None) -> Misses:
+    if dim is None:
+        return outside(indices, input.size, f"dimension 0 with size {input.size}", negative=True)
+    return outside_dim(indices, input, dim, negative=True)
 
 
 @defop(dims=_takes_along, linear="each", check=_take_along_dim_check, check_text=OUT_OF_BOUNDS)
@@ -235,8 +242,8 @@ def take_along_dim(input: Array, indices: Array, dim: Dim = None) -> Array:
     return source.at[cells(at, dim)].get(**UNCHECKED)
 
 
-def _take_check(input: Array, index: Array) -> Array:
-    return outside(index, input.size, negative=True)
+def _take_check(input: Array, index: Array) -> Misses:
+    return outside_elements(index, input)
 
 
 @defop(dims=_flat_read, linear="each", check=_take_check, check_text=OUT_OF_ELEMENTS)
@@ -253,8 +260,8 @@ def take(input: Array, index: Array) -> Array:
 # One index per slice
 
 
-def _index_select_check(input: Array, dim: Dim, index: Array) -> Array:
-    return outside(index, extent(input, dim))
+def _index_select_check(input: Array, dim: Dim, index: Array) -> Misses:
+    return outside_dim(index, input, dim)
 
 
 @defop(dims=_selects, linear="each", check=_index_select_check, check_text=OUT_OF_SELF)

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes
+from weft.ops._index import Misses, misses
 from weft.ops._neural import reduced, require_float, spelled, wide
 from weft.ops._table import Array, Cast, defop
 from weft.ops._words import scalar_word
 
-_OUT_OF_BOUNDS = "Target is out of bounds."
+_OUT_OF_BOUNDS = "Target {} is out of bounds."
 
 
 def _class_dim(input: Array) -> int:
@@ -62,11 +63,12 @@ def _check_classes(input: Array, target: Array, weight: Array | None) -> None:
         raise DTypeError(f"expected scalar type {scalar_word(input)} but found {scalar_word(weight)}")
 
 
-def _out_of_bounds(input: Array, target: Array, ignore_index: int) -> Array:
+def _out_of_bounds(input: Array, target: Array, ignore_index: int) -> Misses | None:
     if not jnp.issubdtype(target.dtype, jnp.integer):
-        return jnp.zeros((), jnp.bool_)
+        return None
     index = target.astype(jnp.int64)
-    return ((index < 0) | (index >= input.shape[_class_dim(input)])) & (index != ignore_index)
+    bad = ((index < 0) | (index >= input.shape[_class_dim(input)])) & (index != ignore_index)
+    return misses(index, bad, "the classes")
 
 
 def _over_classes(vector: Array, input: Array) -> Array:
@@ -142,7 +144,7 @@ def _cross_entropy_vjp(
 def _bad_cross_entropy(
     input: Array, target: Array, weight: Array | None = None, ignore_index: int = -100,
     reduction: str = "mean", label_smoothing: float = 0.0,
-) -> Array:  # fmt: skip
+) -> Misses | None:  # fmt: skip
     del weight, reduction, label_smoothing
     return _out_of_bounds(input, target, ignore_index)
 
@@ -179,7 +181,7 @@ def cross_entropy_loss(
 def _bad_nll(
     input: Array, target: Array, weight: Array | None = None, size_average: bool | None = None,
     ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
-) -> Array:  # fmt: skip
+) -> Misses | None:  # fmt: skip
     del weight, size_average, reduce, reduction
     return _out_of_bounds(input, target, ignore_index)
 

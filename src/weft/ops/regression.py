@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DeferredValueError, DTypeError, ShapeError, ValueRangeError
-from weft.ops._dims import broadcast_shapes
+from weft.ops._dims import Sizes, broadcast_shapes
 from weft.ops._neural import element_loss, reduced, require_float, size_of, wide
 from weft.ops._table import Array, Cast, Operand, Promote, defop
 from weft.ops._words import scalar_word
@@ -34,7 +35,28 @@ def _weighted(
     return reduced(loss, reduction)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+def _sizes(input: Sizes, target: Sizes) -> str:
+    return (
+        f"Using a target size (torch.Size({list(target)})) that is different to the input size "
+        f"(torch.Size({list(input)}))"
+    )
+
+
+def _broadcast(shapes: Sequence[Sizes]) -> str:
+    """What to say of a target that is not in the shape of the input; "" for one that is."""
+    input, target = shapes[:2]
+    if input == target:
+        return ""
+    return (
+        f"{_sizes(input, target)}. This will likely lead to incorrect results due to broadcasting. "
+        "Please ensure they have the same size."
+    )
+
+
+@defop(
+    dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL,
+    warning=_broadcast,
+)  # fmt: skip
 def mse_loss(
     input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", weight: Array | None = None,
@@ -46,7 +68,10 @@ def mse_loss(
     return _weighted(jnp.square(input - target), weight, reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+@defop(
+    dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL,
+    warning=_broadcast,
+)  # fmt: skip
 def l1_loss(
     input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", weight: Array | None = None,
@@ -64,7 +89,10 @@ def _near_square(gap: Array, edge: float) -> tuple[Array, Array]:
     return 0.5 * jnp.square(jnp.where(size < edge, gap, 0)), size
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+@defop(
+    dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL,
+    warning=_broadcast,
+)  # fmt: skip
 def smooth_l1_loss(
     input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", beta: float = 1.0,
@@ -79,7 +107,7 @@ def smooth_l1_loss(
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
+@defop(dims=element_loss, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL, warning=_broadcast)
 def huber_loss(
     input: Array, target: Array, reduction: str = "mean", delta: float = 1.0, weight: Array | None = None
 ) -> Array:
@@ -96,8 +124,7 @@ def huber_loss(
 def _check_same(input: Array, target: Array) -> None:
     if input.shape != target.shape:
         raise ValueRangeError(
-            f"Using a target size (torch.Size({list(target.shape)})) that is different to the input size "
-            f"(torch.Size({list(input.shape)})) is deprecated. Please ensure they have the same size."
+            f"{_sizes(input.shape, target.shape)} is deprecated. Please ensure they have the same size."
         )
 
 

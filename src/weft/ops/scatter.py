@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes
-from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, cells, extent, outside, require_dtype
+from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, Misses, cells, outside_dim, require_dtype
 from weft.ops._table import Array, Cast, Dim, Operand, defop
 from weft.ops._words import c_word, scalar_word
 
@@ -75,9 +75,9 @@ def _pad(used: Array, src: Array) -> Array:
     return jnp.pad(used, [(0, n - m) for n, m in zip(src.shape, used.shape, strict=True)])
 
 
-def _scatter_check(input: Array, dim: Dim, index: Array, src: Operand, *, reduce: str | None = None) -> Array:
+def _scatter_check(input: Array, dim: Dim, index: Array, src: Operand, *, reduce: str | None = None) -> Misses:
     del src, reduce
-    return outside(index, extent(input, dim))
+    return outside_dim(index, input, dim)
 
 
 def _scatter_vjp(
@@ -116,9 +116,9 @@ def scatter(input: Array, dim: Dim, index: Array, src: Operand, *, reduce: str |
     return _update(input, dim, index, value, reduce or "set") if index.size else input
 
 
-def _scatter_add_check(input: Array, dim: Dim, index: Array, src: Array) -> Array:
+def _scatter_add_check(input: Array, dim: Dim, index: Array, src: Array) -> Misses:
     del src
-    return outside(index, extent(input, dim))
+    return outside_dim(index, input, dim)
 
 
 @defop(dims=_scatters, cast=Cast.PROMOTE, check=_scatter_add_check, check_text=OUT_OF_BOUNDS, inplace=True)
@@ -130,9 +130,9 @@ def scatter_add(input: Array, dim: Dim, index: Array, src: Array) -> Array:
 
 def _scatter_reduce_check(
     input: Array, dim: Dim, index: Array, src: Array, reduce: str, *, include_self: bool = True
-) -> Array:
+) -> Misses:
     del src, reduce, include_self
-    return outside(index, extent(input, dim))
+    return outside_dim(index, input, dim)
 
 
 def _neutral(dtype: Any, reduce: str) -> Any:

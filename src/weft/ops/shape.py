@@ -13,6 +13,7 @@ from jax import lax
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes, along
+from weft.ops._index import OUT_OF_BOUNDS, Misses, outside_dim, require_extent
 from weft.ops._rows import alias
 from weft.ops._shape_dims import permuted, regrouped, wrapped
 from weft.ops._table import Array, Dim, Dims, OpDef, Scalar, Shape, defop
@@ -330,6 +331,20 @@ def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
 @view_op(dims=_losing({"dim": None}), write=_select_write, function=False, method=False)
 def select(input: Array, dim: Dim, index: Scalar) -> Array:
     """The slice at `index` along `dim`, without that dim; the caller has checked the range."""
+    return lax.dynamic_index_in_dim(input, index, dim, keepdims=False)
+
+
+def _select_at_check(input: Array, dim: int, index: Array) -> Misses:
+    return outside_dim(index, input, dim, negative=True)
+
+
+@view_op(
+    dims=_losing({"dim": None}), write=_select_write, check=_select_at_check, check_text=OUT_OF_BOUNDS,
+    grad_name="Select", function=False, method=False,
+)  # fmt: skip
+def select_at(input: Array, dim: Dim, index: Scalar) -> Array:
+    """`select` with an index that is known when the program has run."""
+    require_extent(index, input.shape[dim])
     return lax.dynamic_index_in_dim(input, index, dim, keepdims=False)
 
 

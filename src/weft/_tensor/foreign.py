@@ -1,0 +1,30 @@
+"""What was given in place of a tensor, as errors name it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.core
+import numpy as np
+
+
+def kind_of(x: Any) -> str:
+    """The type of `x`; of another library's array with the name of the library."""
+    if isinstance(x, jax.Array):
+        return "jax.Array"
+    kind = type(x)
+    return f"{kind.__module__}.{kind.__qualname__}" if _is_array(x) else kind.__name__
+
+
+def way_in(x: Any) -> str:
+    """How another library's array becomes a tensor, to be said after its type; "" for anything else."""
+    if isinstance(x, jax.core.Tracer):
+        return "; under a jax transformation, call the function that weft.to_jax(fn) makes"
+    if isinstance(x, np.ndarray):
+        return "; make a tensor of it with weft.as_tensor(x)"
+    return "; make a tensor of it with weft.from_dlpack(x)" if _is_array(x) else ""
+
+
+def _is_array(x: Any) -> bool:
+    return hasattr(type(x), "__dlpack__")
