@@ -50,6 +50,27 @@ def register(hooks: Hooks, hook: Any, *, prepend: bool = False, options: Sequenc
     return handle
 
 
+class Computing:
+    """A hook that computes an attribute of its module before each call.
+
+    A copy of the module, and one that was pickled, computes its own.
+    """
+
+    @property
+    def _attribute(self) -> str:
+        raise NotImplementedError
+
+    def _current(self, module: Any) -> Any:
+        """The attribute as it is now; nothing is changed."""
+        raise NotImplementedError
+
+
+def computing(module: Any, kind: type[Computing], name: str) -> dict[int, Any]:
+    """The hooks of a kind that compute an attribute of a module, by key."""
+    hooks = module._forward_pre_hooks.items()
+    return {key: hook for key, hook in hooks if isinstance(hook, kind) and hook._attribute == name}
+
+
 # --- of all modules ---------------------------------------------------------------------------------------------
 
 

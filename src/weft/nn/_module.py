@@ -14,7 +14,7 @@ from weft._tensor.composite.create import empty_like
 from weft._tensor.tensor import Handle, Tensor
 from weft.errors import ArgumentError, GradientError, ValueRangeError
 from weft.nn import _hooks, _state_dict
-from weft.nn._hooks import EVERYWHERE
+from weft.nn._hooks import EVERYWHERE, Computing
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import Lookup, assignable, name_of_type, require_name
 from weft.nn._parameter import Buffer, Parameter
@@ -219,10 +219,17 @@ class Module(Lookup):
         object.__delattr__(self, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"}
+        left_out = {"_compiled_call_impl", *(hook._attribute for hook in self._computing())}
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        for hook in self._computing():
+            setattr(self, hook._attribute, hook._current(self))
+
+    def _computing(self) -> list[Computing]:
+        """The hooks that compute attributes, which are no state."""
+        return [hook for hook in self.__dict__.get("_forward_pre_hooks", {}).values() if isinstance(hook, Computing)]
 
     # --- the whole tree ---------------------------------------------------------------------------------------
 

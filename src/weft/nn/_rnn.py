@@ -163,11 +163,10 @@ class RNNBase(Module):
 
     def _stack(self, padded: Any, hx: Any, lengths: Any) -> tuple[Any, Any]:
         """All layers, on (length, batch, …)."""
-        own = self._parameters
         weights = []
         for names in self._all_weights:
             suffix = names[0].removeprefix("weight_ih")
-            group = [own.get(name + suffix) for name in _NAMES]
+            group = [getattr(self, name + suffix) if name + suffix in names else None for name in _NAMES]
             weights.append(group if self.mode == "LSTM" else group[:4])
         states = hx if self.mode == "LSTM" else (hx,)
         output, ends = run(

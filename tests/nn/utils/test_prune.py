@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import pytest
@@ -124,6 +125,28 @@ def test_pickled_modules_stay_pruned():
     fresh = prune.identity(layer(), "weight")
     fresh.load_state_dict(pruned.state_dict())
     assert fresh(weft.ones(3)).tolist() == pruned(weft.ones(3)).tolist()
+
+
+def test_copies_compute_their_own_product():
+    pruned = prune.random_unstructured(prune.l1_unstructured(layer(), "weight", 2), "weight", 1)
+    for twin in (copy.deepcopy(pruned), pickle.loads(pickle.dumps(pruned))):
+        assert twin.weight.tolist() == pruned.weight.tolist()
+        twin.weight.sum().backward()
+        assert twin.weight_orig.grad.tolist() == twin.weight_mask.tolist()
+        assert pruned.weight_orig.grad is None
+        with weft.no_grad():
+            twin.weight_orig.fill_(2)
+        assert prune.remove(twin, "weight").weight.tolist() == (twin.weight != 0).mul(2).tolist()
+        assert prune.is_pruned(pruned)
+
+
+def test_weights_of_a_recurrent_layer_are_pruned():
+    net = nn.LSTM(1, 1)
+    prune.custom_from_mask(net, "weight_hh_l0", weft.zeros(4, 1))
+    with weft.no_grad():
+        other = copy.deepcopy(net)
+        other.weight_hh_l0_orig.zero_()
+        assert net(weft.ones(3, 1))[0].tolist() == other(weft.ones(3, 1))[0].tolist()
 
 
 REFUSED = [

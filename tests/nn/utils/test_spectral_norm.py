@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -45,6 +47,19 @@ def test_removal_leaves_the_normalised_weight_and_no_hook():
     layer.load_state_dict(nn.Linear(3, 4, dtype=weft.float64).state_dict())
     with pytest.raises(ValueError, match=r"^spectral_norm of 'weight' not found in Linear"):
         remove_spectral_norm(layer)
+
+
+def test_copies_compute_their_own_weight():
+    layer = normed()
+    layer(weft.ones(1, 3, dtype=weft.float64))
+    twin = copy.deepcopy(layer)
+    estimate = twin.weight_u.tolist()
+    layer.eval()(weft.ones(1, 3, dtype=weft.float64))
+    expected = layer.weight.tolist()
+    np.testing.assert_allclose(twin.weight.tolist(), expected)
+    assert twin.weight_u.tolist() == estimate == layer.weight_u.tolist()
+    twin.weight.sum().backward()
+    assert (twin.weight_orig.grad is None, layer.weight_orig.grad is None) == (False, True)
 
 
 def test_state_dicts_of_version_0_hold_the_weight_and_no_v():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+
+import numpy as np
 import pytest
 
 import weft
@@ -38,6 +41,15 @@ def test_lengths_and_directions_are_parameters():
 def test_there_may_be_one_length_for_all():
     assert normed(None).weight_g.shape == ()
     assert normed(1).weight_g.shape == (1, 2)
+
+
+def test_copies_compute_their_own_weight():
+    layer = normed()
+    twin = copy.deepcopy(layer)
+    assert twin.weight.tolist() == layer.weight.tolist()
+    twin.weight.sum().backward()
+    assert layer.weight_g.grad is None
+    np.testing.assert_allclose(twin.weight_g.grad.tolist(), [[1.4], [1.4]], rtol=1e-6)
 
 
 def test_what_cannot_be_split_is_refused():

@@ -16,11 +16,11 @@ from weft._tensor.composite.create import ones_like
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, PreconditionError, ValueRangeError
-from weft.nn._hooks import register
+from weft.nn._hooks import Computing, computing, register
 from weft.nn.utils.convert_parameters import parameters_to_vector
 
 
-class BasePruningMethod(ABC):
+class BasePruningMethod(Computing, ABC):
     """A way to choose a mask. A subclass sets `PRUNING_TYPE` and writes `compute_mask`.
 
     `PRUNING_TYPE` says what of a tensor that is pruned again the method sees: "unstructured" the elements that are
@@ -29,6 +29,13 @@ class BasePruningMethod(ABC):
 
     PRUNING_TYPE: str
     _tensor_name: str
+
+    @property
+    def _attribute(self) -> str:
+        return self._tensor_name
+
+    def _current(self, module: Any) -> Tensor:
+        return self.apply_mask(module)
 
     def __call__(self, module: Any, inputs: Any) -> None:
         """The hook before each call."""
@@ -99,16 +106,12 @@ class BasePruningMethod(ABC):
 
 def _hook_on(module: Any, name: str) -> tuple[int, BasePruningMethod | None]:
     """The key and the method of the hook that prunes a parameter."""
-    found = [
-        (key, hook)
-        for key, hook in module._forward_pre_hooks.items()
-        if isinstance(hook, BasePruningMethod) and hook._tensor_name == name
-    ]
+    found = computing(module, BasePruningMethod, name)
     if len(found) > 1:
         raise PreconditionError(
             f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}. Use a PruningContainer."
         )
-    return found[0] if found else (-1, None)
+    return next(iter(found.items()), (-1, None))
 
 
 def _joined(before: BasePruningMethod, method: BasePruningMethod) -> PruningContainer:

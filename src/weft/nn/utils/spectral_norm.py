@@ -10,7 +10,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import GradientError, ValueRangeError
 from weft.nn import functional as F
 from weft.nn._conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from weft.nn._hooks import register
+from weft.nn._hooks import Computing, computing, register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
 
@@ -36,7 +36,7 @@ def require_iterations(number: int) -> None:
         raise ValueRangeError(f"Expected n_power_iterations to be positive, but got n_power_iterations={number}")
 
 
-class SpectralNorm:
+class SpectralNorm(Computing):
     """The hook that divides `name_orig` by its largest singular value before each call.
 
     That value is estimated by the power method from the vectors `name_u` and `name_v`, which calls in training improve.
@@ -51,6 +51,13 @@ class SpectralNorm:
         self.dim = dim
         self.n_power_iterations = n_power_iterations
         self.eps = eps
+
+    @property
+    def _attribute(self) -> str:
+        return self.name
+
+    def _current(self, module: Any) -> Tensor:
+        return self.compute_weight(module, do_power_iteration=False)
 
     def reshape_weight_to_matrix(self, weight: Any) -> Any:
         """The weight with `dim` first and all other dims as one."""
@@ -82,7 +89,7 @@ class SpectralNorm:
     @staticmethod
     def apply(module: Any, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
         """Put a parameter under normalisation; returns the hook."""
-        if any(isinstance(hook, SpectralNorm) and hook.name == name for hook in module._forward_pre_hooks.values()):
+        if computing(module, SpectralNorm, name):
             raise GradientError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
         hook = SpectralNorm(name, n_power_iterations, dim, eps)
         weight = module._parameters[name]
@@ -158,11 +165,12 @@ def spectral_norm(
 
 def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
     """Make the normalised weight an ordinary parameter; returns the module."""
-    for hook in module._forward_pre_hooks.values():
-        if isinstance(hook, SpectralNorm) and hook.name == name:
-            hook.remove(module)
-            for hooks in (module._forward_pre_hooks, module._state_dict_hooks, module._load_state_dict_pre_hooks):
-                for key in [key for key, found in hooks.items() if hook is found or getattr(found, "fn", None) is hook]:
-                    del hooks[key]
-            return module
-    raise ValueRangeError(f"spectral_norm of '{name}' not found in {module}")
+    found = computing(module, SpectralNorm, name)
+    if not found:
+        raise ValueRangeError(f"spectral_norm of '{name}' not found in {module}")
+    for hook in found.values():
+        hook.remove(module)
+        for hooks in (module._forward_pre_hooks, module._state_dict_hooks, module._load_state_dict_pre_hooks):
+            for key in [key for key, other in hooks.items() if hook is other or getattr(other, "fn", None) is hook]:
+                del hooks[key]
+    return module

@@ -8,7 +8,7 @@ from typing import Any
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import GradientError, ValueRangeError
-from weft.nn._hooks import register
+from weft.nn._hooks import Computing, computing, register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
 
@@ -28,12 +28,19 @@ def scaled(v: Any, g: Any, dim: int) -> Tensor:
     return v * (g / norm_except_dim(v, dim))
 
 
-class WeightNorm:
+class WeightNorm(Computing):
     """The hook that computes `name` from `name_g` and `name_v` before each call."""
 
     def __init__(self, name: str, dim: int | None) -> None:
         self.name = name
         self.dim = -1 if dim is None else dim
+
+    @property
+    def _attribute(self) -> str:
+        return self.name
+
+    def _current(self, module: Any) -> Tensor:
+        return self.compute_weight(module)
 
     def compute_weight(self, module: Any) -> Tensor:
         """The parameter that the lengths and directions stand for."""
@@ -47,7 +54,7 @@ class WeightNorm:
             FutureWarning,
             stacklevel=3,
         )
-        if any(isinstance(hook, WeightNorm) and hook.name == name for hook in module._forward_pre_hooks.values()):
+        if computing(module, WeightNorm, name):
             raise GradientError(f"Cannot register two weight_norm hooks on the same parameter {name}")
         hook = WeightNorm(name, dim)
         weight = getattr(module, name)
@@ -87,9 +94,10 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
 
 def remove_weight_norm(module: Any, name: str = "weight") -> Any:
     """Make a parameter whole again; returns the module."""
-    for key, hook in module._forward_pre_hooks.items():
-        if isinstance(hook, WeightNorm) and hook.name == name:
-            hook.remove(module)
-            del module._forward_pre_hooks[key]
-            return module
-    raise ValueRangeError(f"weight_norm of '{name}' not found in {module}")
+    found = computing(module, WeightNorm, name)
+    if not found:
+        raise ValueRangeError(f"weight_norm of '{name}' not found in {module}")
+    for key, hook in found.items():
+        hook.remove(module)
+        del module._forward_pre_hooks[key]
+    return module
