@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import re
 
 import pytest
 
@@ -188,6 +189,66 @@ def test_loading_casts_state_but_not_steps():
     target.load_state_dict(source.state_dict())
     (state,) = target.state.values()
     assert (state["exp_avg"].dtype, state["step"].dtype) == (weft.float64, weft.float32)
+
+
+OF_OTHER_SHAPE = [
+    ("SGD(p, lr=0.1, momentum=0.9)", "momentum_buffer", (2, 3), (3, 2)),
+    ("AdamW(p)", "exp_avg", (2, 3), (3, 2)),
+    ("Adafactor(p)", "row_var", (2, 1), (3, 1)),
+    ("Adagrad(p)", "sum", (2, 3), (3, 2)),
+    ("LBFGS(p)", "d", (7,), (9,)),
+]
+
+
+@pytest.mark.parametrize(("text", "name", "given", "needed"), OF_OTHER_SHAPE, ids=[case[0] for case in OF_OTHER_SHAPE])
+def test_state_of_other_shapes_is_refused_before_anything_changes(text, name, given, needed):
+    def trained(*shapes):
+        p = [nn.Parameter(weft.ones(shape)) for shape in shapes]
+        optimizer = eval(f"optim.{text}", {"optim": optim, "p": p})
+
+        def closure():
+            for x in p:
+                x.grad = x.detach().clone()
+            return sum((x**2).sum() / 2 for x in p)
+
+        optimizer.step(closure)
+        return optimizer
+
+    source = trained((1,), (2, 3)).state_dict()
+    target = trained((1,), (3, 2)) if name != "d" else trained((1,), (4, 2))
+    before = repr(target.state_dict())
+    at, shape = (0, (1,)) if name == "d" else (1, (3, 2))
+    text = (
+        f"loaded state dict does not fit parameter {at} of group 0, of shape {shape}: its state '{name}' has shape "
+        f"{given}, expected {needed}. Load the state of an optimizer of the same parameters in the same order, or "
+        "start without one"
+    )
+    with pytest.raises(StateDictError, match=f"^{re.escape(text)}$"):
+        target.load_state_dict(source)
+    assert repr(target.state_dict()) == before
+
+
+def test_an_optimizer_with_a_step_of_its_own_may_keep_state_of_any_shape():
+    class LowRank(optim.Adam):
+        def step(self):
+            for param in self.param_groups[0]["params"]:
+                self.state[param]["exp_avg"] = param.detach().mean(0)
+
+    source, target = [LowRank([nn.Parameter(weft.ones(3, 2))]) for _ in range(2)]
+    source.step()
+    target.load_state_dict(source.state_dict())
+    assert next(iter(target.state.values()))["exp_avg"].shape == (2,)
+
+
+def test_state_dicts_without_newer_options_are_loaded():
+    p = two()
+    source = optim.AdamW(p)
+    run(source, p, range(1))
+    state = source.state_dict()
+    del state["param_groups"][0]["amsgrad"]
+    target = optim.AdamW(two())
+    target.load_state_dict(state)
+    assert target.param_groups[0]["amsgrad"] is False
 
 
 def test_an_optimizer_is_pickled_with_its_parameters():

@@ -70,6 +70,15 @@ class FusedOptimizer(Optimizer):
         del group, param
         return self._fresh
 
+    def _needed_shapes(self, group: Group, param: Any) -> dict[str, tuple[int, ...]]:
+        if type(self).step is not FusedOptimizer.step:  # a user's, whose state may have shapes of its own
+            return {}
+        starts = self._starts(group, param)
+        return {
+            name: start[1] if isinstance(start := starts.get(name), tuple) else tuple(param.shape)
+            for name in self._columns
+        }
+
     def _kind(self, param: Any) -> Any:
         """Parameters of one kind are updated together."""
         del param

@@ -62,6 +62,11 @@ class LBFGS(Optimizer):
                 self._iterate(group, state, objective, Point(0.0, float(loss), gradient, 0.0))
         return loss
 
+    def _needed_shapes(self, group: Group, param: Any) -> dict[str, tuple[int, ...]]:
+        del param
+        size = sum(p.numel() * (2 if p.dtype.is_complex else 1) for p in group["params"])
+        return dict.fromkeys(("d", "prev_flat_grad"), (size,))
+
     def _iterate(self, group: Group, state: dict[str, Any], objective: _Objective, here: Point) -> None:
         memory = _Memory(**{f.name: state[f.name] for f in fields(_Memory) if f.name in state})
         tolerance, evaluations = group["tolerance_change"], 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from types import NoneType
 from typing import Any
@@ -15,6 +15,7 @@ from weft._tensor.compile import Identity
 from weft._tensor.tensor import Handle, Tensor, own, wrap
 from weft.errors import ArgumentError, OptionError, StateDictError, ValueRangeError
 from weft.nn._hooks import register
+from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import name_of_type
 from weft.nn._module import forget_grad
 
@@ -150,7 +151,10 @@ class Optimizer:
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state dict of an optimizer of the same groups; floating state gets its parameter's type."""
+        """Take over a state dict of an optimizer of the same groups; floating state gets its parameter's type.
+
+        `RuntimeError` (also a `ValueError`) where groups or the shapes of state do not fit; nothing has changed then.
+        """
         state_dict = dict(state_dict)
         for hook in list(self._hooks["load_pre"].values()):
             state_dict = hook(self, state_dict) or state_dict
@@ -174,9 +178,30 @@ class Optimizer:
             {**old, "params": new["params"]} | {n: new[n] for n in ("param_names",) if n in new}
             for old, new in zip(saved, self.param_groups, strict=True)
         ]
+        for at, group in enumerate(groups):
+            self._require_fitting(at, group, state)
         self.__setstate__({"state": state, "param_groups": groups})
         for hook in list(self._hooks["load_post"].values()):
             hook(self)
+
+    def _needed_shapes(self, group: Group, param: Any) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of a parameter's state by name, of what has one by necessity."""
+        del group, param
+        return {}
+
+    def _require_fitting(self, at: int, group: Group, state: Mapping[Any, dict[str, Any]]) -> None:
+        """Refuse state of other shapes than a group's parameters need, which is that of another model."""
+        for place, param in enumerate(group["params"]):
+            if param not in state or is_lazy(param):
+                continue
+            for name, shape in self._needed_shapes({**self.defaults, **group}, param).items():
+                value = state[param].get(name)
+                if isinstance(value, Tensor) and value.shape != shape:
+                    raise _MisfitError(
+                        f"loaded state dict does not fit parameter {place} of group {at}, of shape "
+                        f"{tuple(param.shape)}: its state '{name}' has shape {tuple(value.shape)}, expected {shape}. "
+                        "Load the state of an optimizer of the same parameters in the same order, or start without one"
+                    )
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
@@ -232,7 +257,7 @@ required = _Required()
 
 
 class _MisfitError(StateDictError, ValueError):
-    """A state dict has other groups than the optimizer. PyTorch raises `ValueError` here."""
+    """A state dict has other groups than the optimizer, or other shapes. PyTorch raises `ValueError` for groups."""
 
 
 _before_all: OrderedDict[int, Any] = OrderedDict()
