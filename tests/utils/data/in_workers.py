@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 import weft
+from weft._base import config
 from weft.utils import data
 
 Sample = namedtuple("Sample", "index worker draws")
@@ -53,6 +54,12 @@ class Asked(data.Dataset):
 
     def initialised(self):
         return self.named["said"]
+
+    def pending(self):
+        return weft.arange(3) * 2
+
+    def notices(self):
+        return weft.explain()[-1].site, config.SLOW_COMPILE_SECONDS
 
     def wrong_value(self):
         raise ValueError("no such sample")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, UserDict, namedtuple
 from types import MappingProxyType
 
@@ -88,3 +89,43 @@ REFUSED = [
 def test_what_does_not_fit_is_refused(text, kind, message):
     with pytest.raises(kind, match=f"^{message}"):
         eval(text, vars(data) | {"np": np})
+
+
+NONE = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class 'NoneType'>; "
+FILTER = (
+    "leave such samples out of the dataset, or give the DataLoader a collate_fn that returns "
+    "default_collate([x for x in batch if x is not None])"
+)
+OWN = "give it a value, or give the DataLoader a collate_fn of your own"
+ABSENT = [
+    ([None, 1], TypeError, f"sample 0 of the batch{{}} is None: {FILTER}"),
+    ([1, None], RuntimeError, f"sample 1 of the batch{{}} is None: {FILTER}"),
+    ([weft.ones(1), None], TypeError, f"sample 1 of the batch{{}} is None: {FILTER}"),
+    ([np.ones(1), None], TypeError, f"sample 1 of the batch{{}} is None: {FILTER}"),
+    ([(1, 2), None], TypeError, f"sample 1 of the batch{{}} is None: {FILTER}"),
+    ([(1, 2), (3, None)], RuntimeError, f"entry [1] of sample 1 of the batch{{}} is None: {OWN}"),
+    ([{"a": 1, "b": [None]}], TypeError, f"entry ['b'][0] of sample 0 of the batch{{}} is None: {OWN}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("samples", "kind", "text"), ABSENT, ids=[repr(case[0]) for case in ABSENT])
+def test_a_sample_that_is_none_is_named(samples, kind, text):
+    with pytest.raises(kind, match=f"^{re.escape(NONE + text.format(''))}$"):
+        data.default_collate(samples)
+    dataset = {7 - place: sample for place, sample in enumerate(samples)}
+    at = 7 - int(text[text.index("sample ") + 7])
+    loader = data.DataLoader(dataset, batch_size=2, sampler=list(dataset))
+    with pytest.raises(kind, match=f"^{re.escape(NONE + text.format(f', at dataset index {at},'))}$"):
+        next(iter(loader))
+
+
+def test_none_is_collated_where_there_is_a_rule(monkeypatch):
+    monkeypatch.setitem(data.default_collate_fn_map, type(None), lambda batch, *, collate_fn_map: len(batch))
+    assert data.default_collate([None, None]) == 2
+    with pytest.raises(TypeError, match=r"^default_collate: .* found <class 'object'>$"):
+        data.default_collate([(None, object())])
+
+
+def test_a_batch_that_is_no_sequence_fails_by_itself():
+    with pytest.raises(TypeError, match=r"^'generator' object is not subscriptable$"):
+        data.default_collate(x for x in [None])

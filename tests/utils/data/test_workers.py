@@ -18,6 +18,7 @@ import pytest
 
 import weft
 from tests.utils.data.in_workers import Asked, Pids, Shared, fail_to_start, kept, say_hello
+from weft._base import config
 from weft.utils import data
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -181,6 +182,23 @@ def test_exceptions_of_workers_are_raised_here():
     assert list(batches) == []
 
 
+def test_a_sample_that_is_none_is_named():
+    batches = iter(data.DataLoader([1, 2, None], batch_size=2, num_workers=1))
+    assert next(batches).tolist() == [1, 2]
+    with pytest.raises(
+        TypeError, match=r"^Caught ArgumentError in (.|\n)*sample 0 of the batch, at dataset index 2, is N"
+    ):
+        next(batches)
+
+
+def test_compilations_are_noted_for_the_datasets_line_and_announced_by_the_first_worker():
+    first, second = list(loader(["pending", "pending", "notices", "notices"]))[2:]
+    line = Asked.__getitem__.__code__
+    place = f"{line.co_filename}:{line.co_firstlineno} (DataLoader worker {{}})"
+    assert first == (place.format(0), config.SLOW_COMPILE_SECONDS)
+    assert second == (place.format(1), 1e6)
+
+
 def test_a_worker_that_cannot_start_says_why():
     batches = iter(loader([1, 2], num_workers=1, worker_init_fn=fail_to_start))
     with pytest.raises(KeyError, match=r"^Caught KeyError in DataLoader worker process 0.(.|\n)*no drive 0"):
@@ -236,10 +254,14 @@ from tests.utils.data.in_workers import Asked, Pids, Stuck, kept
 def script(tmp_path, text, **options):
     path = tmp_path / "script.py"
     path.write_text(HEADER + text)
+    return interpreter(str(path), **options)
+
+
+def interpreter(*arguments, **options):
     folders = [str(Path(__file__).parents[3]), *sys.path]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     return subprocess.Popen(
-        [sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         **options,
     )  # fmt: skip
 
@@ -294,3 +316,24 @@ if __name__ == "__main__":
         "A worker process is a new interpreter that imports what it is sent: define datasets and functions at the top "
         "level of a module or script, or use num_workers=0.\n"
     )
+
+
+TYPED = """
+print(*data.DataLoader(Asked(), None, sampler=[5, "who"], collate_fn=kept, num_workers=1))
+class Local(list): ...
+
+iter(data.DataLoader(Local([1]), num_workers=1))
+"""
+
+
+@pytest.mark.parametrize("argument", ["-", "-i"])
+def test_a_typed_program_may_use_what_workers_can_import(argument):
+    process = interpreter(argument, stdin=subprocess.PIPE)
+    output, errors = process.communicate(HEADER + TYPED)
+    assert output.startswith("5 (0, 1, ")
+    assert (
+        "ArgumentError: DataLoader: dataset cannot be sent to worker processes: 'Local' is defined in a program from "
+        "standard input or an interactive shell, which workers cannot import. It has to be picklable: define "
+        "functions and classes at the top level of a module"
+    ) in errors
+    assert "spawn_main" not in errors

@@ -12,7 +12,7 @@ from weft._base.dtype import float64
 from weft._tensor.convert import as_tensor, from_host, room_like, tensor
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, ShapeError
+from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.utils.data._utils.info import get_worker_info
 
 CollateMap = Mapping[Any, Callable[..., Any]]
@@ -23,10 +23,49 @@ _NO_RULE = "default_collate: batch must contain tensors, numpy arrays, numbers, 
 def default_collate(batch: Any) -> Any:
     """Tensors, arrays and numbers stacked along a new first dim; mappings and sequences of them by entry.
 
-    Strings and bytes are kept. `TypeError` for anything else. `default_collate_fn_map` holds the rules for what is no
-    container; add to it for types of your own.
+    Strings and bytes are kept. `TypeError` for anything else; where it is None, that says which sample.
+    `default_collate_fn_map` holds the rules for what is no container; add to it for types of your own.
     """
-    return collate(batch, collate_fn_map=default_collate_fn_map)
+    try:
+        return collate(batch, collate_fn_map=default_collate_fn_map)
+    except (TypeError, AttributeError, DTypeError) as error:
+        if (text := absent_sample(batch)) is not None:
+            raise (DTypeError if isinstance(error, DTypeError) else ArgumentError)(text) from error
+        raise
+
+
+def absent_sample(batch: Any, indices: Any = None) -> str | None:
+    """What is wrong with a batch that has None among its samples or their entries; None for any other.
+
+    The text names the sample by its place in the batch, and by its index in the dataset where `indices` are a sequence.
+    """
+    if not isinstance(batch, Sequence) or _rule_for(None, default_collate_fn_map) is not None:
+        return None
+    for place, sample in enumerate(batch):
+        if (entry := _path_to_none(sample)) is not None:
+            number = f", at dataset index {indices[place]!r}," if isinstance(indices, Sequence) else ""
+            part = f"entry {entry} of sample" if entry else "sample"
+            advice = (
+                "give it a value, or give the DataLoader a collate_fn of your own"
+                if entry
+                else "leave such samples out of the dataset, or give the DataLoader a collate_fn that returns "
+                "default_collate([x for x in batch if x is not None])"
+            )
+            return f"{_NO_RULE.format(type(None))}; {part} {place} of the batch{number} is None: {advice}"
+    return None
+
+
+def _path_to_none(sample: Any) -> str | None:
+    """Subscripts that lead to the first None in nested containers; empty where it is the sample itself."""
+    if sample is None:
+        return ""
+    entries: Any = sample.items() if isinstance(sample, Mapping) else ()
+    if isinstance(sample, Sequence) and not isinstance(sample, (str, bytes)):
+        entries = enumerate(sample)
+    for key, value in entries:
+        if (path := _path_to_none(value)) is not None:
+            return f"[{key!r}]{path}"
+    return None
 
 
 def collate(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:

@@ -8,6 +8,8 @@ from itertools import islice
 from typing import Any
 
 from weft._lazy.realize import flush_pending
+from weft.errors import ArgumentError, DTypeError
+from weft.utils.data._utils.collate import absent_sample, default_collate
 
 
 def samples_at(dataset: Any, indices: Any) -> list[Any]:
@@ -43,6 +45,16 @@ class Source:
         if self.iterable:
             return self._consecutive()
         return self._chosen if self.batched else self.dataset.__getitem__
+
+    def collated(self, samples: Any, indices: Any) -> Any:
+        """A batch of samples; the error about one that is None names its index in the dataset."""
+        try:
+            return self.collate_fn(samples)
+        except (ArgumentError, DTypeError) as error:
+            indexed = self.batched and not self.iterable and self.collate_fn is default_collate
+            if indexed and (text := absent_sample(samples, indices)) is not None:
+                raise type(error)(text) from error.__cause__
+            raise
 
     def _chosen(self, indices: Any) -> Any:
         at_once = getattr(self.dataset, "__getitems__", None)

@@ -67,14 +67,16 @@ class LocalIterator(LoaderIterator):
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
-        self._collate = loader.collate_fn
-        self._fetch = loader._source().samples()
+        source = loader._source()
+        self._collate = source.collated
+        self._fetch = source.samples()
 
     def _next_batch(self) -> Any:
         flush_pending()
-        samples = self._fetch(next(self._indices))
+        indices = next(self._indices)
+        samples = self._fetch(indices)
         flush_pending()
-        return self._collate(samples)
+        return self._collate(samples, indices)
 
 
 @dataclass(slots=True)

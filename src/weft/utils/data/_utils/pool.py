@@ -17,6 +17,7 @@ from weft._base.device import CPU
 from weft._lazy.runtime import jax_device
 from weft.errors import ArgumentError, WorkerError
 from weft.utils.data._utils.fetch import Source
+from weft.utils.data._utils.main import main_if_importable
 from weft.utils.data._utils.transfer import Parcel, Segment, pickled, read
 from weft.utils.data._utils.worker import work
 
@@ -24,6 +25,7 @@ _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",  # a second process that opens an accelerator fails, or takes the memory of the first
     "NPROC": "1",  # XLA's threads; one worker is one thread, as in PyTorch
 }
+_QUIET = {"WEFT_SLOW_COMPILE_SECONDS": "1e6"}  # all workers compile the same: the first one's notices do for all
 _GRACE_SECONDS = 5.0
 _environment_lock = threading.Lock()
 
@@ -60,7 +62,7 @@ class Pool:
         process = context.Process(
             target=work, args=(parcel, theirs, self._segments[worker], worker, workers, base_seed), daemon=True
         )
-        with _worker_environment(), theirs:
+        with _worker_environment(_ENVIRONMENT | (_QUIET if worker else {})), main_if_importable(), theirs:
             process.start()
         self._processes.append(process)
 
@@ -130,11 +132,11 @@ class Pool:
 
 
 @contextmanager
-def _worker_environment() -> Iterator[None]:
-    """What a process that is started in the block finds in its environment."""
+def _worker_environment(variables: dict[str, str]) -> Iterator[None]:
+    """Add to what a process that is started in the block finds in its environment."""
     with _environment_lock:
-        before = {name: os.environ.get(name) for name in _ENVIRONMENT}
-        os.environ.update(_ENVIRONMENT)
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
         try:
             yield
         finally:

@@ -27,6 +27,7 @@ from weft._lazy.value import Value, aval_of
 from weft._tensor.convert import ALIGNMENT, room
 from weft._tensor.copying import extras_of, handle_on
 from weft._tensor.tensor import Tensor, wrap
+from weft.utils.data._utils.main import require_importable
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
@@ -93,6 +94,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, Tensor):
+            require_importable(obj)
             return NotImplemented
         elements = np.ascontiguousarray(obj.detach()._host()).reshape(-1).view(np.uint8)
         put_aside = pickle.PickleBuffer(elements.data)

@@ -16,12 +16,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from weft._base.site import line_of, stand_for
 from weft._base.state import set_default_device
 from weft.errors import WorkerError
 from weft.random import manual_seed
 from weft.utils.data._utils.fetch import Source
 from weft.utils.data._utils.info import WorkerInfo, set_worker_info
 from weft.utils.data._utils.transfer import Arrived, Segment, write
+from weft.utils.data.dataset import Subset
 
 _NOT_FOUND = (
     "A worker process is a new interpreter that imports what it is sent: define datasets and functions at the top "
@@ -119,7 +121,9 @@ class _Desk:
         self._broken: Failure | None = None
         set_default_device("cpu")
         try:
-            self._source, init = _opened(parcel)
+            source, init = _opened(parcel)
+            self._source = source
+            stand_for(f"{_place_of(source)} (DataLoader worker {worker})", work.__code__)
             self.begin(base_seed)
             if init is not None:
                 init(worker)
@@ -148,13 +152,21 @@ class _Desk:
         try:
             if self._fetch is None:
                 self._fetch = self._source.samples()
-            return Answer.BATCH, self._source.collate_fn(self._fetch(index))
+            return Answer.BATCH, self._source.collated(self._fetch(index), index)
         except StopIteration as error:
             if self._source.iterable:
                 return Answer.ENDED, None
             return Answer.FAILED, Failure(error, self._worker)
         except Exception as error:
             return Answer.FAILED, Failure(error, self._worker)
+
+
+def _place_of(source: Source) -> str:
+    """The line of the user's that makes samples, or the dataset's type."""
+    dataset, name = source.dataset, "__iter__" if source.iterable else "__getitem__"
+    while (line := line_of(getattr(type(dataset), name, None))) is None and isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    return line or type(dataset).__name__
 
 
 def _opened(parcel: Arrived) -> Any:
