@@ -26,7 +26,7 @@ from _gpt.text import VOCABULARY, Shuffled, Text, Windows, batches
 from weft import nn
 from weft.nn import functional as F
 
-CHECKPOINT, SAMPLE, CURVE, PICTURE = "checkpoint.pt", "sample.txt", "loss.txt", "loss.png"
+CHECKPOINT, SAMPLE, CURVE, PICTURE = "checkpoint.weft", "sample.txt", "loss.txt", "loss.png"
 
 
 def main() -> int:

@@ -57,7 +57,7 @@ def stop(folder, name, number):
 
 
 def load(folder, name):
-    return weft.load(folder / name / "checkpoint.pt")
+    return weft.load(folder / name / "checkpoint.weft")
 
 
 @pytest.fixture(scope="module")

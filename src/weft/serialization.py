@@ -60,8 +60,10 @@ def save(
 
     Objects are tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists,
     tuples and sets of them. `CheckpointError` names the place of anything else; then nothing is written. A tensor that
-    is met twice, and tensors that hold the same elements, are written once. A path is written in full or not at all;
-    one that ends in `.safetensors` in that format, which holds a dict of tensors (see `save_file`).
+    is met twice, and tensors that hold the same elements, are written once. A path is written in full or not at all.
+
+    The format is the package's own, which PyTorch does not read: call such files `.weft`, not `.pt`. A path that ends
+    in `.safetensors` is written in that format, which holds a dict of tensors and is read everywhere (`save_file`).
 
     `_extra_files` are strings or bytes by name to put under `extra/` in the archive, after those of
     `set_extra_files_hook`. The other arguments are accepted for compatibility.

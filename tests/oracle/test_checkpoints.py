@@ -82,6 +82,13 @@ def test_the_same_things_are_refused(tmp_path):
             load(path)
 
 
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_pytorch_refuses_the_packages_own_files(tmp_path, weights_only):
+    weft.save({"x": weft.ones(2)}, tmp_path / "x.pt")
+    with pytest.raises(RuntimeError, match=r"file in archive is not in a subdirectory: weft\.json"):
+        torch.load(tmp_path / "x.pt", weights_only=weights_only)
+
+
 def test_safetensors_both_ways(tmp_path):
     path = tmp_path / "x.safetensors"
     tensors = {name: t for name, t in record.kinds()["types"].items() if name != "complex128"}
