@@ -146,5 +146,5 @@ def test_a_hook_may_not_change_the_shape_or_the_type(on_leaf):
             y.sum().backward()
     x = weft.ones(2, requires_grad=True)
     x.register_hook(lambda grad: grad.numpy())
-    with pytest.raises(TypeError, match=r"must be Tensor, not numpy\.ndarray; make a tensor of it with weft\.as_tensor"):
+    with pytest.raises(TypeError, match=r"must be Tensor, not numpy\.ndarray; make a tensor of it with weft\."):
         (x * 2).sum().backward()
