@@ -40,7 +40,7 @@ SAMPLES = [
     [1, 2], [1.5, 2], [True, False], ["a", "b"], [b"a"], [(1, 2), (3, 4)], [[1, 2], [3, 4]], [Pair(1, "x")] * 2,
     [{"a": 1}, {"a": 2}], [OrderedDict(a=1)] * 2, [UserList([1, 2]), UserList([3, 4])], [range(2), range(2)],
     [np.float32(1), np.float32(2)], [np.int8(1)], [np.bool_(True)], [np.ones(2, np.float16)] * 2, [np.array(3)],
-    [np.ones(2), np.ones(3)], [np.array(["a"])], [None], [[1], [1, 2]], [(), ()], [{}, {}], [{"a": 1}, {"b": 1}],
+    [np.ones(2), np.ones(3)], [np.array(["a"])], [[1], [1, 2]], [(), ()], [{}, {}], [{"a": 1}, {"b": 1}],
     [((1, 2.0), "s"), ((3, 4.0), "t")], [np.str_("a")], [{1, 2}], [{"a": [1, (2, "x")]}] * 2, [np.zeros((0, 2))] * 2,
 ]  # fmt: skip
 
@@ -49,6 +49,12 @@ SAMPLES = [
 def test_batches_are_collated_and_converted_alike(batch):
     assert outcome(lambda: data.default_collate(batch)) == outcome(lambda: theirs.default_collate(batch))
     assert outcome(lambda: data.default_convert(batch)) == outcome(lambda: theirs.default_convert(batch))
+
+
+def test_an_absent_sample_is_told_in_the_same_words_and_more():
+    ours, theirs_said = outcome(lambda: data.default_collate([None])), outcome(lambda: theirs.default_collate([None]))
+    assert ours[0] == theirs_said[0]
+    assert ours[1].startswith(f"{theirs_said[1]}; sample 0 of the batch is None")
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
