@@ -1,7 +1,7 @@
 """Saving and loading a state dict of 1 GB: tensors of 1 to 64 MB, float32, the page cache warm.
 
 `python -m bench.checkpoints FRAMEWORK save|load PATH` measures one side in a process of its own: seconds per round, and
-last the bytes that the rounds have added to the process's peak memory.
+last the bytes by which memory rose above its level before the rounds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -43,8 +42,16 @@ def _state(framework: Any) -> dict[str, Any]:
     return made
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+def _status(field: str) -> int:
+    """A field of the process's status in bytes: `VmRSS` is the memory in use, `VmHWM` its peak."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) << 10
+
+
+def _resident() -> int:
+    """The memory in use, from which peaks count from now on (Linux alone can forget an older one)."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
 
 
 def _flush(path: str) -> None:
@@ -57,27 +64,27 @@ def _saving(framework: Any, path: str) -> dict[str, Any]:
     """Until the file is on the disk: ours is when `save` returns, the peer's is flushed here."""
     state = _state(framework)
     framework.save({"x": state["layer0.weight"][:1].clone()}, path)
-    before, seconds = _peak(), []
+    before, seconds = _resident(), []
     for _ in range(_ROUNDS):
         start = time.perf_counter()
         framework.save(state, path)
         if framework.__name__ != "weft":
             _flush(path)
         seconds.append(time.perf_counter() - start)
-    return {"seconds": seconds, "peak": _peak() - before}
+    return {"seconds": seconds, "peak": _status("VmHWM") - before}
 
 
 def _loading(framework: Any, path: str) -> dict[str, Any]:
     """Until the tensors are there; one of the small ones is read."""
     framework.load(path + ".small")
-    before, seconds = _peak(), []
+    before, seconds = _resident(), []
     for _ in range(_ROUNDS + 1):
         state = None
         start = time.perf_counter()
         state = framework.load(path)
         assert state["layer0.weight"][0].item() == 0
         seconds.append(time.perf_counter() - start)
-    return {"seconds": seconds[1:], "peak": _peak() - before}
+    return {"seconds": seconds[1:], "peak": _status("VmHWM") - before}
 
 
 def main() -> None:
@@ -110,7 +117,7 @@ def _sides(what: str, sides: list[tuple[str, Path]]) -> list[Measured]:
 
 
 def _row(text: str, ours: Measured, peer: Measured) -> tuple[str, Side, Side, float]:
-    memory = f"at its peak {ours[1] / 1e9:.2f} GB of memory, PyTorch {peer[1] / 1e9:.2f} GB"
+    memory = f"at its peak {ours[1] / 1e6:.0f} MB more memory, PyTorch {peer[1] / 1e6:.0f} MB"
     return f"{text} ({memory})", ours[0], peer[0], 1.0
 
 

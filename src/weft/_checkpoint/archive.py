@@ -8,6 +8,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -126,10 +127,7 @@ class Reader:
         if self._mapped is not None:
             return self._mapped[start : start + size]
         content = room(size)
-        checksum = 0
-        for part in parts(self._file, start, content, name):
-            checksum = zlib.crc32(part, checksum)
-        if checksum != self._members[name].CRC:
+        if _checksum(parts(self._file, start, content, name)) != self._members[name].CRC:
             raise CheckpointError(f"the member {name!r} is damaged (Bad CRC-32 for file {name!r})")
         return content
 
@@ -146,6 +144,23 @@ class Reader:
         if start + info.file_size > self._ends[name]:
             raise CheckpointError(f"the member {name!r} overlaps another one")
         return start
+
+
+def _checksum(parts: Iterator[memoryview]) -> int:
+    """CRC-32 of parts, computed on another core while the next one is read."""
+    found = zlib.crc32(next(parts, b""))
+    second = next(parts, None)
+    if second is None:
+        return found
+    with ThreadPoolExecutor(1) as beside:
+        later = beside.submit(zlib.crc32, second, found)
+        for part in parts:
+            later = beside.submit(_after, part, later)
+    return later.result()
+
+
+def _after(part: memoryview, before: Future[int]) -> int:
+    return zlib.crc32(part, before.result())
 
 
 def parts(file: IO[bytes], start: int, content: Bytes, name: str) -> Iterator[memoryview]:
