@@ -274,6 +274,7 @@ def test_a_script_without_a_guard_is_told(tmp_path):
 
 
 LOOP = """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
 if __name__ == "__main__":
     batches = iter(data.DataLoader({dataset}(), None, num_workers=2))
     print(next(batches), next(batches), flush=True)
