@@ -115,8 +115,10 @@ def test_a_public_package_only_exports(path):
     doc, *body = parsed(path).body
     assert isinstance(doc, ast.Expr)
     for node in body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("_on_first_use(__name__, "):
+            continue
         assert isinstance(node, ast.ImportFrom), f"line {node.lineno} does more than export"
-        if node.module != "__future__":
+        if node.module not in ("__future__", "weft._base.exports"):
             assert all(entry.asname == entry.name for entry in node.names), f"line {node.lineno} exports nothing"
 
 

@@ -89,6 +89,54 @@ class StateDictError(WeftError, RuntimeError):
     """A state dict does not fit the module or optimizer."""
 
 
+class DistError(WeftError, RuntimeError):
+    """Something failed between processes."""
+
+
+class DistBackendError(DistError):
+    """A collective failed: peers are missing, have ended, or called something else."""
+
+
+class DistNetworkError(DistError):
+    """A connection could not be made, was refused, or was lost."""
+
+
+class JobKeyError(DistNetworkError):
+    """A peer has another job key, or is no peer of Weft's; trying again does not help."""
+
+
+class DistStoreError(DistError):
+    """A store did not answer, or a key did not come in time."""
+
+
+class RendezvousError(DistError):
+    """Nodes of a job could not come together."""
+
+
+class RendezvousClosedError(RendezvousError):
+    """The job has ended; nobody may join any more."""
+
+
+class RendezvousTimeoutError(RendezvousError):
+    """Too few nodes came in time."""
+
+
+class RendezvousConnectionError(RendezvousError):
+    """The rendezvous backend cannot be reached."""
+
+
+class RendezvousStateError(RendezvousError):
+    """The shared state of a rendezvous is corrupt, or nodes disagree about the job."""
+
+
+class RendezvousGracefulExitError(RendezvousError):
+    """A node is not part of the job and ends without an error."""
+
+
+class FutureError(WeftError, RuntimeError):
+    """A future was set twice, or read before it was done."""
+
+
 class CheckpointError(WeftError, RuntimeError):
     """A file is not a checkpoint, is damaged, or asks for something unsafe."""
 

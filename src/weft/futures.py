@@ -1,0 +1,126 @@
+"""Futures: results that arrive later, with callbacks and chaining."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from weft.errors import ArgumentError, FutureError
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+_log = logging.getLogger(__name__)
+
+
+class Future(Generic[T]):
+    """A result that is set once, by whoever computes it; any number of threads may wait for it.
+
+    `devices` is accepted for compatibility: values on a device are ready when they are read.
+    """
+
+    def __init__(self, *, devices: Any = None) -> None:
+        del devices
+        self._finished = threading.Condition()
+        self._done = False
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Future[T]], Any]] = []
+
+    def done(self) -> bool:
+        """Whether there is a value or an error."""
+        return self._done
+
+    def wait(self) -> T:
+        """The value, once it is there; raises the error where there is one instead."""
+        with self._finished:
+            self._finished.wait_for(lambda: self._done)
+        return self.value()
+
+    def value(self) -> T:
+        """The value of a future that is done; raises its error. `RuntimeError` where it is not done."""
+        if not self._done:
+            raise FutureError("value() was called on a future that is not done; call wait(), or done() first")
+        if self._error is not None:
+            raise self._error
+        return self._value  # pyright: ignore[reportReturnType]  set with `_done`
+
+    def set_result(self, result: T) -> None:
+        """Mark the future as done, with a value, and run its callbacks. `RuntimeError` for one that is done."""
+        self._finish(result, None)
+
+    def set_exception(self, result: BaseException) -> None:
+        """Mark the future as done, with an error that waiting for it raises."""
+        if not isinstance(result, BaseException):
+            raise ArgumentError(f"{result} is of type {type(result).__name__}, not an Exception.")
+        self._finish(None, result)
+
+    def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
+        """A future of what `callback(self)` returns or raises when this one is done."""
+        following: Future[S] = Future()
+
+        def run(done: Future[T]) -> None:
+            try:
+                result = callback(done)
+            except BaseException as error:
+                following.set_exception(error)
+            else:
+                following.set_result(result)
+
+        self.add_done_callback(run)
+        return following
+
+    def add_done_callback(self, callback: Callable[[Future[T]], Any]) -> None:
+        """Call `callback(self)` when this is done: in the thread that sets the result, or at once where it is set."""
+        with self._finished:
+            if not self._done:
+                self._callbacks.append(callback)
+                return
+        self._call(callback)
+
+    def _finish(self, value: T | None, error: BaseException | None) -> None:
+        with self._finished:
+            if self._done:
+                raise FutureError("Future can only be marked done once: it has a value or an error already")
+            self._value, self._error, self._done = value, error, True
+            callbacks, self._callbacks = self._callbacks, []
+            self._finished.notify_all()
+        for callback in callbacks:
+            self._call(callback)
+
+    def _call(self, callback: Callable[[Future[T]], Any]) -> None:
+        """Run a callback; what it raises concerns nobody who waits, and is logged."""
+        try:
+            callback(self)
+        except Exception:
+            _log.exception("the callback %r of a future failed", callback)
+
+
+def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
+    """A future of the list of `futures`, which is done when all of them are."""
+    listed = list(futures)
+    collected: Future[list[Future[Any]]] = Future()
+    if not listed:
+        collected.set_result(listed)
+        return collected
+    left = len(listed)
+    lock = threading.Lock()
+
+    def count(_: Future[Any]) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            last = not left
+        if last:
+            collected.set_result(listed)
+
+    for future in listed:
+        future.add_done_callback(count)
+    return collected
+
+
+def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
+    """The values of all futures in order, once the last is done; raises the first error in order."""
+    return [future.value() for future in collect_all(futures).wait()]

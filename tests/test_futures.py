@@ -1,0 +1,86 @@
+"""`weft.futures`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+import weft
+from weft.futures import Future, collect_all, wait_all
+
+
+def test_a_result_reaches_all_who_wait():
+    future: Future[int] = Future()
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(future.wait())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    future.set_result(7)
+    for thread in threads:
+        thread.join()
+    assert found == [7, 7, 7]
+    assert (future.done(), future.value(), future.wait()) == (True, 7, 7)
+
+
+def test_an_error_is_raised_where_it_is_waited_for():
+    future: Future[int] = Future()
+    future.set_exception(KeyError("x"))
+    with pytest.raises(KeyError, match="x"):
+        future.wait()
+
+
+def test_then_gives_what_the_callback_gives_or_raises():
+    future: Future[int] = Future()
+    doubled = future.then(lambda f: 2 * f.value())
+    failed = doubled.then(lambda f: 1 // (f.value() - 6))
+    late = failed.then(lambda f: f.value())
+    assert not doubled.done()
+    future.set_result(3)
+    assert doubled.wait() == 6
+    for one in (failed, late):
+        with pytest.raises(ZeroDivisionError):
+            one.wait()
+    assert future.then(lambda f: f.value() + 1).wait() == 4
+
+
+def test_a_future_is_set_once_and_read_when_it_is_done():
+    future: Future[int] = Future()
+    with pytest.raises(RuntimeError, match=r"^value\(\) was called on a future that is not done"):
+        future.value()
+    future.set_result(1)
+    with pytest.raises(RuntimeError, match=r"^Future can only be marked done once"):
+        future.set_result(2)
+    with pytest.raises(TypeError, match=r"^x is of type str, not an Exception\.$"):
+        Future().set_exception("x")  # pyright: ignore[reportArgumentType]  on purpose
+
+
+def test_a_callback_that_fails_is_logged_and_stops_nobody(caplog):
+    future: Future[int] = Future()
+    found = []
+    future.add_done_callback(lambda f: 1 // 0)
+    future.add_done_callback(lambda f: found.append(f.value()))
+    with caplog.at_level(logging.ERROR):
+        future.set_result(5)
+    assert found == [5]
+    assert "of a future failed" in caplog.text
+
+
+def test_several_futures_are_collected_in_order():
+    futures = [Future() for _ in range(3)]
+    both = collect_all(futures)
+    for at in (2, 0, 1):
+        assert not both.done()
+        futures[at].set_result(at)
+    assert both.wait() == futures
+    assert wait_all(futures) == [0, 1, 2]
+    assert collect_all([]).wait() == []
+    failed: Future[int] = Future()
+    failed.set_exception(ValueError("late"))
+    with pytest.raises(ValueError, match="late"):
+        wait_all([futures[0], failed])
+
+
+def test_it_is_public_under_the_package():
+    assert weft.futures.Future is Future
