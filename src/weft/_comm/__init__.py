@@ -1,0 +1,1 @@
+"""Bytes between processes: no tensors, no jax."""

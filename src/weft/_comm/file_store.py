@@ -1,0 +1,249 @@
+"""A store in a file that the processes of a job share."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TypeVar
+
+from weft._comm.deadline import Deadline
+from weft._comm.store import Store, as_amount, as_key, as_keys, as_value, wait_error
+from weft._comm.table import Table, shown
+from weft._comm.wire import pack, unpack
+from weft.errors import DistStoreError
+
+_T = TypeVar("_T")
+
+_HEAD = struct.Struct("<II")  # length and checksum of what follows
+_MAGIC = b"weft-file-store-1\n"
+_USERS = b"\xffusers"  # no text of UTF-8 is encoded as this
+_CLOSED = b"\xffclosed"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
+
+
+class FileStore(Store):
+    """A store in a file on a file system that all processes share and that has locks (`flock`).
+
+    With `world_size`, the file is removed when that many users have closed their stores and none is left. A file of an
+    earlier job must not be there. The file is a log: every change is one record, so that a process which is killed
+    while it writes leaves at most a torn record at the end, which the next writer cuts off.
+
+    `DistStoreError` when the file cannot be used.
+    """
+
+    def __init__(self, file_name: str, world_size: int = -1) -> None:
+        self._path = os.fspath(file_name)
+        self._mutex = threading.Lock()
+        self._log = _Log(self._path, self._timeout)
+        with self._mutex:
+            self._log.change(_USERS, lambda table: table.add(_USERS, 1), self._timeout)
+        self.close = weakref.finalize(self, _close, self._log, world_size)
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._path
+
+    def set(self, key: str, value: str | bytes) -> None:
+        where, what = as_key(key), as_value(value)
+        self._change(where, lambda table: table.values.__setitem__(where, what))
+
+    def get(self, key: str) -> bytes:
+        return self.multi_get([key])[0]
+
+    def add(self, key: str, amount: int) -> int:
+        where, much = as_key(key), as_amount(amount)
+        return self._change(where, lambda table: table.add(where, much))
+
+    def append(self, key: str, value: str | bytes) -> None:
+        where, what = as_key(key), as_value(value)
+        self._change(where, lambda table: table.append(where, what))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        wanted = as_keys(keys)
+        return self._read(lambda table: not table.missing(wanted))
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        self._found(as_keys(keys), self._patience(timeout))
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        return self._found(as_keys(keys), self._timeout)
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        where, old, new = as_key(key), as_value(expected_value), as_value(desired_value)
+        return self._change(where, lambda table: table.compare_set(where, old, new))
+
+    def delete_key(self, key: str) -> bool:
+        where = as_key(key)
+        return self._change(where, lambda table: table.delete(where))
+
+    def num_keys(self) -> int:
+        return self._read(lambda table: len(table.values))
+
+    def list_keys(self) -> list[str]:
+        return self._read(lambda table: [shown(key) for key in table.values if key not in {_USERS, _CLOSED}])
+
+    def clone(self) -> FileStore:
+        """Another store on the same file."""
+        return FileStore(self._path)
+
+    def _change(self, key: bytes, change: Callable[[Table], _T]) -> _T:
+        with self._mutex:
+            return self._log.change(key, change, self._timeout)
+
+    def _read(self, read: Callable[[Table], _T]) -> _T:
+        with self._mutex:
+            return read(self._log.table())
+
+    def _found(self, keys: list[bytes], timeout: timedelta) -> list[bytes]:
+        """The values of the keys. No system tells across hosts when a file has changed, so it is looked at."""
+        deadline = Deadline(timeout.total_seconds())
+        for pause in _pauses():
+            with self._mutex:
+                table = self._log.table()
+                missing = table.missing(keys)
+                if not missing:
+                    return [table.values[key] for key in keys]
+            if deadline.expired:
+                raise wait_error(missing, timeout)
+            time.sleep(min(pause, deadline.left() or 0))
+        raise AssertionError("pauses do not end")
+
+
+def _pauses() -> Iterator[float]:
+    pause = _FIRST_PAUSE
+    while True:
+        yield pause
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _close(log: _Log, world_size: int) -> None:
+    try:
+        log.leave(world_size)
+    except (DistStoreError, OSError):
+        pass  # a full disk or a lost file: nobody is there to be told
+    finally:
+        log.close()
+
+
+class _Log:
+    """The file, and what its records say up to now. Readers need no lock: a record counts once it is whole."""
+
+    def __init__(self, path: str, timeout: timedelta) -> None:
+        self._path = path
+        self._table = Table()
+        self._end = 0
+        self.file = self._opened(timeout)
+
+    def _opened(self, timeout: timedelta) -> int:
+        """A file that is still at its path when it is locked; its last user may have removed it in between."""
+        while True:
+            try:
+                self.file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise DistStoreError(f"FileStore: {self._path!r} cannot be opened: {error.strerror}") from error
+            try:
+                with self._locked(timeout):
+                    if os.fstat(self.file).st_nlink:
+                        self._begin()
+                        return self.file
+            except BaseException:
+                os.close(self.file)
+                raise
+            os.close(self.file)
+
+    def _begin(self) -> None:
+        start = os.pread(self.file, len(_MAGIC), 0)
+        if not _MAGIC.startswith(start):
+            raise DistStoreError(f"FileStore: {self._path!r} is there and no store; choose a path that is free")
+        if start != _MAGIC:
+            os.pwrite(self.file, _MAGIC, 0)
+        self._end = len(_MAGIC)
+
+    def table(self) -> Table:
+        """What the whole records say."""
+        self._check_open()
+        news = os.pread(self.file, os.fstat(self.file).st_size - self._end, self._end)
+        at = 0
+        while at + _HEAD.size <= len(news):
+            size, check = _HEAD.unpack_from(news, at)
+            record = news[at + _HEAD.size : at + _HEAD.size + size]
+            if len(record) < size or zlib.crc32(record) != check:
+                break
+            self._apply(*unpack(record))
+            at += _HEAD.size + size
+        self._end += at
+        return self._table
+
+    def _apply(self, key: bytes, *values: bytes) -> None:
+        if values:
+            self._table.values[key] = values[0]
+        else:
+            self._table.delete(key)
+
+    def change(self, key: bytes, change: Callable[[Table], _T], timeout: timedelta) -> _T:
+        """Change the value of a key, with the file locked."""
+        with self._locked(timeout):
+            table = self.table()
+            before = table.values.get(key)
+            result = change(table)
+            after = table.values.get(key)
+            if after is not before:
+                self._write(pack(key) if after is None else pack(key, after))
+            return result
+
+    def _write(self, record: bytes) -> None:
+        whole = _HEAD.pack(len(record), zlib.crc32(record)) + record
+        try:
+            os.ftruncate(self.file, self._end)  # what a killed writer left
+            if os.pwrite(self.file, whole, self._end) < len(whole):
+                raise OSError(0, "the file system took only a part of the record; is it full?")
+        except OSError as error:
+            self._table, self._end = Table(), len(_MAGIC)  # the change did not happen: read the file anew
+            raise DistStoreError(f"FileStore: {self._path!r} cannot be written: {error.strerror}") from error
+        self._end += len(whole)
+
+    def leave(self, world_size: int) -> None:
+        """Count a user out; the last one removes the file."""
+        timeout = timedelta(seconds=10)
+        closed = self.change(_CLOSED, lambda table: table.add(_CLOSED, 1), timeout)
+        users = self.change(_USERS, lambda table: table.add(_USERS, -1), timeout)
+        if users == 0 and 0 <= world_size <= closed and os.fstat(self.file).st_nlink:
+            os.unlink(self._path)
+
+    def close(self) -> None:
+        """Close the file."""
+        file, self.file = self.file, -1
+        os.close(file)
+
+    def _check_open(self) -> None:
+        if self.file < 0:
+            raise DistStoreError(f"FileStore: the store on {self._path!r} has been closed in this process")
+
+    @contextmanager
+    def _locked(self, timeout: timedelta) -> Iterator[None]:
+        self._check_open()
+        deadline = Deadline(timeout.total_seconds())
+        for pause in _pauses():
+            try:
+                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if deadline.expired:
+                    raise DistStoreError(
+                        f"FileStore: another process has kept {self._path!r} locked for {deadline.seconds:g} s; is it "
+                        "stopped?"
+                    ) from None
+                time.sleep(pause)
+        try:
+            yield
+        finally:
+            fcntl.flock(self.file, fcntl.LOCK_UN)

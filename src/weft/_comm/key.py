@@ -1,0 +1,145 @@
+"""The job's key, and how two peers prove to each other that they have it.
+
+Each side draws a nonce, and sends an HMAC-SHA256 of its role and both nonces. The roles keep an answer from being sent
+back to where it came from. The proof says who is there when a connection starts; it does not hide what follows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import socket
+from pathlib import Path
+
+from weft._comm.deadline import Deadline
+from weft._comm.sockets import address_text
+from weft._comm.wire import Frames, receive, send
+from weft.errors import DistNetworkError, JobKeyError
+
+MOST_PROOF_BYTES = 256
+"""The longest frame of a peer that has not proved the key."""
+
+PROOF_SECONDS = 10.0
+"""How long a server waits for a peer's proof."""
+
+_MAGIC = b"weft-job-key-1\n"
+_NONCE = 32
+_REFUSED = b"refused"
+
+
+def job_key() -> bytes:
+    """The key of this job: WEFT_JOB_KEY, the file that WEFT_JOB_KEY_FILE names, or the user's own.
+
+    The user's own is kept in `~/.cache/weft/job.key` and made on first use, so that processes of one user trust each
+    other without being told. `DistNetworkError` when a file cannot be read, or is empty.
+    """
+    if text := os.environ.get("WEFT_JOB_KEY"):
+        return text.encode()
+    if name := os.environ.get("WEFT_JOB_KEY_FILE"):
+        return _read(Path(name))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return _own(cache / "weft" / "job.key")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise DistNetworkError(f"the job's key cannot be read: {error}; set WEFT_JOB_KEY, or mend the file") from error
+    if not key:
+        raise DistNetworkError(f"the job's key in {str(path)!r} is empty; write some random text there")
+    return key
+
+
+def _own(path: Path) -> bytes:
+    """The user's key. It is linked into place when whole, so that racing processes all read the first one's."""
+    if not path.exists():
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(secrets.token_hex(32).encode())
+            try:
+                os.link(part, path)
+            except FileExistsError:
+                pass  # another process was faster
+            finally:
+                part.unlink()
+        except OSError as error:
+            raise DistNetworkError(f"the user's key cannot be written: {error}; set WEFT_JOB_KEY instead") from error
+    return _read(path)
+
+
+class ServerProof:
+    """The server's side: send `greeting`, hand the client's frame to `answer`, and send what it returns."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._nonce = secrets.token_bytes(_NONCE)
+        self.greeting = _MAGIC + self._nonce
+
+    def answer(self, payload: bytes) -> tuple[bytes, bool]:
+        """What to send, and whether the client has proved the key."""
+        nonce, proof = payload[:_NONCE], payload[_NONCE:]
+        if not hmac.compare_digest(proof, _mac(self._key, b"client", self._nonce, nonce)):
+            return _REFUSED, False
+        return _mac(self._key, b"server", self._nonce, nonce), True
+
+
+def prove(sock: socket.socket, key: bytes, deadline: Deadline, *, server: bool) -> None:
+    """Prove the key to the peer of a connected socket, and have it prove it in turn.
+
+    `DistNetworkError` naming the peer when it has another key, is no peer of Weft's, or has gone; `TimeoutError` when
+    it is silent until the deadline.
+    """
+    frames = Frames(MOST_PROOF_BYTES)
+    if server:
+        _prove_as_server(sock, frames, key, deadline)
+    else:
+        _prove_as_client(sock, frames, key, deadline)
+
+
+def _prove_as_server(sock: socket.socket, frames: Frames, key: bytes, deadline: Deadline) -> None:
+    proof = ServerProof(key)
+    send(sock, proof.greeting, deadline)
+    answer, proved = proof.answer(receive(sock, frames, deadline))
+    send(sock, answer, deadline)
+    if not proved:
+        raise _wrong_key(sock)
+
+
+def _prove_as_client(sock: socket.socket, frames: Frames, key: bytes, deadline: Deadline) -> None:
+    greeting = _greeting(sock, frames, deadline)
+    theirs, ours = greeting[len(_MAGIC) :], secrets.token_bytes(_NONCE)
+    send(sock, ours + _mac(key, b"client", theirs, ours), deadline)
+    if not hmac.compare_digest(receive(sock, frames, deadline), _mac(key, b"server", theirs, ours)):
+        raise _wrong_key(sock)
+
+
+def _greeting(sock: socket.socket, frames: Frames, deadline: Deadline) -> bytes:
+    greeting = receive(sock, frames, deadline)
+    if len(greeting) != len(_MAGIC) + _NONCE or not greeting.startswith(_MAGIC):
+        raise JobKeyError(f"{peer_name(sock)} does not speak Weft's protocol; is another program at this port?")
+    return greeting
+
+
+def _wrong_key(sock: socket.socket) -> JobKeyError:
+    return JobKeyError(
+        f"{peer_name(sock)} has another job key; give all processes of a job the same WEFT_JOB_KEY (or "
+        "WEFT_JOB_KEY_FILE)"
+    )
+
+
+def peer_name(sock: socket.socket) -> str:
+    """The address of the other side, for messages."""
+    try:
+        host, port = sock.getpeername()[:2]
+    except (OSError, ValueError):
+        return "a peer that has gone"
+    return address_text(host, port)
+
+
+def _mac(key: bytes, role: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
+    return hmac.new(key, _MAGIC + role + b"\n" + server_nonce + client_nonce, hashlib.sha256).digest()

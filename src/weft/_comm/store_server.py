@@ -1,0 +1,295 @@
+"""The server of `TCPStore`: one thread that holds the table and answers all connections."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from weft._comm.deadline import Deadline
+from weft._comm.key import MOST_PROOF_BYTES, PROOF_SECONDS, ServerProof, peer_name
+from weft._comm.table import Table
+from weft._comm.wire import MOST_BYTES, Frames, frame, pack, unpack
+from weft.errors import DistNetworkError, WeftError
+
+_log = logging.getLogger(__name__)
+_CHUNK = 1 << 16
+
+JOINED = b"\xffjoined"
+"""The server's own key: how many clients have come. No text of UTF-8 is encoded as this."""
+
+
+class _Peer:
+    """One connection."""
+
+    __slots__ = ("answer", "deadline", "frames", "out", "proof", "sock", "waits_for")
+
+    def __init__(self, sock: socket.socket, proof: ServerProof, deadline: Deadline) -> None:
+        self.sock = sock
+        self.proof: ServerProof | None = proof  # None once the key has been proved
+        self.deadline = deadline
+        self.frames = Frames(MOST_PROOF_BYTES)
+        self.out = bytearray()
+        self.waits_for: list[bytes] = []  # the keys of a wait that is not answered yet
+        self.answer: Callable[[], bytes] | None = None
+
+
+class StoreServer:
+    """Serves a store on a listening socket, which it owns, until `stop`.
+
+    A peer is told nothing before it has proved the key. What it sends wrong costs it its own connection only.
+    """
+
+    def __init__(self, listener: socket.socket, key: bytes, proof_seconds: float = PROOF_SECONDS) -> None:
+        self.port: int = listener.getsockname()[1]
+        self._listener = listener
+        self._key = key
+        self._proof_seconds = proof_seconds
+        self._table = Table()
+        self._table.values[JOINED] = b"0"
+        self._waiting: dict[bytes, set[_Peer]] = {}
+        self._strangers: deque[_Peer] = deque()  # not proved yet, oldest first
+        self._came = threading.Condition()
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._alarm = socket.socketpair()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._alarm, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name=f"weft store {self.port}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close all connections and the port."""
+        self._wake.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def await_clients(self, count: int, deadline: Deadline) -> int:
+        """Wait until so many clients have joined, or the deadline; returns how many have."""
+        with self._came:
+            self._came.wait_for(lambda: self._joined() >= count, deadline.left())
+            return self._joined()
+
+    def _joined(self) -> int:
+        return int(self._table.values[JOINED])
+
+    # --- connections --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        finally:
+            for entry in list(self._selector.get_map().values()):
+                entry.fileobj.close()  # pyright: ignore[reportAttributeAccessIssue]
+            self._selector.close()
+
+    def _turn(self) -> bool:
+        """Answer what has come; false when the server is to stop."""
+        patience = self._strangers[0].deadline.left() if self._strangers else None
+        for entry, _ in self._selector.select(patience):
+            if entry.data is not None:
+                self._serve(entry.data)
+            elif entry.fileobj is self._listener:
+                self._accept()
+            else:
+                return False
+        while self._strangers and (self._strangers[0].proof is None or self._strangers[0].deadline.expired):
+            peer = self._strangers.popleft()
+            if peer.proof is not None and peer.sock.fileno() >= 0:
+                self._drop(peer, f"it did not prove the job's key within {self._proof_seconds:g} s")
+        return True
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            _log.warning("store on port %d: a connection was not taken: %s", self.port, error)
+            if self._strangers:  # too many open files: room is made at the cost of those that have proved nothing
+                self._drop(self._strangers.popleft(), "there are too many connections")
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = _Peer(sock, ServerProof(self._key), Deadline(self._proof_seconds))
+        self._strangers.append(peer)
+        self._selector.register(sock, selectors.EVENT_READ, peer)
+        self._send(peer, peer.proof.greeting if peer.proof else b"")
+
+    def _serve(self, peer: _Peer) -> None:
+        if peer.sock.fileno() < 0:
+            return  # dropped earlier in this turn
+        try:
+            if peer.out:
+                self._flush(peer)
+                return
+            piece = peer.sock.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        if not piece:
+            self._drop(peer)
+            return
+        peer.frames.feed(piece)
+        self._handle(peer)
+
+    def _handle(self, peer: _Peer) -> None:
+        """Answer the frames that are there; one that reads too slowly has its next ones read later."""
+        try:
+            while not peer.out and peer.sock.fileno() >= 0 and (payload := peer.frames.next()) is not None:
+                if peer.proof is None:
+                    self._request(peer, payload)
+                else:
+                    self._prove(peer, peer.proof, payload)
+        except DistNetworkError as error:
+            self._drop(peer, str(error))
+
+    def _prove(self, peer: _Peer, proof: ServerProof, payload: bytes) -> None:
+        answer, proved = proof.answer(payload)
+        self._send(peer, answer)
+        if not proved:
+            self._drop(peer, "it has another job key")
+            return
+        peer.proof = None
+        peer.frames.most = MOST_BYTES
+
+    def _send(self, peer: _Peer, payload: bytes) -> None:
+        if len(payload) > MOST_BYTES:
+            payload = pack(b"network", b"the answer of %d bytes is too long; ask for fewer keys" % len(payload))
+        peer.out += frame(payload)
+        self._flush(peer)
+
+    def _flush(self, peer: _Peer) -> None:
+        try:
+            sent = peer.sock.send(peer.out)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._drop(peer)
+            return
+        behind = sent == len(peer.out)
+        del peer.out[:sent]
+        wanted = selectors.EVENT_READ if behind else selectors.EVENT_WRITE
+        if self._selector.get_key(peer.sock).events != wanted:
+            self._selector.modify(peer.sock, wanted, peer)
+            if behind:
+                self._handle(peer)
+
+    def _drop(self, peer: _Peer, why: str = "") -> None:
+        if peer.sock.fileno() < 0:
+            return
+        if why:
+            _log.warning("store on port %d: %s was sent away: %s", self.port, peer_name(peer.sock), why)
+        self._forget(peer)
+        self._selector.unregister(peer.sock)
+        peer.sock.close()
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def _request(self, peer: _Peer, payload: bytes) -> None:
+        operation, *fields = unpack(payload) or [b""]
+        handler = _HANDLERS.get(operation)
+        if handler is None or (peer.answer is not None and operation != b"cancel"):
+            raise DistNetworkError(f"it sent the unknown request {operation[:20]!r}")
+        try:
+            answer = handler(self, peer, *fields)
+        except WeftError as error:
+            answer = pack(b"value", str(error).encode())
+        except (TypeError, ValueError) as error:  # too many fields, or no number where one must be
+            raise DistNetworkError(f"its request {operation!r} is malformed: {error}") from error
+        if answer is not None:
+            self._send(peer, answer)
+
+    def _set(self, peer: _Peer, *pairs: bytes) -> bytes:
+        for key, value in zip(pairs[::2], pairs[1::2], strict=True):
+            self._table.values[key] = value
+            self._arrived(key)
+        return _OK
+
+    def _add(self, peer: _Peer, key: bytes, amount: bytes) -> bytes:
+        total = self._table.add(key, int(amount))
+        self._arrived(key)
+        return pack(b"ok", b"%d" % total)
+
+    def _join(self, peer: _Peer) -> bytes:
+        with self._came:
+            answer = self._add(peer, JOINED, b"1")
+            self._came.notify_all()
+        return answer
+
+    def _append(self, peer: _Peer, key: bytes, value: bytes) -> bytes:
+        self._table.append(key, value)
+        self._arrived(key)
+        return _OK
+
+    def _compare_set(self, peer: _Peer, key: bytes, expected: bytes, desired: bytes) -> bytes:
+        found = self._table.compare_set(key, expected, desired)
+        self._arrived(key)
+        return pack(b"ok", found)
+
+    def _delete(self, peer: _Peer, key: bytes) -> bytes:
+        return pack(b"ok", b"%d" % self._table.delete(key))
+
+    def _check(self, peer: _Peer, *keys: bytes) -> bytes:
+        return pack(b"ok", b"%d" % (not self._table.missing(keys)))
+
+    def _count(self, peer: _Peer) -> bytes:
+        return pack(b"ok", b"%d" % len(self._table.values))
+
+    def _list(self, peer: _Peer) -> bytes:
+        return pack(b"ok", *(key for key in self._table.values if key != JOINED))
+
+    def _get(self, peer: _Peer, *keys: bytes) -> bytes | None:
+        return self._when_there(peer, keys, lambda: pack(b"ok", *map(self._table.values.__getitem__, keys)))
+
+    def _wait(self, peer: _Peer, *keys: bytes) -> bytes | None:
+        return self._when_there(peer, keys, lambda: _OK)
+
+    def _cancel(self, peer: _Peer) -> bytes | None:
+        """End a wait. One that was answered meanwhile gets no second answer."""
+        if peer.answer is None:
+            return None
+        missing = self._table.missing(peer.waits_for)
+        self._forget(peer)
+        return pack(b"missing", *missing)
+
+    def _when_there(self, peer: _Peer, keys: tuple[bytes, ...], answer: Callable[[], bytes]) -> bytes | None:
+        missing = self._table.missing(keys)
+        if not missing:
+            return answer()
+        peer.waits_for, peer.answer = list(keys), answer
+        for key in missing:
+            self._waiting.setdefault(key, set()).add(peer)
+        return None
+
+    def _arrived(self, key: bytes) -> None:
+        """Answer those whose last key this was."""
+        if key not in self._waiting or key not in self._table.values:
+            return
+        for peer in list(self._waiting[key]):
+            if peer.answer is not None and not self._table.missing(peer.waits_for):
+                answer = peer.answer
+                self._forget(peer)
+                self._send(peer, answer())
+
+    def _forget(self, peer: _Peer) -> None:
+        for key in peer.waits_for:
+            peers = self._waiting.get(key, set())
+            peers.discard(peer)
+            if not peers:
+                self._waiting.pop(key, None)
+        peer.waits_for, peer.answer = [], None
+
+
+_OK = pack(b"ok")
+_HANDLERS: dict[bytes, Callable[..., bytes | None]] = {
+    b"set": StoreServer._set, b"add": StoreServer._add, b"append": StoreServer._append,
+    b"compare_set": StoreServer._compare_set, b"delete": StoreServer._delete, b"check": StoreServer._check,
+    b"count": StoreServer._count, b"list": StoreServer._list, b"get": StoreServer._get, b"wait": StoreServer._wait,
+    b"cancel": StoreServer._cancel, b"join": StoreServer._join,
+}  # fmt: skip

@@ -1,0 +1,60 @@
+"""What a store holds: keys and values, and the operations on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.errors import ValueRangeError
+
+_MOST = 1 << 63
+
+
+class Table:
+    """Keys and values in memory. Not safe for threads: every store brings its own lock."""
+
+    __slots__ = ("values",)
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+
+    def missing(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Those of the keys that have no value."""
+        return [key for key in keys if key not in self.values]
+
+    def add(self, key: bytes, amount: int) -> int:
+        """Add to the number under the key, 0 where there is none; returns the sum."""
+        value = self.values.get(key, b"0")
+        try:
+            total = int(value) + amount
+        except ValueError:
+            raise ValueRangeError(
+                f"add: the value of key {shown(key)!r} is {value[:40]!r}, not a number; give the counter its own key"
+            ) from None
+        if not -_MOST <= total < _MOST:
+            raise ValueRangeError(f"add: the sum under key {shown(key)!r} does not fit into 64 bits")
+        self.values[key] = b"%d" % total
+        return total
+
+    def append(self, key: bytes, value: bytes) -> None:
+        """Put a value behind that of the key."""
+        self.values[key] = self.values.get(key, b"") + value
+
+    def compare_set(self, key: bytes, expected: bytes, desired: bytes) -> bytes:
+        """Set `desired` where the value is `expected`, or where there is none and `expected` is empty.
+
+        Returns the value after that; `expected` where there is none.
+        """
+        present = self.values.get(key)
+        if present == expected or (present is None and not expected):
+            self.values[key] = desired
+            return desired
+        return expected if present is None else present
+
+    def delete(self, key: bytes) -> bool:
+        """Forget the key; says whether it was there."""
+        return self.values.pop(key, None) is not None
+
+
+def shown(key: bytes) -> str:
+    """A key as text."""
+    return key.decode(errors="backslashreplace")

@@ -1,0 +1,331 @@
+"""A store that one process serves to the others over TCP."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from weft._comm import sockets
+from weft._comm.deadline import Deadline
+from weft._comm.key import job_key, prove
+from weft._comm.store import DEFAULT_TIMEOUT, Store, as_amount, as_key, as_keys, as_value, paired, wait_error
+from weft._comm.store_server import StoreServer
+from weft._comm.table import shown
+from weft._comm.wire import MOST_BYTES, Frames, pack, receive, send, unpack
+from weft.errors import DistNetworkError, DistStoreError, JobKeyError, ValueRangeError
+
+_LAST_WORD_SECONDS = 5.0  # how long the server may take to say which keys a wait that ran out has missed
+
+
+class TCPStore(Store):
+    """A store that the master's process serves to all others.
+
+    Args:
+        host_name: where the master is: a name, or an address of IPv4 or IPv6. On the loopback interface the port is
+            open to this host only, otherwise to all.
+        port: the master's port. A master with port 0 picks a free one, see `port`.
+        world_size: how many processes use the store, the master among them; None where that is not known.
+        is_master: whether to serve the store in this process, by a thread.
+        timeout: how long to try to connect, to wait for the others, and to wait in `get` and `wait`.
+        wait_for_workers: whether the master waits until `world_size` processes have come.
+        multi_tenant: whether masters of the same port in one process share one server.
+        master_listen_fd: a listening socket for the master to serve on, which it takes over.
+        use_libuv: accepted as PyTorch's; there is one server.
+
+    All processes must have the same job key (WEFT_JOB_KEY, or the key file of the user). `DistNetworkError` when the
+    master cannot be reached in time, has another key, its port is taken, or the connection is lost; `DistStoreError`
+    when workers or keys do not come in time.
+    """
+
+    def __init__(
+        self,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        wait_for_workers: bool = True,
+        multi_tenant: bool = False,
+        master_listen_fd: int | None = None,
+        use_libuv: bool = True,
+    ) -> None:
+        del use_libuv
+        self.set_timeout(timeout)
+        deadline = Deadline(timeout.total_seconds())
+        key = job_key()
+        self._host = host_name
+        server, address = None, (host_name, port)
+        if is_master:
+            server, address = _served(host_name, port, key, shared=multi_tenant, fd=master_listen_fd)
+        self._port = address[1]
+        self._pool = _Pool(address, key)
+        self.close = weakref.finalize(self, _close, self._pool, server)
+        try:
+            self._call(b"join", deadline=deadline)
+            if server is not None and wait_for_workers and world_size:
+                self._await_workers(server, world_size, deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def _await_workers(self, server: StoreServer, world_size: int, deadline: Deadline) -> None:
+        came = server.await_clients(world_size, deadline)
+        if came < world_size:
+            where = sockets.address_text(self._host, self._port)
+            raise DistStoreError(
+                f"Timed out after {deadline.seconds:g} seconds waiting for clients. {came}/{world_size} clients joined "
+                f"the store at {where}; were the others started, and can they reach this address?"
+            )
+
+    @property
+    def host(self) -> str:
+        """The master's host, as given."""
+        return self._host
+
+    @property
+    def port(self) -> int:
+        """The master's port."""
+        return self._port
+
+    def __repr__(self) -> str:
+        return f"TCPStore({sockets.address_text(self._host, self._port)})"
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._call(b"set", as_key(key), as_value(value))
+
+    def get(self, key: str) -> bytes:
+        return self._await(b"get", [as_key(key)], self._timeout)[0]
+
+    def add(self, key: str, amount: int) -> int:
+        return int(self._call(b"add", as_key(key), b"%d" % as_amount(amount))[0])
+
+    def append(self, key: str, value: str | bytes) -> None:
+        self._call(b"append", as_key(key), as_value(value))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return self._call(b"check", *as_keys(keys)) == [b"1"]
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        self._await(b"wait", as_keys(keys), self._patience(timeout))
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        return self._call(b"compare_set", as_key(key), as_value(expected_value), as_value(desired_value))[0]
+
+    def delete_key(self, key: str) -> bool:
+        return self._call(b"delete", as_key(key)) == [b"1"]
+
+    def num_keys(self) -> int:
+        return int(self._call(b"count")[0])
+
+    def list_keys(self) -> list[str]:
+        return [shown(key) for key in self._call(b"list")]
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        return self._await(b"get", as_keys(keys), self._timeout)
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        paired(keys, values)
+        pairs = zip(as_keys(keys), map(as_value, values), strict=True)
+        self._call(b"set", *(field for pair in pairs for field in pair))
+
+    def clone(self) -> TCPStore:
+        """Another client of the same server."""
+        return TCPStore(self._host, self._port, timeout=self._timeout)
+
+    def _call(self, operation: bytes, *fields: bytes, deadline: Deadline | None = None) -> list[bytes]:
+        """The answer to a request that the server answers at once."""
+        deadline = deadline or Deadline(self._timeout.total_seconds())
+        connection = self._pool.take(deadline)
+        try:
+            answer = connection.ask(pack(operation, *fields), deadline)
+        except TimeoutError:
+            connection.sock.close()
+            raise DistNetworkError(
+                f"{operation.decode()}: the store at {self._pool.name} did not answer within {deadline.seconds:g} s; "
+                "is its process stopped?"
+            ) from None
+        except BaseException:  # what is on the wire is unknown
+            connection.sock.close()
+            raise
+        self._pool.put(connection)
+        return _answered(answer)
+
+    def _await(self, operation: bytes, keys: list[bytes], timeout: timedelta) -> list[bytes]:
+        """The answer to a request that the server answers when the keys are there."""
+        deadline = Deadline(timeout.total_seconds())
+        connection = self._pool.take(Deadline(max(timeout, self._timeout).total_seconds()))
+        try:
+            try:
+                answer = connection.ask(pack(operation, *keys), deadline)
+            except TimeoutError:
+                answer = connection.ask(pack(b"cancel"), Deadline(_LAST_WORD_SECONDS))
+        except TimeoutError:
+            connection.sock.close()
+            raise DistNetworkError(
+                f"{wait_error(keys, timeout)}. The store at {self._pool.name} does not answer either; is its "
+                "process stopped?"
+            ) from None
+        except BaseException:
+            connection.sock.close()
+            raise
+        self._pool.put(connection)
+        if answer[:1] == [b"missing"]:
+            raise wait_error(answer[1:], timeout)
+        return _answered(answer)
+
+
+def _answered(answer: list[bytes]) -> list[bytes]:
+    kind, *fields = answer
+    if kind == b"value":
+        raise ValueRangeError(fields[0].decode())
+    if kind != b"ok":
+        raise DistStoreError(b" ".join(fields).decode())
+    return fields
+
+
+class _Connection:
+    """A connection that has proved the key; it serves one call at a time."""
+
+    def __init__(self, sock: socket.socket, name: str) -> None:
+        self.sock = sock
+        self._name = name
+        self._frames = Frames(MOST_BYTES)
+
+    def ask(self, request: bytes, deadline: Deadline) -> list[bytes]:
+        """Send a request and read the answer; `TimeoutError` at the deadline."""
+        if len(request) > MOST_BYTES:
+            raise DistStoreError(
+                f"a request of {len(request)} bytes is longer than the {MOST_BYTES} that the store takes"
+            )
+        try:
+            send(self.sock, request, deadline)
+            return unpack(receive(self.sock, self._frames, deadline))
+        except DistNetworkError as error:
+            raise DistNetworkError(
+                f"the connection to the store at {self._name} was lost: {error}; the process that serves it has "
+                "ended, or the network fails"
+            ) from error
+
+
+class _Pool:
+    """Connections to the server that no call uses now. A call that finds none opens another one.
+
+    So a call that waits on the server keeps no other from working, and its caller reads its answer itself.
+    """
+
+    def __init__(self, address: tuple[str, int], key: bytes) -> None:
+        self.name = sockets.address_text(*address)
+        self._address = address
+        self._key = key
+        self._process = os.getpid()
+        self._idle: list[_Connection] = []
+        self._reached = False  # until then the server may not have started; from then on it must be there
+        self._mutex = threading.Lock()
+        self._closed = False
+
+    def take(self, deadline: Deadline) -> _Connection:
+        with self._mutex:
+            if self._closed:
+                raise DistNetworkError(f"the store at {self.name} has been closed in this process")
+            if self._process != os.getpid():  # after a fork, the connections are the parent's
+                self._process, self._idle = os.getpid(), []
+            if self._idle:
+                return self._idle.pop()
+        return self._opened(deadline)
+
+    def put(self, connection: _Connection) -> None:
+        with self._mutex:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.sock.close()
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.sock.close()
+
+    def _opened(self, deadline: Deadline) -> _Connection:
+        lost: DistNetworkError | None = None
+        while lost is None or not (self._reached or deadline.expired):
+            sock = sockets.connect(*self._address, deadline, retry=not self._reached)
+            try:
+                prove(sock, self._key, deadline, server=False)
+                self._reached = True
+                return _Connection(sock, self.name)
+            except JobKeyError as error:
+                sock.close()
+                raise JobKeyError(f"the store at {self.name} refuses this process: {error}") from None
+            except TimeoutError:
+                sock.close()
+                raise self._silent(deadline) from None
+            except DistNetworkError as error:  # a server that was just ending; another one may follow
+                sock.close()
+                lost = error
+            except BaseException:
+                sock.close()
+                raise
+        raise DistNetworkError(f"the store at {self.name} closes every connection: {lost}; is another program there?")
+
+    def _silent(self, deadline: Deadline) -> DistNetworkError:
+        return DistNetworkError(
+            f"the store at {self.name} took the connection and said nothing for {deadline.seconds:g} s; is its process "
+            "stopped, or another program there?"
+        )
+
+
+# --- servers of this process ------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Tenancy:
+    """A server that several stores of this process share."""
+
+    server: StoreServer
+    address: tuple[str, int]
+    stores: int = 1
+
+
+_shared: dict[int, _Tenancy] = {}  # by port
+_shared_mutex = threading.Lock()
+
+
+def _served(host: str, port: int, key: bytes, *, shared: bool, fd: int | None) -> tuple[StoreServer, tuple[str, int]]:
+    """A server, and where this process reaches it."""
+    with _shared_mutex:
+        if shared and port in _shared:
+            _shared[port].stores += 1
+            return _shared[port].server, _shared[port].address
+        listener = sockets.listen(host, port) if fd is None else socket.socket(fileno=fd)
+        address = _near(listener)
+        server = StoreServer(listener, key)
+        if shared:
+            _shared[server.port] = _Tenancy(server, address)
+        return server, address
+
+
+def _near(listener: socket.socket) -> tuple[str, int]:
+    """The address of a listening socket as seen from this host; needs no name service."""
+    host, port = listener.getsockname()[:2]
+    return "127.0.0.1" if host in {"0.0.0.0", "::"} else host, port
+
+
+def _close(pool: _Pool, server: StoreServer | None) -> None:
+    pool.close()
+    if server is None:
+        return
+    with _shared_mutex:
+        entry = _shared.get(server.port)
+        if entry is not None and entry.server is server:
+            entry.stores -= 1
+            if entry.stores:
+                return
+            del _shared[server.port]
+    server.stop()

@@ -1,0 +1,99 @@
+"""Frames on a stream of bytes, and fields in a frame. Nothing in them is code: no pickle."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from weft._comm.deadline import Deadline
+from weft.errors import DistNetworkError
+
+_LENGTH = struct.Struct("<I")
+_CHUNK = 1 << 16
+
+MOST_BYTES = 1 << 28
+"""The longest frame between peers that have proved the job's key."""
+
+
+def frame(payload: bytes) -> bytes:
+    """The payload with its length in front."""
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def pack(*fields: bytes) -> bytes:
+    """Fields as one payload, each with its length in front."""
+    return b"".join([part for field in fields for part in (_LENGTH.pack(len(field)), field)])
+
+
+def unpack(payload: bytes) -> list[bytes]:
+    """The fields of a payload; `DistNetworkError` when their lengths do not fit into it."""
+    fields, at, end = [], 0, len(payload)
+    while at < end:
+        if at + 4 > end:
+            raise DistNetworkError("a frame ends in the middle of a field's length")
+        (size,) = _LENGTH.unpack_from(payload, at)
+        at += 4 + size
+        if at > end:
+            raise DistNetworkError(f"a field of {size} bytes does not fit into a frame of {end}")
+        fields.append(payload[at - size : at])
+    return fields
+
+
+class Frames:
+    """Puts the frames of a stream together from the pieces that arrive."""
+
+    __slots__ = ("_pieces", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._pieces = bytearray()
+
+    def feed(self, piece: bytes) -> None:
+        """More of the stream."""
+        self._pieces += piece
+
+    def next(self) -> bytes | None:
+        """The next whole frame, None while it is incomplete; `DistNetworkError` for one over the limit."""
+        pieces = self._pieces
+        if len(pieces) < 4:
+            return None
+        (size,) = _LENGTH.unpack_from(pieces)
+        if size > self.most:
+            raise DistNetworkError(f"a frame of {size} bytes is longer than the {self.most} allowed here")
+        if len(pieces) < 4 + size:
+            return None
+        found = bytes(pieces[4 : 4 + size])
+        del pieces[: 4 + size]
+        return found
+
+
+def receive(sock: socket.socket, frames: Frames, deadline: Deadline) -> bytes:
+    """The next frame of a blocking socket.
+
+    `TimeoutError` when the deadline passes first, `DistNetworkError` when the stream ends or holds no frames.
+    """
+    while (found := frames.next()) is None:
+        sock.settimeout(_seconds(deadline))
+        try:
+            piece = sock.recv(_CHUNK)
+        except ConnectionError:
+            piece = b""
+        if not piece:
+            raise DistNetworkError("the connection was closed by the other side")
+        frames.feed(piece)
+    return found
+
+
+def send(sock: socket.socket, payload: bytes, deadline: Deadline) -> None:
+    """Send one frame over a blocking socket; errors as `receive`."""
+    sock.settimeout(_seconds(deadline))
+    try:
+        sock.sendall(frame(payload))
+    except ConnectionError as error:
+        raise DistNetworkError("the connection was closed by the other side") from error
+
+
+def _seconds(deadline: Deadline) -> float | None:
+    """For `settimeout`, where 0 would mean not to wait at all."""
+    left = deadline.left()
+    return None if left is None else max(left, 1e-3)

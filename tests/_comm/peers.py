@@ -1,0 +1,130 @@
+"""Ranks for tests: threads of this process, or processes that run one case of `cases.py` each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Barrier, Thread
+from time import monotonic, sleep
+
+from weft._comm.board import connect
+from weft._comm.collectives import Collectives
+from weft._comm.deadline import Deadline
+from weft._comm.memory import PrivateMemory, SharedMemory
+from weft._comm.messages import Messages
+
+ROOT = Path(__file__).parents[2]
+
+
+class Folder:
+    """A store of files: just enough for ranks to find each other."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def set(self, key, value):
+        new = self.path / f"{key}.new"
+        new.write_bytes(value)
+        new.rename(self.path / key)
+
+    def get(self, key):
+        return until((self.path / key).exists, f"no {key}") and (self.path / key).read_bytes()
+
+
+def until(ready, text, seconds=60):
+    """Poll what has no event to wait for."""
+    end = monotonic() + seconds
+    while not ready():
+        assert monotonic() < end, text
+        sleep(0.002)
+    return True
+
+
+class Rank:
+    """One rank: its collectives, messages, and a deadline long enough for a busy machine."""
+
+    def __init__(self, kind, store, rank, size, **options):
+        self.rank, self.size = rank, size
+        self.board = connect(kind, store, rank, size, Deadline(60), **options)
+        self.collectives = Collectives(self.board)
+        self.messages = Messages(self.board)
+        self.deadline = Deadline(60)
+
+    def close(self):
+        self.messages.close()
+        self.collectives.close()
+
+
+def run_threads(size, case, path, kind=PrivateMemory, **options):
+    """What `case(rank)` returns or raises, by rank."""
+    store, found, done = Folder(path), [None] * size, Barrier(size)
+
+    def body(rank):
+        here = Rank(kind, store, rank, size, **options)
+        try:
+            found[rank] = case(here)
+        except Exception as error:
+            found[rank] = error
+        finally:
+            done.wait(60)  # nobody leaves while others still look
+            here.close()
+
+    threads = [Thread(target=body, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return found
+
+
+def results(found):
+    """What was returned, where nobody raised."""
+    for item in found:
+        if isinstance(item, BaseException):
+            raise item
+    return found
+
+
+@contextmanager
+def processes(size, case, path, *words):
+    """Running processes, rank by rank; none is left."""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests._comm.cases", case, str(path), str(rank), str(size), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+        )
+        for rank in range(size)
+    ]
+    try:
+        yield running
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            process.stdin.close()
+
+
+def told(process):
+    """All that a process printed until it ended."""
+    return process.communicate(timeout=60)[0]
+
+
+def ready(path, size):
+    """Wait until all ranks of the case `endless` are at it."""
+    until(lambda: all((Path(path) / f"ready{rank}").exists() for rank in range(size)), "the ranks are not ready")
+
+
+def main(cases):
+    """The program of one process: `cases.py CASE PATH RANK SIZE WORDS…`."""
+    name, path, rank, size, *words = sys.argv[1:]
+    here = Rank(SharedMemory, Folder(path), int(rank), int(size))
+    cases[name](here, *words)

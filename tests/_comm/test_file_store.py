@@ -1,0 +1,109 @@
+"""Stores in a file: several processes, killed ones, and what is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from weft._comm.file_store import FileStore
+from weft.errors import DistStoreError
+
+_ADD = "import sys; from weft._comm.file_store import FileStore; s = FileStore(sys.argv[1], int(sys.argv[2]))\n"
+
+
+def spawn(path, world_size, script):
+    return subprocess.Popen(
+        [sys.executable, "-c", _ADD + script, str(path), str(world_size)], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_processes_share_a_file_and_the_last_removes_it(tmp_path):
+    path = tmp_path / "store"
+    peers = [spawn(path, 4, "for _ in range(200): s.add('n', 1)\ns.add('done', 1)") for _ in range(3)]
+    store = FileStore(str(path), 4)
+    assert store.path == str(path)
+    assert [peer.communicate()[0] for peer in peers] == [""] * 3
+    assert store.get("n") == b"600"
+    assert path.exists()
+    store.close()
+    assert not path.exists()
+
+
+def test_the_file_stays_while_the_number_of_users_is_unknown(tmp_path):
+    path = tmp_path / "store"
+    store = FileStore(str(path))
+    store.set("k", "v")
+    store.close()
+    again = FileStore(str(path))
+    assert again.get("k") == b"v"
+    again.close()
+
+
+def test_a_closed_store(tmp_path):
+    store = FileStore(str(tmp_path / "store"), 1)
+    store.close()
+    store.close()
+    for call in (lambda: store.set("k", "v"), lambda: store.check(["k"])):
+        with pytest.raises(
+            DistStoreError, match=r"^FileStore: the store on '.*store' has been closed in this process$"
+        ):
+            call()
+
+
+@pytest.mark.parametrize("lost", [1, 5, 12])
+def test_a_torn_record_is_cut_off(tmp_path, lost):
+    path = tmp_path / "store"
+    store = FileStore(str(path), 1)
+    store.set("before", "1")
+    store.set("torn", "never seen")
+    os.truncate(path, path.stat().st_size - lost)
+    other = FileStore(str(path), 1)  # counts itself in, where the torn record was
+    assert other.list_keys() == ["before"]
+    other.set("after", "2")
+    third = FileStore(str(path), 1)
+    assert sorted(third.list_keys()) == ["after", "before"]
+    for each in (other, third, store):
+        each.close()
+
+
+def test_a_killed_writer_harms_nobody(tmp_path):
+    path = tmp_path / "store"
+    peer = spawn(path, 2, "s.set('up', '1')\nwhile True: s.append('long', 'x' * 1000); s.delete_key('long')")
+    store = FileStore(str(path), 2)
+    store.wait(["up"])
+    peer.kill()
+    peer.communicate()
+    store.set("k", "v")
+    assert store.get("k") == b"v"
+    assert set(store.list_keys()) <= {"k", "up", "long"}
+    store.close()
+
+
+def test_files_that_are_no_stores(tmp_path):
+    with pytest.raises(DistStoreError, match=r"^FileStore: '.*/no/store' cannot be opened: No such file or directory$"):
+        FileStore(str(tmp_path / "no" / "store"))
+    text = tmp_path / "notes.txt"
+    text.write_text("something that somebody needs")
+    with pytest.raises(
+        DistStoreError, match=r"^FileStore: '.*notes\.txt' is there and no store; choose a path that is"
+    ):
+        FileStore(str(text), 1)
+    assert text.read_text() == "something that somebody needs"
+
+
+def test_a_full_disk_is_an_error_and_changes_nothing(tmp_path):
+    code = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "s.set('k', 'small'); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try: s.set('k', 'x' * 9000)\nexcept Exception as error: print(type(error).__name__, error)\n"
+        "print(s.get('k')); s.set('k', 'again'); print(s.get('k'))"
+    )
+    peer = spawn(tmp_path / "store", 1, code)
+    first, *rest = peer.communicate()[0].splitlines()
+    assert first.startswith("DistStoreError FileStore: ")
+    assert "cannot be written: " in first
+    assert rest == ["b'small'", "b'again'"]
+    assert not list(tmp_path.iterdir())
