@@ -1,0 +1,246 @@
+"""Messages between pairs of ranks: sends and receives that are under way together.
+
+Each ordered pair of ranks has a ring in the group's memory, through which messages stream in order. Whoever waits,
+here or in a collective, moves all messages that can move, so sends and receives may be started in any order. A message
+that nobody has asked for yet is kept in private memory; those of one source and tag are received in the order sent.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Sequence
+from threading import Lock
+
+import numpy as np
+
+from weft._comm.board import Board
+from weft._comm.deadline import Deadline
+from weft.errors import ArgumentError, DistBackendError
+
+Array = np.ndarray
+
+_HEAD = struct.Struct("<qq32s")  # tag, bytes, element type
+
+
+class Request:
+    """A send or receive under way. `peer` is None for a receive from any rank, until a message has come."""
+
+    __slots__ = ("_data", "_head", "_moved", "done", "error", "peer", "tag", "text")
+
+    def __init__(self, text: str, array: Array, peer: int | None, tag: int) -> None:
+        if not array.flags.c_contiguous:
+            raise ArgumentError("arrays must be contiguous to be sent or received")
+        self.text = text
+        self.peer = peer
+        self.tag = tag
+        self.done = False
+        self.error: str | None = None
+        self._data = array.reshape(-1).view(np.uint8)
+        self._head = _HEAD.pack(tag, array.nbytes, array.dtype.name.encode())
+        self._moved = 0
+
+
+class _Arrival:
+    """A message that has begun to come, and the receive that takes it, once there is one."""
+
+    __slots__ = ("data", "head", "moved", "request", "source", "tag")
+
+    def __init__(self, source: int, head: bytes) -> None:
+        self.source = source
+        self.head = head
+        self.tag, size, _ = _HEAD.unpack(head)
+        self.data: Array = np.empty(size, np.uint8)
+        self.moved = 0
+        self.request: Request | None = None
+
+    def suits(self, request: Request) -> bool:
+        return request.tag == self.tag and request.peer in (None, self.source)
+
+    def take(self, request: Request, ranks: Sequence[int]) -> None:
+        """Let a receive have the message: what is still to come goes straight into its array."""
+        self.request = request
+        request.peer = self.source
+        if request._head != self.head:
+            request.error = (
+                f"{request.text}: rank {ranks[self.source]} sent {_told(self.head)}, expected {_told(request._head)}"
+            )
+        else:
+            request._data[: self.moved] = self.data[: self.moved]
+            self.data = request._data
+
+
+class _Ring:
+    """One end of a ring of bytes. Counts only grow; their difference is what lies in the ring."""
+
+    def __init__(self, board: Board, source: int, target: int) -> None:
+        layout = board.layout
+        self._board = board
+        self._data = board.bytes[layout.ring(source, target)]
+        self._size = layout.ring_bytes
+        self._most = layout.ring_bytes // 4  # at a time, so that both ends work at once
+        self._written = layout.written(source, target)
+        self._taken = layout.taken(source, target)
+        self._count = 0  # written or taken by this end
+
+    def room(self) -> int:
+        return self._size - self._count + self._board.read(self._taken)
+
+    def ready(self) -> int:
+        return self._board.read(self._written) - self._count
+
+    def write(self, data: Array) -> int:
+        """Put in what fits; returns the number of bytes."""
+        count = min(self.room(), len(data), self._most)
+        for place, part in self._parts(count):
+            self._data[place] = data[part]
+        self._count += count
+        self._board.post(self._written, self._count)
+        return count
+
+    def take(self, data: Array) -> int:
+        """Take out what is there and wanted; returns the number of bytes."""
+        count = min(self.ready(), len(data), self._most)
+        for place, part in self._parts(count):
+            data[part] = self._data[place]
+        self._count += count
+        self._board.post(self._taken, self._count)
+        return count
+
+    def _parts(self, count: int) -> list[tuple[slice, slice]]:
+        """Where the next bytes lie in the ring, and in the data: one piece, or two around the end."""
+        at = self._count % self._size
+        first = min(count, self._size - at)
+        parts = [(slice(at, at + first), slice(0, first))]
+        return parts if first == count else [*parts, (slice(0, count - first), slice(first, count))]
+
+
+class Messages:
+    """Sends and receives of one rank. Any thread may call."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        ranks = range(board.size)
+        self._lock = Lock()
+        self._out = [_Ring(board, board.rank, peer) for peer in ranks]
+        self._in = [_Ring(board, peer, board.rank) for peer in ranks]
+        self._sends: list[deque[Request]] = [deque() for _ in ranks]
+        self._coming: list[_Arrival | None] = [None] * board.size
+        self._unclaimed: list[_Arrival] = []  # in the order of coming
+        self._wanted: list[Request] = []  # receives without a message, in the order of starting
+        board.drive = self.progress
+
+    def send(self, array: Array, target: int, tag: int = 0) -> Request:
+        """Begin to send. `array` must stay as it is until the request is done: all of it is on the way."""
+        self.board.check()
+        text = f"send to rank {self.board.ranks[self._rank(target)]} with tag {tag}"
+        request = Request(text, array, target, tag)
+        with self._lock:
+            self._sends[target].append(request)
+        self.progress()
+        return request
+
+    def receive(self, array: Array, source: int | None = None, tag: int = 0) -> Request:
+        """Begin to receive into `array`, from any rank where `source` is None."""
+        self.board.check()
+        origin = "any rank" if source is None else f"rank {self.board.ranks[self._rank(source)]}"
+        if not array.flags.writeable:
+            raise ArgumentError("the array to write into is read-only")
+        request = Request(f"receive from {origin} with tag {tag}", array, source, tag)
+        with self._lock:
+            arrival = next((arrival for arrival in self._unclaimed if arrival.suits(request)), None)
+            if arrival is None:
+                self._wanted.append(request)
+            else:
+                self._unclaimed.remove(arrival)
+                arrival.take(request, self.board.ranks)
+                self._settle(arrival)
+        self.progress()
+        return request
+
+    def wait(self, request: Request, deadline: Deadline) -> None:
+        """Return once a request is done; a `DistBackendError` where its peer ends, or does not come in time."""
+        if not request.done:
+            self.board.check()
+            others = [rank for rank in range(self.board.size) if rank != self.board.rank]
+            peers = (others or [self.board.rank]) if request.peer is None else [request.peer]
+            self.board.wait(lambda: () if request.done else peers, request.text, deadline)
+        if request.error is not None:
+            raise DistBackendError(request.error)
+
+    def progress(self) -> bool:
+        """Move what can move now; whether anything did."""
+        if not self._lock.acquire(blocking=False):
+            return False  # another thread is at it
+        try:
+            moved = False
+            for peer, sends in enumerate(self._sends):
+                while sends and self._push(peer, sends[0]):
+                    moved = True
+                    if sends[0].done:
+                        sends.popleft()
+            for peer in range(self.board.size):
+                while self._pull(peer):
+                    moved = True
+            return moved
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Let go of the group's memory; requests under way stay undone."""
+        with self._lock:
+            self.board.drive = lambda: False
+            for queue in (self._out, self._in, self._sends, self._coming, self._unclaimed, self._wanted):
+                queue.clear()
+
+    def _push(self, peer: int, request: Request) -> bool:
+        ring = self._out[peer]
+        begun = request._moved
+        if begun == 0 and ring.room() < _HEAD.size:
+            return False
+        if begun < _HEAD.size:
+            request._moved += ring.write(np.frombuffer(request._head, np.uint8))
+        request._moved += ring.write(request._data[request._moved - _HEAD.size :])
+        request.done = request._moved == _HEAD.size + len(request._data)
+        return request._moved > begun
+
+    def _pull(self, peer: int) -> bool:
+        ring, arrival = self._in[peer], self._coming[peer]
+        if arrival is None:
+            if ring.ready() < _HEAD.size:
+                return False
+            head = np.empty(_HEAD.size, np.uint8)
+            ring.take(head)
+            arrival = self._coming[peer] = self._begin(peer, head.tobytes())
+        begun = arrival.moved
+        arrival.moved += ring.take(arrival.data[begun:])
+        if arrival.moved == len(arrival.data):
+            self._coming[peer] = None
+            self._settle(arrival)
+            return True
+        return arrival.moved > begun
+
+    def _begin(self, peer: int, head: bytes) -> _Arrival:
+        arrival = _Arrival(peer, head)
+        request = next((request for request in self._wanted if arrival.suits(request)), None)
+        if request is None:
+            self._unclaimed.append(arrival)
+        else:
+            self._wanted.remove(request)
+            arrival.take(request, self.board.ranks)
+        return arrival
+
+    def _settle(self, arrival: _Arrival) -> None:
+        """Finish the receive of a message that has come completely."""
+        if arrival.request is not None and arrival.moved == len(arrival.data):
+            arrival.request.done = True
+
+    def _rank(self, peer: int) -> int:
+        if not 0 <= peer < self.board.size:
+            raise ArgumentError(f"{peer} is not a rank of a group of {self.board.size}")
+        return peer
+
+
+def _told(head: bytes) -> str:
+    _, size, dtype = _HEAD.unpack(head)
+    return f"{size} bytes of {dtype.rstrip(bytes(1)).decode()}"
