@@ -5,6 +5,7 @@ Whatever uses a value was recorded after it, so in this order a value's cotangen
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -38,8 +39,27 @@ def backward(
     Without `targets`, every leaf's gradient goes to `deliver` as soon as it is complete. With `targets`, only what
     leads to them is computed, and their gradients are returned.
     """
-    with using(grad=create_graph):
-        return _Pass(deliver, targets, retain_graph).run(roots)
+    queued: list[Callable[[], None]] = []
+    outer, _running.queued = getattr(_running, "queued", None), queued
+    try:
+        with using(grad=create_graph):
+            found = _Pass(deliver, targets, retain_graph).run(roots)
+            for callback in queued:
+                callback()
+    finally:
+        _running.queued = outer
+    return found
+
+
+_running = threading.local()
+
+
+def queue_callback(callback: Callable[[], None]) -> None:
+    """Call `callback()` when the backward pass of this thread is complete; from a hook that it runs."""
+    queued = getattr(_running, "queued", None)
+    if queued is None:
+        raise GradientError("queue_callback() is for hooks that a backward pass runs, and none is running")
+    queued.append(callback)
 
 
 class _Pass:

@@ -1,0 +1,35 @@
+"""Many processes: stores, process groups, collectives, replicas, the elastic launcher.
+
+Everything is loaded on first use, so that the launcher and its workers' stores come without the tensor library.
+"""
+
+from weft._base.exports import on_first_use as _on_first_use
+
+__getattr__, __dir__ = _on_first_use(__name__, {
+    "weft._comm.store": ("Store", "HashStore", "PrefixStore"),
+    "weft._comm.file_store": ("FileStore",),
+    "weft._comm.tcp_store": ("TCPStore",),
+    "weft.errors": ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError"),
+    "weft.distributed._reduce_op": ("ReduceOp",),
+    "weft.distributed._work": ("Work",),
+    "weft.distributed._group": ("ProcessGroup",),
+    "weft.distributed._backends": ("register_backend", "is_backend_available"),
+    "weft.distributed._rendezvous": ("register_rendezvous_handler", "rendezvous"),
+    "weft.distributed._world": (
+        "GroupMember", "default_pg_timeout", "destroy_process_group", "get_backend", "get_global_rank",
+        "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "init_process_group",
+        "is_available", "is_initialized", "is_torchelastic_launched", "new_group", "new_subgroups",
+    ),
+    "weft.distributed._collectives": (
+        "all_gather", "all_gather_into_tensor", "all_reduce", "all_reduce_coalesced", "all_to_all",
+        "all_to_all_single", "barrier", "broadcast", "gather", "monitored_barrier", "reduce", "reduce_scatter",
+        "reduce_scatter_tensor", "scatter", "_all_gather_base", "_reduce_scatter_base",
+    ),
+    "weft.distributed._objects": (
+        "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list", "scatter_object_list",
+        "send_object_list",
+    ),
+    "weft.distributed._p2p": ("P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"),
+    "weft.distributed._threads": ("run_threads",),
+    "weft.distributed._reducer": ("GradBucket",),
+}, ("elastic", "nn", "run"))  # fmt: skip

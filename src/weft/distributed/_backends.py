@@ -1,0 +1,78 @@
+"""The backends by name, and which one a job takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+from weft.distributed._group import Backend, ProcessGroup
+from weft.errors import ArgumentError, DistBackendError, ValueRangeError
+
+Join = Callable[..., Backend]
+"""`join(store, rank, ranks, timeout)` makes this rank's part of a group whose members are `ranks` of the job."""
+
+_JOIN = {
+    "shm": "weft.distributed._group_host:join_processes",
+    "threads": "weft.distributed._group_host:join_threads",
+}
+_OTHER_NAMES = {"gloo": "auto", "undefined": "auto"}
+_registered: dict[str, Join] = {}
+
+
+def checked(name: str | None) -> str:
+    """A backend's name in the words of this package; `auto` where the job decides. `ValueError` for unknown ones."""
+    if name is None:
+        return "auto"
+    if not isinstance(name, str):
+        raise ArgumentError(f"Backend name must be a string, but got: {name!r}")
+    parts = [part.partition(":")[2] or part for part in name.lower().split(",")]  # such as cpu:gloo,cuda:nccl
+    found = _OTHER_NAMES.get(parts[0], parts[0])
+    if found != "auto" and found not in _JOIN and found not in _registered:
+        known = ", ".join(sorted({*_JOIN, *_registered, *_OTHER_NAMES}))
+        raise ValueRangeError(f"Invalid backend: {name!r}; known are {known}")
+    return found
+
+
+def register_backend(name: str, func: Join) -> None:
+    """Add a backend: `func(store, rank, ranks, timeout)` makes this rank's part."""
+    name = name.lower()
+    if name in _JOIN or name in _OTHER_NAMES or name in _registered:
+        raise ValueRangeError(f"{name} c10d backend already exists")
+    _registered[name] = func
+
+
+def is_backend_available(backend: str) -> bool:
+    """Whether groups of this backend can be made here."""
+    try:
+        found = checked(backend)
+        return found == "auto" or bool(_join_of(found))
+    except (ValueError, ImportError):
+        return False
+
+
+def _join_of(backend: str) -> Join:
+    if backend in _registered:
+        return _registered[backend]
+    module, _, function = _JOIN[backend].partition(":")
+    return getattr(import_module(module), function)
+
+
+def made(backend: str, store: Any, rank: int, hosts: Sequence[str], timeout: timedelta) -> Backend:
+    """The backend of a job whose ranks are on these hosts."""
+    if backend == "auto":
+        backend = "shm"
+    if backend == "shm" and len(set(hosts)) > 1:
+        other = next(peer for peer, host in enumerate(hosts) if host != hosts[rank])
+        raise DistBackendError(
+            f"the backend shm is for ranks that share memory, but ranks {rank} and {other} are on different hosts, in "
+            "different containers, or of different users"
+        )
+    return _join_of(backend)(store, rank, range(len(hosts)), timeout)
+
+
+def subgroup(backend: str, default: ProcessGroup, store: Any, members: Sequence[int], timeout: timedelta) -> Backend:
+    """The backend of a group of some ranks of the job, of which this is one; `store` is the group's own."""
+    backend = default.name() if backend == "auto" else backend
+    return _join_of(backend)(store, members.index(default.ranks[default.rank()]), members, timeout)

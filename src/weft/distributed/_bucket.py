@@ -1,0 +1,30 @@
+"""Which gradients are sent together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+
+def buckets_of(sizes: Sequence[int], kinds: Sequence[Hashable], limits: Sequence[int]) -> list[list[int]]:
+    """Entries in buckets: those of one kind, in order, until a bucket has its limit of bytes or more.
+
+    The first bucket of a kind has `limits[0]` bytes, the next `limits[1]`, and so on; the last limit stays. Buckets
+    are in the order of their first entries.
+    """
+    open_buckets: dict[Hashable, list[int]] = {}
+    filled: dict[Hashable, int] = {}
+    counts: dict[Hashable, int] = {}
+    found: list[list[int]] = []
+    for at, (size, kind) in enumerate(zip(sizes, kinds, strict=True)):
+        bucket = open_buckets.get(kind)
+        if bucket is None:
+            bucket = open_buckets[kind] = []
+            filled[kind] = 0
+            found.append(bucket)
+        bucket.append(at)
+        filled[kind] += size
+        number = counts.get(kind, 0)
+        if filled[kind] >= limits[min(number, len(limits) - 1)]:
+            del open_buckets[kind]
+            counts[kind] = number + 1
+    return found

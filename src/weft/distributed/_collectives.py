@@ -1,0 +1,340 @@
+"""Collectives over tensors, as functions with PyTorch's names and arguments.
+
+All of them write into the tensors that they are given, outside of the tape; `weft.distributed.nn.functional` has
+those that autograd differentiates through. With `async_op=True` they return a `Work`; a rank that is no member of
+the group gets None, and a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft._tensor.foreign import kind_of
+from weft._tensor.spelling import op as rows
+from weft._tensor.tensor import Tensor
+from weft.distributed._group import ProcessGroup
+from weft.distributed._reduce_op import ReduceOp, Reduction, as_reduction
+from weft.distributed._work import Work
+from weft.distributed._world import member_of
+from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
+
+# --- arguments --------------------------------------------------------------------------------------------------
+
+
+def one_tensor(x: Any, name: str, operation: str) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise ArgumentError(f"{operation}: Invalid function argument. Expected parameter `{name}` of type torch.Tensor "
+                            f"but got {kind_of(x)} instead.")  # fmt: skip
+    return x
+
+
+def _tensors(xs: Any, name: str, operation: str) -> list[Tensor]:
+    if not isinstance(xs, (list, tuple)) or not all(isinstance(x, Tensor) for x in xs):
+        raise ArgumentError(f"{operation}: Invalid function argument. Expected parameter `{name}` of type "
+                            "List[torch.Tensor] with elements of type torch.Tensor.")  # fmt: skip
+    return list(xs)
+
+
+def _of_all_ranks(xs: Any, like: Tensor, group: ProcessGroup, name: str, operation: str) -> list[Tensor]:
+    """One tensor for each rank, in the shape and type of `like`."""
+    listed = _tensors(xs, name, operation)
+    if len(listed) != group.size():
+        raise ValueRangeError(
+            f"{operation}: `{name}` has {len(listed)} tensors, but the group has {group.size()} ranks"
+        )
+    for rank, x in enumerate(listed):
+        _same_type(x, like, f"{name}[{rank}]", operation)
+        if x.shape != like.shape:
+            raise ShapeError(
+                f"{operation}: {name}[{rank}] has shape {list(x.shape)}, and this rank's tensor {list(like.shape)}"
+            )
+    return listed
+
+
+def _same_type(x: Tensor, like: Tensor, name: str, operation: str) -> None:
+    if x.dtype is not like.dtype:
+        raise DTypeError(f"{operation}: {name} has type {x.dtype}, and the other tensor {like.dtype}")
+
+
+def rank_of(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
+    """A rank in the group, from one in the job or one in the group."""
+    if (rank is None) == (group_rank is None):
+        raise ValueRangeError(f"give one of `{name}`, a rank in the job, and `group_{name}`, a rank in the group")
+    if group_rank is None:
+        assert rank is not None
+        return group.rank_in_group(rank)
+    if not 0 <= group_rank < group.size():
+        raise ValueRangeError(f"group_{name} must be from 0 to {group.size() - 1}, but got {group_rank}")
+    return group_rank
+
+
+# --- everybody gets the same ------------------------------------------------------------------------------------
+
+
+def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
+    """Combine the tensors of all ranks, which have one shape and type, and leave the result in each."""
+    target, reduction = one_tensor(tensor, "tensor", "all_reduce"), as_reduction(op)
+    where = member_of(group, "all_reduce")
+    if where is None:
+        return None
+    backend = where._backend
+    return where.run("all_reduce", lambda x: [backend.all_reduce(x, reduction)], [target], [target], async_op=async_op)
+
+
+def all_reduce_coalesced(
+    tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """`all_reduce` of each of several tensors, as one operation."""
+    targets, reduction = _tensors(tensors, "tensors", "all_reduce_coalesced"), as_reduction(op)
+    where = member_of(group, "all_reduce_coalesced")
+    if where is None:
+        return None
+    reduce = where._backend.all_reduce
+    return where.run(
+        "all_reduce_coalesced", lambda *xs: [reduce(x, reduction) for x in xs], targets, targets, async_op=async_op
+    )
+
+
+def broadcast(
+    tensor: Any, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None
+) -> Work | None:
+    """Leave the tensor of rank `src` in all of them, which have one shape and type."""
+    target = one_tensor(tensor, "tensor", "broadcast")
+    where = member_of(group, "broadcast")
+    if where is None:
+        return None
+    backend, root = where._backend, rank_of(where, src, group_src, "src")
+    return where.run("broadcast", lambda x: [backend.broadcast(x, root)], [target], [target], async_op=async_op)
+
+
+def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
+    """Wait until all ranks are here."""
+    del device_ids
+    where = member_of(group, "barrier")
+    if where is None:
+        return None
+    backend = where._backend
+
+    def call() -> list[Any]:
+        backend.barrier()
+        return []
+
+    return where.run("barrier", call, [], [], async_op=async_op)
+
+
+def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+    """`barrier` with a `timeout` of its own; the error names all ranks that did not come."""
+    del wait_all_ranks  # all are named in either case
+    where = member_of(group, "monitored_barrier")
+    if where is not None:
+        backend = where._backend
+
+        def call() -> list[Any]:
+            backend.barrier(timeout)
+            return []
+
+        where.run("monitored_barrier", call, [], [], async_op=False)
+
+
+def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> Work | None:
+    """Put the tensor of rank i into `tensor_list[i]`, on all ranks."""
+    given = one_tensor(tensor, "tensor", "all_gather")
+    where = member_of(group, "all_gather")
+    if where is None:
+        return None
+    results = _of_all_ranks(tensor_list, given, where, "tensor_list", "all_gather")
+    return where.run("all_gather", where._backend.all_gather, [given], results, async_op=async_op)
+
+
+def all_gather_into_tensor(
+    output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """All ranks' tensors in one: (ranks * n, …) or (ranks, n, …) from (n, …)."""
+    name = "all_gather_into_tensor"
+    target, given = one_tensor(output_tensor, "output_tensor", name), one_tensor(input_tensor, "input_tensor", name)
+    where = member_of(group, name)
+    if where is None:
+        return None
+    parts = _parts(target, given, where, "output_tensor", name)
+    return where.run(name, where._backend.all_gather, [given], parts, async_op=async_op)
+
+
+def _parts(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operation: str) -> list[Tensor]:
+    """Views of a tensor that holds one part for each rank, one after the other or along a dim of their own."""
+    _same_type(whole, part, name, operation)
+    size, shape = group.size(), tuple(part.shape)
+    if tuple(whole.shape) == (size, *shape):
+        return [rows.select(whole, 0, rank) for rank in range(size)]
+    if shape and tuple(whole.shape) == (size * shape[0], *shape[1:]):
+        return list(whole.split(shape[0])) if shape[0] else [whole] * size  # pyright: ignore[reportAttributeAccessIssue]
+    raise ShapeError(
+        f"{operation}: {name} has shape {list(whole.shape)}; with {size} ranks and parts of shape {list(shape)} it "
+        f"must be {[size, *shape]}" + (f" or {[size * shape[0], *shape[1:]]}" if shape else "")
+    )
+
+
+# --- one rank gives or gets ---------------------------------------------------------------------------------------
+
+
+def reduce(
+    tensor: Any, dst: int | None = None, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:  # fmt: skip
+    """Combine the tensors of all ranks, and leave the result in that of rank `dst`."""
+    target, reduction = one_tensor(tensor, "tensor", "reduce"), as_reduction(op)
+    where = member_of(group, "reduce")
+    if where is None:
+        return None
+    backend, root = where._backend, rank_of(where, dst, group_dst, "dst")
+    results = [target] if backend.rank == root else []
+
+    def call(x: Any) -> list[Any]:
+        found = backend.reduce(x, root, reduction)
+        return [found] if results else []
+
+    return where.run("reduce", call, [target], results, async_op=async_op)
+
+
+def gather(
+    tensor: Any, gather_list: Any = None, dst: int | None = None, group: Any = None, async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:  # fmt: skip
+    """Put the tensor of rank i into `gather_list[i]` of rank `dst` (0 unless given); others give no list."""
+    given = one_tensor(tensor, "tensor", "gather")
+    where = member_of(group, "gather")
+    if where is None:
+        return None
+    backend, root = where._backend, rank_of(where, *_or_first(dst, group_dst, where), "dst")
+    results: list[Tensor] = []
+    if backend.rank == root:
+        if gather_list is None:
+            raise ValueRangeError("Argument ``gather_list`` must be specified on destination rank.")
+        results = _of_all_ranks(gather_list, given, where, "gather_list", "gather")
+    elif gather_list:
+        raise ValueRangeError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
+    return where.run("gather", lambda x: backend.gather(x, root) or [], [given], results, async_op=async_op)
+
+
+def scatter(
+    tensor: Any, scatter_list: Any = None, src: int | None = None, group: Any = None, async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:  # fmt: skip
+    """Put `scatter_list[i]` of rank `src` (0 unless given) into the tensor of rank i; others give no list."""
+    target = one_tensor(tensor, "tensor", "scatter")
+    where = member_of(group, "scatter")
+    if where is None:
+        return None
+    backend, root = where._backend, rank_of(where, *_or_first(src, group_src, where), "src")
+    given = [target]
+    if backend.rank == root:
+        if not scatter_list:
+            raise ValueRangeError("Argument ``scatter_list`` must be specified on source rank.")
+        given += _of_all_ranks(scatter_list, target, where, "scatter_list", "scatter")
+    elif scatter_list:
+        raise ValueRangeError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
+
+    def call(like: Any, *xs: Any) -> list[Any]:
+        return [backend.scatter(xs or None, like, root)]
+
+    return where.run("scatter", call, given, [target], async_op=async_op)
+
+
+def _or_first(rank: int | None, group_rank: int | None, group: ProcessGroup) -> tuple[int | None, int | None]:
+    return (group.ranks[0], None) if rank is None and group_rank is None else (rank, group_rank)
+
+
+# --- everybody gives to everybody ---------------------------------------------------------------------------------
+
+
+def reduce_scatter(
+    output: Any, input_list: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Combine what all ranks give for this one, `input_list[rank]`, into `output`."""
+    target, reduction = one_tensor(output, "output", "reduce_scatter"), as_reduction(op)
+    where = member_of(group, "reduce_scatter")
+    if where is None:
+        return None
+    backend = where._backend
+    given = _of_all_ranks(input_list, target, where, "input_list", "reduce_scatter")
+    return where.run(
+        "reduce_scatter", lambda *xs: [backend.reduce_scatter(xs, reduction)], given, [target], async_op=async_op
+    )
+
+
+def reduce_scatter_tensor(
+    output: Any, input: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """The same from one tensor, (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
+    name = "reduce_scatter_tensor"
+    target, given, reduction = one_tensor(output, "output", name), one_tensor(input, "input", name), as_reduction(op)
+    where = member_of(group, name)
+    if where is None:
+        return None
+    backend = where._backend
+    parts = _parts(given, target, where, "input", name)
+    return where.run(name, lambda *xs: [backend.reduce_scatter(xs, reduction)], parts, [target], async_op=async_op)
+
+
+def all_to_all(
+    output_tensor_list: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Give `input_tensor_list[i]` to rank i, and put what it gives into `output_tensor_list[i]`; shapes may differ."""
+    name = "all_to_all"
+    results = _tensors(output_tensor_list, "output_tensor_list", name)
+    given = _tensors(input_tensor_list, "input_tensor_list", name)
+    where = member_of(group, name)
+    if where is None:
+        return None
+    for listed, what in ((results, "output_tensor_list"), (given, "input_tensor_list")):
+        if len(listed) != where.size():
+            raise ValueRangeError(f"{name}: `{what}` has {len(listed)} tensors, but the group has {where.size()} ranks")
+        for rank, x in enumerate(listed):
+            _same_type(x, given[0], f"{what}[{rank}]", name)
+    return _exchange(where, name, given, results, async_op=async_op)
+
+
+def all_to_all_single(
+    output: Any, input: Any, output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None, group: Any = None, async_op: bool = False,
+) -> Work | None:  # fmt: skip
+    """Give a part of `input` along the first dim to each rank, and put what they give one after the other.
+
+    Parts have one size, or those of `input_split_sizes` and `output_split_sizes`.
+    """
+    name = "all_to_all_single"
+    target, given = one_tensor(output, "output", name), one_tensor(input, "input", name)
+    where = member_of(group, name)
+    if where is None:
+        return None
+    _same_type(target, given, "output", name)
+    return _exchange(
+        where, name, _split(given, input_split_sizes, where.size(), "input"),
+        _split(target, output_split_sizes, where.size(), "output"), async_op=async_op,
+    )  # fmt: skip
+
+
+def _exchange(
+    group: ProcessGroup, name: str, given: list[Tensor], results: list[Tensor], *, async_op: bool
+) -> Work | None:
+    backend, shapes = group._backend, [tuple(x.shape) for x in results]
+    return group.run(name, lambda *xs: backend.all_to_all(xs, shapes), given, results, async_op=async_op)
+
+
+def _split(x: Tensor, sizes: Sequence[int] | None, count: int, name: str) -> list[Tensor]:
+    length = x.shape[0] if x.ndim else 0
+    if not x.ndim:
+        raise ShapeError(f"all_to_all_single: `{name}` must have at least one dim")
+    if not sizes:
+        if length % count:
+            raise ShapeError(f"Tensor's dim 0 does not divide equally across group size: {name} has {length} rows, "
+                             f"and the group {count} ranks; pass {name}_split_sizes")  # fmt: skip
+        sizes = [length // count] * count
+    if len(sizes) != count or sum(sizes) != length:
+        raise ShapeError(f"Split sizes doesn't match total dim 0 size: {name}_split_sizes is {list(sizes)} for "
+                         f"{length} rows and {count} ranks")  # fmt: skip
+    return list(x.split(list(sizes)))  # pyright: ignore[reportAttributeAccessIssue]  derived
+
+
+_all_gather_base = all_gather_into_tensor  # former names
+_reduce_scatter_base = reduce_scatter_tensor

@@ -1,0 +1,208 @@
+"""The contract of a process group, and what carries it out.
+
+A `Backend` moves arrays and knows ranks of its group alone. A `ProcessGroup` runs its operations in one order, keeps
+the group's ranks in the job, and puts results into tensors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+import jax
+
+from weft._base.dtype import from_numpy
+from weft._base.state import using
+from weft._lazy.realize import array_of
+from weft._lazy.runtime import device_of
+from weft._lazy.value import Value, aval_of
+from weft._tensor.tensor import Tensor
+from weft._tensor.view import write
+from weft.distributed._reduce_op import Reduction
+from weft.distributed._work import Line, MessageWork, Work
+from weft.errors import ArgumentError
+
+Array = jax.Array
+
+
+class Message(Protocol):
+    """A send or receive under way."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it is complete."""
+        ...
+
+    def wait(self) -> tuple[list[Array], int]:
+        """What was received, nothing for a send, and the other rank; drives all messages of the group meanwhile."""
+        ...
+
+
+class Backend(ABC):
+    """Collectives over arrays. Each call blocks until this rank's part is done, and no longer than `timeout`.
+
+    All ranks of the group make the same calls in the same order. `DistBackendError` names the operation and the ranks
+    that are missing, have ended, or did something else; the group cannot be used after it.
+    """
+
+    name: str
+
+    def __init__(self, rank: int, size: int, timeout: timedelta) -> None:
+        self.rank = rank
+        self.size = size
+        self.timeout = timeout
+
+    @abstractmethod
+    def all_reduce(self, x: Array, op: Reduction) -> Array:
+        """The values of all ranks, combined."""
+
+    @abstractmethod
+    def reduce(self, x: Array, root: int, op: Reduction) -> Array:
+        """The same on the rank `root`; `x` on the others."""
+
+    @abstractmethod
+    def broadcast(self, x: Array, root: int) -> Array:
+        """The value of the rank `root`; on the others, `x` tells shape and type."""
+
+    @abstractmethod
+    def all_gather(self, x: Array) -> list[Array]:
+        """The values of all ranks, by rank, in one shape."""
+
+    @abstractmethod
+    def gather(self, x: Array, root: int) -> list[Array] | None:
+        """The same on the rank `root`; None on the others."""
+
+    @abstractmethod
+    def scatter(self, xs: Sequence[Array] | None, like: Array, root: int) -> Array:
+        """This rank's one of the values that the rank `root` gives, by rank; `like` tells shape and type."""
+
+    @abstractmethod
+    def reduce_scatter(self, xs: Sequence[Array], op: Reduction) -> Array:
+        """What all ranks give for this one, combined; `xs` are by rank, in one shape."""
+
+    @abstractmethod
+    def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+        """What each rank gives for this one. `xs` are by rank, and `shapes` are those of the results."""
+
+    @abstractmethod
+    def send(self, x: Array, peer: int, tag: int) -> Message:
+        """Begin to hand a value to a rank."""
+
+    @abstractmethod
+    def receive(self, like: Array, peer: int | None, tag: int) -> Message:
+        """Begin to receive what a rank, or any, sends under a tag; `like` tells shape and type."""
+
+    @abstractmethod
+    def barrier(self, timeout: timedelta | None = None) -> None:
+        """Wait until all ranks are here."""
+
+    @abstractmethod
+    def abort(self, text: str) -> None:
+        """Make operations that wait for peers fail, here and there, with this text; any thread may call."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the group and give back what it holds. No operation is under way."""
+
+
+class ProcessGroup:
+    """Ranks that work together: `ranks[i]` is the rank in the job of the group's rank `i`."""
+
+    def __init__(self, name: str, backend: Backend, ranks: Sequence[int], store: Any) -> None:
+        self.group_name = name
+        self.ranks = tuple(ranks)
+        self.store = store
+        self._backend = backend
+        self._line = Line(name)
+        self._messages = Line(f"{name}, messages")
+
+    def __repr__(self) -> str:
+        return f"<ProcessGroup {self.group_name!r}: rank {self.rank()} of {self.size()} ({self._backend.name})>"
+
+    def rank(self) -> int:
+        """This process's rank in the group."""
+        return self._backend.rank
+
+    def size(self) -> int:
+        """How many ranks the group has."""
+        return self._backend.size
+
+    def name(self) -> str:
+        """The name of the backend."""
+        return self._backend.name
+
+    @property
+    def timeout(self) -> timedelta:
+        """How long an operation may wait for its peers."""
+        return self._backend.timeout
+
+    def rank_in_group(self, rank: int) -> int:
+        """The rank in the group of a rank of the job; `ValueError` where it is no member."""
+        try:
+            return self.ranks.index(rank)
+        except ValueError:
+            raise ArgumentError(
+                f"Global rank {rank} is not part of group {self.group_name!r}, which has the ranks {list(self.ranks)}"
+            ) from None
+
+    def run(
+        self,
+        operation: str,
+        call: Callable[..., Sequence[Array]],
+        given: Sequence[Tensor],
+        results: Sequence[Tensor],
+        *,
+        async_op: bool,
+    ) -> Work | None:
+        """Call `call` with the arrays of `given`, and put the arrays that it returns into `results`.
+
+        With `async_op` this returns at once; arrays are awaited, and `call` runs, in the group's own thread.
+        """
+        arrays = arrays_of(given)
+        if not async_op:
+            put(results, self._line.run(lambda: call(*arrays)))
+            return None
+        work = Work(operation, lambda found: put(results, found))
+        self._line.submit(lambda: call(*arrays), work._arrived)
+        return work
+
+    def send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
+        """Begin to send to a rank of the group."""
+        return self._under_way(self._backend.send(arrays_of([tensor])[0], peer, tag), [])
+
+    def receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
+        """Begin to receive from a rank of the group, or any."""
+        return self._under_way(self._backend.receive(arrays_of([tensor])[0], peer, tag), [tensor])
+
+    def _under_way(self, message: Message, results: list[Tensor]) -> MessageWork:
+        work = MessageWork(message, lambda found: put(results, found), self.ranks)
+        if not message.done:  # moved on by a thread while nobody waits
+            self._messages.submit(message.wait)
+        return work
+
+    def close(self) -> None:
+        """Leave the group. What waits for peers fails, and what has not begun is cancelled."""
+        lines = (self._line, self._messages)
+        if any(line.busy for line in lines):
+            self._backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")
+        if all(line.close(_GRACE_SECONDS) for line in lines):
+            self._backend.close()
+
+
+_GRACE_SECONDS = 5.0
+
+
+def arrays_of(tensors: Sequence[Tensor]) -> list[Array]:
+    """The arrays of tensors, computed by one program; they may still be under way."""
+    values = [tensor._read() for tensor in tensors]
+    return [array_of(value) for value in values]
+
+
+def put(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> list[Tensor]:
+    """Write arrays into tensors, outside of the tape, and into all that alias these."""
+    with using(grad=False):
+        for tensor, array in zip(tensors, arrays, strict=True):
+            write(tensor, Value(aval_of(tensor.shape, from_numpy(array.dtype), device=device_of(array)), array))
+    return list(tensors)

@@ -1,0 +1,154 @@
+"""Groups whose ranks exchange arrays through memory of the host: processes that share it, or threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import jax
+import numpy as np
+
+from weft._comm.board import connect
+from weft._comm.collectives import Collectives
+from weft._comm.deadline import Deadline
+from weft._comm.memory import Memory, PrivateMemory, SharedMemory
+from weft._comm.messages import Messages, Request
+from weft._tensor.convert import room_like
+from weft.distributed._group import Array, Backend
+from weft.distributed._reduce_op import PremulSum, Reduction
+
+Host = np.ndarray[Any, Any]
+
+
+class HostBackend(Backend):
+    """Collectives over a board."""
+
+    def __init__(
+        self, name: str, memory: type[Memory], store: Any, rank: int, ranks: Sequence[int], timeout: timedelta
+    ) -> None:
+        super().__init__(rank, len(ranks), timeout)
+        self.name = name
+        self._board = connect(memory, store, rank, len(ranks), self._deadline(), ranks=ranks)
+        self._collectives = Collectives(self._board)
+        self._messages = Messages(self._board)
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self.timeout.total_seconds())
+
+    def all_reduce(self, x: Array, op: Reduction) -> Array:
+        source = np.asarray(x)
+        out = _like(source)
+        self._collectives.all_reduce(source, out, _word(op), self._deadline(), factor=_factor(op))
+        return _on_device(out, x)
+
+    def reduce(self, x: Array, root: int, op: Reduction) -> Array:
+        source = np.asarray(x)
+        out = _like(source) if root == self.rank else None
+        self._collectives.reduce(source, out, root, _word(op), self._deadline(), factor=_factor(op))
+        return x if out is None else _on_device(out, x)
+
+    def broadcast(self, x: Array, root: int) -> Array:
+        source = np.asarray(x)
+        if root == self.rank:
+            self._collectives.broadcast(source, root, self._deadline())
+            return x
+        out = _like(source)
+        self._collectives.broadcast(out, root, self._deadline())
+        return _on_device(out, x)
+
+    def all_gather(self, x: Array) -> list[Array]:
+        source = np.asarray(x)
+        outs = [_like(source) for _ in range(self.size)]
+        self._collectives.all_gather(source, outs, self._deadline())
+        return [_on_device(out, x) for out in outs]
+
+    def gather(self, x: Array, root: int) -> list[Array] | None:
+        source = np.asarray(x)
+        outs = [_like(source) for _ in range(self.size)] if root == self.rank else None
+        self._collectives.gather(source, outs, root, self._deadline())
+        return None if outs is None else [_on_device(out, x) for out in outs]
+
+    def scatter(self, xs: Sequence[Array] | None, like: Array, root: int) -> Array:
+        out = _like(np.asarray(like))
+        self._collectives.scatter(None if xs is None else list(map(np.asarray, xs)), out, root, self._deadline())
+        return _on_device(out, like)
+
+    def reduce_scatter(self, xs: Sequence[Array], op: Reduction) -> Array:
+        sources = list(map(np.asarray, xs))
+        out = _like(sources[self.rank])
+        self._collectives.reduce_scatter(sources, out, _word(op), self._deadline(), factor=_factor(op))
+        return _on_device(out, xs[self.rank])
+
+    def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+        sources = list(map(np.asarray, xs))
+        outs = [room_like(shape, sources[0].dtype) for shape in shapes]
+        self._collectives.all_to_all(sources, outs, self._deadline())
+        return [_on_device(out, xs[0]) for out in outs]
+
+    def barrier(self, timeout: timedelta | None = None) -> None:
+        deadline = self._deadline() if timeout is None else Deadline(timeout.total_seconds())
+        self._collectives.barrier(deadline)
+
+    def send(self, x: Array, peer: int, tag: int) -> _Message:
+        request = self._messages.send(np.asarray(x), peer, tag)
+        return _Message(self, request, [], x)
+
+    def receive(self, like: Array, peer: int | None, tag: int) -> _Message:
+        out = _like(np.asarray(like))
+        return _Message(self, self._messages.receive(out, peer, tag), [out], like)
+
+    def abort(self, text: str) -> None:
+        self._board.abort(text)
+
+    def close(self) -> None:
+        self._messages.close()
+        self._collectives.close()
+
+
+class _Message:
+    """A message of this backend."""
+
+    def __init__(self, backend: HostBackend, request: Request, received: list[Host], like: Array) -> None:
+        self._backend = backend
+        self._request = request
+        self._received = received
+        self._like_array = like
+
+    @property
+    def done(self) -> bool:
+        if not self._request.done:
+            self._backend._messages.progress()
+        return self._request.done
+
+    def wait(self) -> tuple[list[Array], int]:
+        self._backend._messages.wait(self._request, self._backend._deadline())
+        assert self._request.peer is not None, "a message that has come has a source"
+        return [_on_device(out, self._like_array) for out in self._received], self._request.peer
+
+
+def _like(source: Host) -> Host:
+    """Memory for a result, which an array may take over."""
+    return room_like(source.shape, source.dtype)
+
+
+def _on_device(out: Host, like: Array) -> Array:
+    return jax.device_put(out, next(iter(like.devices())), may_alias=True)
+
+
+def _word(op: Reduction) -> str:
+    return "premul_sum" if isinstance(op, PremulSum) else op.value
+
+
+def _factor(op: Reduction) -> float | None:
+    return op.factor if isinstance(op, PremulSum) else None
+
+
+def join_processes(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
+    """The backend `shm`: processes of one user on one host."""
+    return HostBackend("shm", SharedMemory, store, rank, ranks, timeout)
+
+
+def join_threads(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
+    """The backend `threads`: threads of one process."""
+    return HostBackend("threads", PrivateMemory, store, rank, ranks, timeout)

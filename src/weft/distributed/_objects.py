@@ -1,0 +1,156 @@
+"""Collectives over Python objects, which travel pickled: only between ranks that trust each other.
+
+Ranks have proved the job's key to each other before anything is unpickled.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._base.dtype import int64, uint8
+from weft._tensor.composite.create import zeros
+from weft._tensor.convert import from_host, tensor
+from weft._tensor.tensor import Tensor
+from weft.distributed import _collectives, _p2p
+from weft.distributed._group import ProcessGroup
+from weft.distributed._world import member_of
+from weft.errors import ValueRangeError
+
+
+def _packed(obj: Any) -> Tensor:
+    return from_host(np.frombuffer(pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL), np.uint8))
+
+
+def _unpacked(data: Tensor, size: int) -> Any:
+    return pickle.loads(data._host()[:size].tobytes())
+
+
+def _sizes_and_data(obj: Any, group: ProcessGroup) -> tuple[list[int], Tensor]:
+    """The sizes of all ranks' pickles, and this rank's in the size of the largest."""
+    packed = _packed(obj)
+    sizes = [zeros(1, dtype=int64) for _ in range(group.size())]
+    _collectives.all_gather(sizes, tensor([packed.numel()]), group)
+    listed = [int(size) for size in sizes]
+    data = zeros(max(listed), dtype=uint8)
+    data[: packed.numel()] = packed
+    return listed, data
+
+
+def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+    """Put the object of rank i into `object_list[i]`, on all ranks."""
+    where = member_of(group, "all_gather_object")
+    if where is None:
+        return
+    _require_places(object_list, where.size(), "object_list")
+    sizes, data = _sizes_and_data(obj, where)
+    parts = [zeros(data.numel(), dtype=uint8) for _ in sizes]
+    _collectives.all_gather(parts, data, where)
+    object_list[:] = [_unpacked(part, size) for part, size in zip(parts, sizes, strict=True)]
+
+
+def gather_object(
+    obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None, group: Any = None,
+    group_dst: int | None = None,
+) -> None:  # fmt: skip
+    """Put the object of rank i into `object_gather_list[i]` of rank `dst` (0 unless given); others give no list."""
+    where = member_of(group, "gather_object")
+    if where is None:
+        return
+    root = _root(where, dst, group_dst, "dst")
+    if where.rank() == root:
+        _require_places(object_gather_list, where.size(), "object_gather_list")
+    sizes, data = _sizes_and_data(obj, where)
+    parts = [zeros(data.numel(), dtype=uint8) for _ in sizes] if where.rank() == root else None
+    _collectives.gather(data, parts, group=where, group_dst=root)
+    if parts is not None and object_gather_list is not None:
+        object_gather_list[:] = [_unpacked(part, size) for part, size in zip(parts, sizes, strict=True)]
+
+
+def broadcast_object_list(
+    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None
+) -> None:
+    """Put the objects of rank `src` (0 unless given) into the list of all ranks, which have one length."""
+    del device
+    where = member_of(group, "broadcast_object_list")
+    if where is None:
+        return
+    root = _root(where, src, group_src, "src")
+    mine = where.rank() == root
+    packed = [_packed(obj) for obj in object_list] if mine else []
+    sizes = tensor([p.numel() for p in packed] or [0] * len(object_list), dtype=int64)
+    _collectives.broadcast(sizes, group=where, group_src=root)
+    listed: list[int] = sizes.tolist()
+    data = from_host(np.concatenate([p._host() for p in packed])) if packed else zeros(sum(listed), dtype=uint8)
+    _collectives.broadcast(data, group=where, group_src=root)
+    if not mine:
+        for at, part in enumerate(data.split(listed)):  # pyright: ignore[reportAttributeAccessIssue]  derived
+            object_list[at] = _unpacked(part, listed[at])
+
+
+def scatter_object_list(
+    scatter_object_output_list: list[Any], scatter_object_input_list: Sequence[Any] | None = None,
+    src: int | None = None, group: Any = None, group_src: int | None = None,
+) -> None:  # fmt: skip
+    """Put object i of rank `src`'s list (rank 0 unless given) into the first place of rank i's output list."""
+    where = member_of(group, "scatter_object_list")
+    if where is None:
+        return
+    if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
+        raise ValueRangeError("Expected argument scatter_object_output_list to be a list of size at least 1.")
+    root = _root(where, src, group_src, "src")
+    packed: list[Tensor] = []
+    if where.rank() == root:
+        _require_places(scatter_object_input_list, where.size(), "scatter_object_input_list")
+        packed = [_packed(obj) for obj in scatter_object_input_list or ()]
+    sizes = tensor([p.numel() for p in packed] or [0] * where.size(), dtype=int64)
+    _collectives.broadcast(sizes, group=where, group_src=root)
+    listed = sizes.tolist()
+    given = []
+    for part in packed:
+        padded = zeros(max(listed), dtype=uint8)
+        padded[: part.numel()] = part
+        given.append(padded)
+    mine = zeros(max(listed), dtype=uint8)
+    _collectives.scatter(mine, given or None, group=where, group_src=root)
+    scatter_object_output_list[0] = _unpacked(mine, listed[where.rank()])
+
+
+def send_object_list(
+    object_list: Sequence[Any], dst: int | None = None, group: Any = None, device: Any = None,
+    group_dst: int | None = None,
+) -> None:  # fmt: skip
+    """Send objects to rank `dst`, which calls `recv_object_list` with a list of this length."""
+    del device
+    packed = [_packed(obj) for obj in object_list]
+    _p2p.send(tensor([p.numel() for p in packed], dtype=int64), dst, group, group_dst=group_dst)
+    _p2p.send(from_host(np.concatenate([p._host() for p in packed])), dst, group, group_dst=group_dst)
+
+
+def recv_object_list(
+    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None
+) -> int:
+    """Put the objects that rank `src`, or any, sends into the list; the rank that sent them."""
+    del device
+    sizes = zeros(len(object_list), dtype=int64)
+    source = _p2p.recv(sizes, src, group, group_src=group_src)
+    listed = sizes.tolist()
+    data = zeros(sum(listed), dtype=uint8)
+    _p2p.recv(data, source, group)
+    for at, part in enumerate(data.split(listed)):  # pyright: ignore[reportAttributeAccessIssue]  derived
+        object_list[at] = _unpacked(part, listed[at])
+    return source
+
+
+def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
+    first = rank is None and group_rank is None
+    return _collectives.rank_of(group, group.ranks[0] if first else rank, group_rank, name)
+
+
+def _require_places(found: Any, count: int, name: str) -> None:
+    if not isinstance(found, list) or len(found) != count:
+        given = "none" if found is None else str(len(found))
+        raise ValueRangeError(f"`{name}` must be a list with a place for each of the {count} ranks, but it has {given}")

@@ -1,0 +1,82 @@
+"""Messages between two ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft._tensor.tensor import Tensor
+from weft.distributed._collectives import one_tensor, rank_of
+from weft.distributed._group import ProcessGroup
+from weft.distributed._work import Work
+from weft.distributed._world import member_of
+from weft.errors import ArgumentError, ValueRangeError
+
+
+def _peer(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
+    found = rank_of(group, rank, group_rank, name)
+    if found == group.rank():
+        raise ValueRangeError("Invalid destination rank: destination rank should not be the same as the rank of the "
+                              "current process.")  # fmt: skip
+    return found
+
+
+def isend(
+    tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
+) -> Work | None:
+    """Begin to send a tensor to rank `dst`, which receives it under the same tag."""
+    given = one_tensor(tensor, "tensor", "isend")
+    where = member_of(group, "isend")
+    return None if where is None else where.send(given, _peer(where, dst, group_dst, "dst"), tag)
+
+
+def irecv(
+    tensor: Any, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
+) -> Work | None:
+    """Begin to receive a tensor, of this shape and type, from rank `src`, or from any."""
+    target = one_tensor(tensor, "tensor", "irecv")
+    where = member_of(group, "irecv")
+    if where is None:
+        return None
+    anyone = src is None and group_src is None
+    return where.receive(target, None if anyone else _peer(where, src, group_src, "src"), tag)
+
+
+def send(tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
+    """Send a tensor to rank `dst`; returns when the tensor may change."""
+    work = isend(tensor, dst, group, tag, group_dst)
+    if work is not None:
+        work.wait()
+
+
+def recv(tensor: Any, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
+    """Receive a tensor from rank `src`, or from any; the rank that sent it. -1 for a rank outside of the group."""
+    work = irecv(tensor, src, group, tag, group_src)
+    return -1 if work is None else work.source_rank()
+
+
+class P2POp:
+    """A send or receive for `batch_isend_irecv`: `op` is `isend` or `irecv`."""
+
+    def __init__(
+        self, op: Callable[..., Any], tensor: Tensor, peer: int | None = None, group: Any = None, tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None:  # fmt: skip
+        if op not in (isend, irecv):
+            raise ValueRangeError("Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or "
+                                  "``torch.distributed.irecv``.")  # fmt: skip
+        self.op = op
+        self.tensor = tensor
+        self.peer = peer
+        self.group = group
+        self.tag = tag
+        self.group_peer = group_peer
+
+
+def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
+    """Begin all of them; the works in order, in whose order they may be waited for as one likes."""
+    if not all(isinstance(op, P2POp) for op in p2p_op_list):
+        raise ArgumentError("Invalid ``p2p_op_list``. Each op is expected to to be of type "
+                            "``torch.distributed.P2POp``.")  # fmt: skip
+    found = [one.op(one.tensor, one.peer, one.group, one.tag, one.group_peer) for one in p2p_op_list]
+    return [work for work in found if work is not None]

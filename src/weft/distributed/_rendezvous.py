@@ -1,0 +1,107 @@
+"""How the processes of a job find each other: an address leads to a store, a rank and a world size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from weft._comm.file_store import FileStore
+from weft._comm.store import PrefixStore, Store
+from weft._comm.tcp_store import TCPStore
+from weft.errors import ArgumentError, ValueRangeError
+
+Found = tuple[Store, int, int]
+"""A store, this process's rank, and the number of processes."""
+
+Handler = Callable[..., Iterator[Found]]
+
+DEFAULT_PORT = 29500
+
+
+def _number(text: str | None, name: str, where: str) -> int:
+    if text is None:
+        raise ValueRangeError(f"{where} needs the {name}: pass {name}= to init_process_group, or put it there")
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueRangeError(f"{where}: the {name} must be an integer, but it is {text!r}") from None
+
+
+def _environment(name: str) -> str:
+    found = os.environ.get(name)
+    if found is None:
+        raise ValueRangeError(
+            f"Error initializing torch.distributed using env:// rendezvous: environment variable {name} expected, but "
+            "not set. Start the program by `weft run`, which sets it, or pass init_method, rank and world_size"
+        )
+    return found
+
+
+def _from_environment(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[Found]:
+    del url
+    if rank < 0:
+        rank = _number(_environment("RANK"), "rank", "environment variable RANK")
+    if world_size < 0:
+        world_size = _number(_environment("WORLD_SIZE"), "world_size", "environment variable WORLD_SIZE")
+    host = _environment("MASTER_ADDR")
+    port = _number(_environment("MASTER_PORT"), "port", "environment variable MASTER_PORT")
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # the launcher has the server
+    store = TCPStore(host, port, world_size, is_master=rank == 0 and not hosted, timeout=timeout, multi_tenant=hosted)
+    if hosted:  # one server sees many starts of the workers, which must not find what earlier ones left
+        attempt = os.environ.get("WEFT_RENDEZVOUS_ROUND", os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        yield PrefixStore(f"workers/{attempt}", store), rank, world_size
+        return
+    yield store, rank, world_size
+
+
+def _from_tcp(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[Found]:
+    parts = urlsplit(url)
+    if not parts.hostname or parts.port is None:
+        raise ValueRangeError(f"{url!r} must name a host and a port: tcp://HOST:PORT")
+    rank, world_size = _from_query(url, rank, world_size)
+    store = TCPStore(parts.hostname, parts.port, world_size, is_master=rank == 0, timeout=timeout)
+    yield store, rank, world_size
+
+
+def _from_file(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[Found]:
+    path = urlsplit(url).path
+    if not path:
+        raise ValueRangeError(f"{url!r} must name a file: file:///PATH, which no earlier job has left there")
+    rank, world_size = _from_query(url, rank, world_size)
+    store = FileStore(path, world_size)
+    store.set_timeout(timeout)
+    yield store, rank, world_size
+
+
+def _from_query(url: str, rank: int, world_size: int) -> tuple[int, int]:
+    query = {name: values[-1] for name, values in parse_qs(urlsplit(url).query).items()}
+    if rank < 0:
+        rank = _number(query.get("rank"), "rank", url)
+    if world_size < 0:
+        world_size = _number(query.get("world_size"), "world_size", url)
+    return rank, world_size
+
+
+_handlers: dict[str, Handler] = {"env": _from_environment, "tcp": _from_tcp, "file": _from_file}
+
+
+def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
+    """Serve addresses `scheme://…`: `handler(url, rank, world_size, timeout)` yields (store, rank, world size)."""
+    if scheme in _handlers:
+        raise ArgumentError(f"Rendezvous handler for {scheme}:// already registered")
+    _handlers[scheme] = handler
+
+
+def rendezvous(
+    url: str, rank: int = -1, world_size: int = -1, *, timeout: timedelta, **options: Any
+) -> Iterator[Found]:
+    """What the handler of an address yields; -1 stands for a rank and world size that the address tells."""
+    scheme = urlsplit(url).scheme
+    handler = _handlers.get(scheme)
+    if handler is None:
+        known = ", ".join(f"{name}://" for name in sorted(_handlers))
+        raise ValueRangeError(f"No rendezvous handler for {scheme}://; known are {known}")
+    return handler(url, rank=rank, world_size=world_size, timeout=timeout, **options)

@@ -1,0 +1,43 @@
+"""Ranks as threads of one process: any program of ranks can be run, and stepped through, in one debugger."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from weft._comm.store import HashStore
+from weft.distributed._world import ThreadRank, become_rank, destroy_process_group, is_initialized
+from weft.errors import ValueRangeError
+
+
+def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 2) -> list[Any]:
+    """Call `fn(rank, *args)` in `nprocs` threads, each a rank of one job; what they return, by rank.
+
+    In them `init_process_group("threads")` needs no address, and groups are destroyed at the end. When all have ended
+    the error that came first is raised: operations of the other ranks, which miss one, have failed by then, too.
+    """
+    if nprocs < 1:
+        raise ValueRangeError(f"nprocs must be at least 1, but got {nprocs}")
+    store = HashStore()
+    results: list[Any] = [None] * nprocs
+    errors: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        become_rank(ThreadRank(rank, nprocs, store))
+        try:
+            results[rank] = fn(rank, *args)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            if is_initialized():
+                destroy_process_group()
+
+    threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(nprocs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results

@@ -1,0 +1,212 @@
+"""Operations under way, and the line in which a group runs them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from datetime import timedelta
+from typing import Any
+
+from weft.errors import DistBackendError
+from weft.futures import Future
+
+
+class Work:
+    """An operation that was started with `async_op=True`.
+
+    Its results are in the tensors after `wait`, or when a callback of `get_future` runs. What happens to a tensor
+    between the start and that point is undefined, as in PyTorch.
+    """
+
+    def __init__(self, operation: str, deliver: Callable[[Any], Any]) -> None:
+        self._operation = operation
+        self._deliver = deliver
+        self._arrived: Future[Any] = Future()
+        self._delivered = threading.Lock()
+        self._result: Any = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Block until the results are in the tensors; raises what went wrong. `timeout` is of this wait alone."""
+        if timeout is not None and not self._arrived_within(timeout.total_seconds()):
+            raise DistBackendError(
+                f"{self._operation} was not complete after {timeout.total_seconds():g} s; it goes on, wait() again"
+            )
+        found = self._arrived.wait()
+        with self._delivered:
+            if self._deliver is not None:
+                deliver, self._deliver = self._deliver, None
+                self._result = deliver(found)
+        return True
+
+    def _arrived_within(self, seconds: float) -> bool:
+        done = threading.Event()
+        self._arrived.add_done_callback(lambda _: done.set())
+        return done.wait(seconds)
+
+    def synchronize(self) -> None:
+        """The same as `wait`."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether the operation has ended, well or not."""
+        return self._arrived.done()
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self._arrived.done() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """What went wrong, or None."""
+        if not self._arrived.done():
+            return None
+        try:
+            self._arrived.value()
+        except BaseException as error:
+            return error
+        return None
+
+    def result(self) -> Any:
+        """The tensors with the results, once they are there."""
+        self.wait()
+        return self._result
+
+    def source_rank(self) -> int:
+        """The rank in the job that a message came from, or went to."""
+        raise DistBackendError(f"{self._operation} has no source rank: it is no message")
+
+    def get_future(self) -> Future[Any]:
+        """A future of the tensors with the results."""
+        return self._arrived.then(lambda _: self.result())
+
+
+class MessageWork(Work):
+    """A send or receive that was started; the thread that waits moves messages itself."""
+
+    def __init__(self, message: Any, deliver: Callable[[Any], Any], ranks: Sequence[int]) -> None:
+        super().__init__("a message", deliver)
+        self._message = message
+        self._ranks = ranks
+        self._ended = threading.Lock()
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Block until it is complete; raises what went wrong. The group's timeout counts."""
+        del timeout
+        with self._ended:
+            if not self._arrived.done():
+                try:
+                    arrays, self._peer = self._message.wait()
+                except BaseException as error:
+                    self._arrived.set_exception(error)
+                else:
+                    self._arrived.set_result(arrays)
+        return super().wait()
+
+    def is_completed(self) -> bool:
+        """Whether it is complete."""
+        return self._arrived.done() or self._message.done
+
+    def source_rank(self) -> int:
+        """The rank in the job that the message came from, or went to."""
+        self.wait()
+        return self._ranks[self._peer]
+
+    def get_future(self) -> Future[Any]:
+        """A future of the tensors with the results."""
+        future: Future[Any] = Future()
+
+        def finish() -> None:
+            try:
+                result = self.result()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=finish, daemon=True).start()
+        return future
+
+
+class Line:
+    """Runs functions one after the other, in the order of the calls, whichever thread calls.
+
+    A caller that waits runs its function itself where nothing is before it: no thread takes part. Others are run by a
+    thread that is started when it is first needed.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._busy = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """What `function` returns or raises, when all before it are done."""
+        with self._changed:
+            free = not self._busy and not self._waiting and not self._closed
+            self._busy = self._busy or free
+        if not free:
+            return self.submit(function).wait()
+        try:
+            return function()
+        finally:
+            with self._changed:
+                self._busy = False
+                if self._waiting or self._closed:
+                    self._changed.notify_all()
+
+    def submit(self, function: Callable[[], Any], future: Future[Any] | None = None) -> Future[Any]:
+        """A future of what `function` returns or raises."""
+        future = Future() if future is None else future
+        with self._changed:
+            if self._closed:
+                raise DistBackendError(f"the process group {self._name!r} has been destroyed")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=f"weft group {self._name}", daemon=True)
+                self._thread.start()
+            self._waiting.append((function, future))
+            self._changed.notify_all()
+        return future
+
+    @property
+    def busy(self) -> bool:
+        """Whether a function runs, or waits to."""
+        return self._busy or bool(self._waiting)
+
+    def close(self, timeout: float) -> bool:
+        """Cancel what has not begun, and let what runs end; whether it has within `timeout` seconds."""
+        with self._changed:
+            self._closed = True
+            cancelled = [future for _, future in self._waiting]
+            self._waiting.clear()
+            self._changed.notify_all()
+        for future in cancelled:
+            future.set_exception(CancelledError(f"the process group {self._name!r} was destroyed before this began"))
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._busy, timeout)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or (self._waiting and not self._busy))
+                if self._closed:
+                    return
+                function, future = self._waiting.popleft()
+                self._busy = True
+            try:
+                result = function()
+            except BaseException as error:
+                self._free()
+                future.set_exception(error)
+            else:
+                self._free()
+                future.set_result(result)
+            del function, future
+
+    def _free(self) -> None:
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()

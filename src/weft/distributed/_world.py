@@ -1,0 +1,320 @@
+"""The process groups that this process, or thread, is a member of."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from weft._comm.store import PrefixStore, Store
+from weft.distributed import _backends
+from weft.distributed._group import ProcessGroup
+from weft.distributed._rendezvous import rendezvous
+from weft.errors import ArgumentError, DistBackendError, DistStoreError, ValueRangeError
+
+default_pg_timeout = timedelta(minutes=30)
+
+
+@dataclass
+class _World:
+    """Groups of one rank: of this process, or of a thread that is a rank."""
+
+    default: ProcessGroup | None = None
+    groups: list[ProcessGroup] = field(default_factory=list)
+    made: int = 0  # groups so far, of which not all had this rank: their names are equal on all ranks
+    begun: int = 0  # how often `init_process_group` was called
+
+
+@dataclass(frozen=True)
+class ThreadRank:
+    """What a thread that is a rank knows: its rank, their number, and the store that they share."""
+
+    rank: int
+    size: int
+    store: Store
+
+
+_process = _World()
+_here = threading.local()
+
+
+def _world() -> _World:
+    return getattr(_here, "world", _process)
+
+
+def become_rank(rank: ThreadRank) -> None:
+    """Make this thread a rank of its own."""
+    _here.rank, _here.world = rank, _World()
+
+
+class _NonGroupMember:
+    """What `new_group` gives to a rank that is not in the group."""
+
+    def __repr__(self) -> str:
+        return "<no member of this group>"
+
+
+class GroupMember:
+    """Marks for the argument `group`."""
+
+    WORLD: ProcessGroup | None = None  # the default group
+    NON_GROUP_MEMBER = _NonGroupMember()
+
+
+# --- joining --------------------------------------------------------------------------------------------------
+
+
+def init_process_group(
+    backend: str | None = None, init_method: str | None = None, timeout: timedelta | None = None,
+    world_size: int = -1, rank: int = -1, store: Store | None = None, group_name: str = "",
+    pg_options: Any = None, device_id: Any = None,
+) -> None:  # fmt: skip
+    """Join the other processes of the job; returns when all have come.
+
+    `init_method` is `env://` (the default: what `weft run` sets), `tcp://HOST:PORT` of the rank 0, or `file:///PATH`;
+    or give a `store` that all processes share. `backend` is `shm` (processes of one host, the default, which `gloo`
+    also stands for) or `threads`. `timeout` is how long operations
+    wait for their peers, 30 minutes unless given. `DistBackendError` names the ranks that did not come, came twice,
+    or expected another number of ranks.
+    """
+    del pg_options, device_id
+    world = _world()
+    if world.default is not None:
+        raise ValueRangeError(
+            "trying to initialize the default process group twice!; call destroy_process_group() before the second time"
+        )
+    if store is not None and init_method is not None:
+        raise ArgumentError("Cannot specify both init_method and store.")
+    timeout = _checked_timeout(timeout)
+    backend = _backends.checked(backend)
+    world.begun += 1
+    store, rank, world_size = _meeting_place(init_method, store, rank, world_size, timeout)
+    if not 0 <= rank < world_size:
+        raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {world_size}")
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    own = PrefixStore(f"{group_name or 'default'}/{attempt}.{world.begun}", store)
+    hosts = _met(own, rank, world_size, backend, timeout)
+    made = _backends.made(backend, own, rank, hosts, timeout)
+    world.default = _registered(world, ProcessGroup("default", made, range(world_size), own))
+
+
+def _checked_timeout(timeout: Any) -> timedelta:
+    if timeout is None:
+        return default_pg_timeout
+    if not isinstance(timeout, timedelta):
+        raise ArgumentError(f"timeout must be a datetime.timedelta, but got {timeout!r}")
+    if timeout <= timedelta(0):
+        raise ValueRangeError(f"timeout must be positive, but got {timeout}")
+    return timeout
+
+
+def _meeting_place(
+    init_method: str | None, store: Store | None, rank: int, world_size: int, timeout: timedelta
+) -> tuple[Store, int, int]:
+    thread: ThreadRank | None = getattr(_here, "rank", None)
+    if store is not None:
+        if rank < 0 or world_size < 1:
+            raise ValueRangeError("with a store, rank and world_size must be given")
+        return store, rank, world_size
+    if thread is not None and init_method is None:
+        return thread.store, thread.rank, thread.size
+    return next(iter(rendezvous(init_method or "env://", rank, world_size, timeout=timeout)))
+
+
+def _met(store: Store, rank: int, size: int, backend: str, timeout: timedelta) -> list[str]:
+    """Meet the other ranks and compare what each expects; returns their hosts by rank."""
+    if store.add(f"count/{rank}", 1) > 1:
+        raise DistBackendError(
+            f"two processes came as rank {rank}: give each its own rank (RANK in its environment), and each job a "
+            "store or file of its own"
+        )
+    mine = {"host": host_identity(), "size": size, "backend": backend}
+    store.set(f"member/{rank}", json.dumps(mine))
+    keys = [f"member/{peer}" for peer in range(size)]
+    try:
+        store.wait(keys, timeout)
+    except DistStoreError as error:
+        missing = [peer for peer, key in enumerate(keys) if not store.check([key])]
+        raise DistBackendError(
+            f"init_process_group: rank {rank} waited {timeout.total_seconds():g} s for {_ranks(missing)} of {size}; "
+            "look whether they were started, reached the same address, and expect as many ranks"
+        ) from error
+    members = [json.loads(found) for found in store.multi_get(keys)]
+    for peer, member in enumerate(members):
+        for what, text in (("size", "world_size"), ("backend", "backend")):
+            if member[what] != mine[what]:
+                raise DistBackendError(
+                    f"init_process_group: rank {rank} has {text}={mine[what]!r} and rank {peer} {text}={member[what]!r}"
+                )
+    return [member["host"] for member in members]
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    listed = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} others" if len(ranks) > 8 else "")
+    return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"
+
+
+def host_identity() -> str:
+    """What processes have in common that can share memory: the running kernel, and the names of processes in it."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
+
+
+def _registered(world: _World, group: ProcessGroup) -> ProcessGroup:
+    world.groups.append(group)
+    return group
+
+
+# --- further groups -------------------------------------------------------------------------------------------
+
+
+def new_group(
+    ranks: Sequence[int] | None = None, timeout: timedelta | None = None, backend: str | None = None,
+    pg_options: Any = None, use_local_synchronization: bool = False, group_desc: str | None = None,
+    device_id: Any = None,
+) -> Any:  # fmt: skip
+    """A group of some ranks of the job. Every rank of the job makes this call, in the same order of groups.
+
+    With `use_local_synchronization` only the members do. Ranks that are no members get
+    `GroupMember.NON_GROUP_MEMBER`.
+    """
+    del pg_options, device_id
+    world, default = _world(), require_default()
+    members = sorted(default.ranks) if ranks is None else sorted(ranks)
+    if len(set(members)) < len(members):
+        raise ValueRangeError(f"the new group's ranks {members} contain one twice")
+    for rank in members:
+        if rank not in default.ranks:
+            raise ValueRangeError(f"the new group's rank {rank} is not one of the {default.size()} ranks of the job")
+    chosen = _backends.checked(backend) if backend else default.name()
+    timeout = _checked_timeout(timeout) if timeout is not None else default.timeout
+    if use_local_synchronization:
+        name = "local " + ",".join(map(str, members))
+        name += f" #{sum(group.group_name.startswith(name) for group in world.groups)}"
+    else:
+        world.made += 1
+        name = group_desc or f"group {world.made}"
+    if get_rank() not in members:
+        return GroupMember.NON_GROUP_MEMBER
+    own = None if default.store is None else PrefixStore(f"group/{name}", default.store)
+    made = _backends.subgroup(chosen, default, own, members, timeout)
+    return _registered(world, ProcessGroup(name, made, members, own))
+
+
+def new_subgroups(
+    group_size: int | None = None, group: Any = None, timeout: timedelta | None = None, backend: str | None = None,
+    pg_options: Any = None, group_desc: str | None = None,
+) -> tuple[Any, list[Any]]:  # fmt: skip
+    """Groups of `group_size` ranks that follow each other: this rank's, and all of them."""
+    del group, pg_options, group_desc
+    size = get_world_size()
+    if not group_size or group_size < 1 or size % group_size:
+        raise ValueRangeError(f"the world size {size} must be divisible by group_size={group_size}")
+    groups = [
+        new_group(range(start, start + group_size), timeout=timeout, backend=backend)
+        for start in range(0, size, group_size)
+    ]
+    return groups[get_rank() // group_size], groups
+
+
+def destroy_process_group(group: Any = None) -> None:
+    """Leave a group; without an argument, all of them. What waits for peers fails."""
+    world = _world()
+    if group is GroupMember.NON_GROUP_MEMBER:
+        return
+    leaving = list(world.groups) if group is None or group is world.default else [require_group(group)]
+    if not leaving and group is None:
+        require_default()
+    for one in reversed(leaving):
+        one.close()
+        world.groups.remove(one)
+    if world.default not in world.groups:
+        world.default, world.made = None, 0
+
+
+# --- questions ------------------------------------------------------------------------------------------------
+
+
+def is_available() -> bool:
+    """True: process groups are a part of the package."""
+    return True
+
+
+def is_initialized() -> bool:
+    """Whether `init_process_group` has been called."""
+    return _world().default is not None
+
+
+def is_torchelastic_launched() -> bool:
+    """Whether `weft run`, or PyTorch's launcher, started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def require_default() -> ProcessGroup:
+    """The default group; `ValueError` before `init_process_group`."""
+    found = _world().default
+    if found is None:
+        raise ValueRangeError(
+            "Default process group has not been initialized, please make sure to call init_process_group."
+        )
+    return found
+
+
+def require_group(group: Any) -> ProcessGroup:
+    """A group that is given, or the default one for None; `ValueError` for one that was destroyed."""
+    if group is None:
+        return require_default()
+    if not isinstance(group, ProcessGroup):
+        raise ArgumentError(f"group must be a ProcessGroup or None, not {type(group).__name__}")
+    if group not in _world().groups:
+        raise ValueRangeError(f"Invalid process group specified: {group!r} has been destroyed")
+    return group
+
+
+def member_of(group: Any, operation: str) -> ProcessGroup | None:
+    """The group that an operation runs in; None, with a warning, where this rank is no member of it."""
+    if group is GroupMember.NON_GROUP_MEMBER:
+        warnings.warn(
+            f"Running {operation} on global rank {get_rank()} which does not belong to the given group.",
+            stacklevel=3,
+        )
+        return None
+    return require_group(group)
+
+
+def get_rank(group: Any = None) -> int:
+    """This process's rank in a group; -1 where it is no member."""
+    return -1 if group is GroupMember.NON_GROUP_MEMBER else require_group(group).rank()
+
+
+def get_world_size(group: Any = None) -> int:
+    """How many ranks a group has; -1 where this process is no member."""
+    return -1 if group is GroupMember.NON_GROUP_MEMBER else require_group(group).size()
+
+
+def get_backend(group: Any = None) -> str:
+    """The name of a group's backend."""
+    return require_group(group).name()
+
+
+def get_process_group_ranks(group: Any = None) -> list[int]:
+    """The ranks in the job of a group's members, by their rank in the group."""
+    return list(require_group(group).ranks)
+
+
+def get_group_rank(group: Any, global_rank: int) -> int:
+    """The rank in a group of a rank of the job; `ValueError` where it is no member."""
+    return require_group(group).rank_in_group(global_rank)
+
+
+def get_global_rank(group: Any, group_rank: int) -> int:
+    """The rank in the job of a rank of a group; `ValueError` where there is none such."""
+    ranks = require_group(group).ranks
+    if not 0 <= group_rank < len(ranks):
+        raise ValueRangeError(f"Group rank {group_rank} is not part of group {group!r}")
+    return ranks[group_rank]

@@ -1,0 +1,178 @@
+"""Collectives that give new tensors and that autograd differentiates through.
+
+The derivative of a collective is the collective that brings gradients back: ranks run backward passes together, as
+they run forward ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._tensor.composite.create import empty, empty_like, zeros_like
+from weft._tensor.tensor import Tensor
+from weft.autograd._function import Function
+from weft.distributed import _collectives as plain
+from weft.distributed._reduce_op import ReduceOp, Reduction
+from weft.distributed._world import require_group
+
+
+def _clone(tensor: Any) -> Any:
+    return tensor.detach().clone()
+
+
+def _sum_of_own_part(grads: Any, group: Any) -> Tensor:
+    """The sum of what all ranks have for this one."""
+    own = empty_like(grads[0])
+    plain.reduce_scatter(own, list(grads), ReduceOp.SUM, group)
+    return own
+
+
+class _AllReduce(Function):
+    @staticmethod
+    def forward(ctx: Any, op: Reduction, group: Any, tensor: Any) -> Any:
+        ctx.op, ctx.group = op, group
+        tensor = _clone(tensor)
+        plain.all_reduce(tensor, op, group)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, None, _AllReduce.apply(ctx.op, ctx.group, grads[0])
+
+
+class _Broadcast(Function):
+    @staticmethod
+    def forward(ctx: Any, src: int, group: Any, tensor: Any) -> Any:
+        ctx.src, ctx.group = src, group
+        tensor = _clone(tensor)
+        plain.broadcast(tensor, group=group, group_src=src)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        reduced = _Reduce.apply(ctx.src, ReduceOp.SUM, ctx.group, grads[0])
+        return None, None, reduced if ctx.group.rank() == ctx.src else zeros_like(reduced)
+
+
+class _Reduce(Function):
+    @staticmethod
+    def forward(ctx: Any, dst: int, op: Reduction, group: Any, tensor: Any) -> Any:
+        ctx.dst, ctx.group = dst, group
+        tensor = _clone(tensor)
+        plain.reduce(tensor, op=op, group=group, group_dst=dst)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, None, None, _Broadcast.apply(ctx.dst, ctx.group, grads[0])
+
+
+class _AllGather(Function):
+    @staticmethod
+    def forward(ctx: Any, group: Any, tensor: Any) -> Any:
+        ctx.group = group
+        parts = [empty_like(tensor) for _ in range(group.size())]
+        plain.all_gather(parts, tensor.detach(), group)
+        return tuple(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, _sum_of_own_part(grads, ctx.group)
+
+
+class _Gather(Function):
+    @staticmethod
+    def forward(ctx: Any, dst: int, group: Any, tensor: Any) -> Any:
+        ctx.dst, ctx.group = dst, group
+        parts = [zeros_like(tensor) for _ in range(group.size())]
+        plain.gather(tensor.detach(), parts if group.rank() == dst else None, group=group, group_dst=dst)
+        return tuple(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, None, _Scatter.apply(ctx.dst, ctx.group, *grads)
+
+
+class _Scatter(Function):
+    @staticmethod
+    def forward(ctx: Any, src: int, group: Any, *tensors: Any) -> Any:
+        ctx.src, ctx.group = src, group
+        own = empty_like(tensors[0])
+        given = [t.detach() for t in tensors] if group.rank() == src else None
+        plain.scatter(own, given, group=group, group_src=src)
+        return own
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, None, *_Gather.apply(ctx.src, ctx.group, grads[0])
+
+
+class _ReduceScatter(Function):
+    @staticmethod
+    def forward(ctx: Any, op: Reduction, group: Any, tensor: Any, *inputs: Any) -> Any:
+        ctx.group = group
+        own = empty_like(tensor)
+        plain.reduce_scatter(own, [x.detach() for x in inputs], op, group)
+        return own
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, None, None, *_AllGather.apply(ctx.group, grads[0])
+
+
+class _AllToAll(Function):
+    @staticmethod
+    def forward(ctx: Any, group: Any, shapes: Any, *inputs: Any) -> Any:
+        ctx.group, ctx.shapes = group, [tuple(x.shape) for x in inputs]
+        found = [empty(shape, dtype=inputs[0].dtype, device=inputs[0].device) for shape in shapes]
+        plain.all_to_all(found, [x.detach() for x in inputs], group)
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, None, *_AllToAll.apply(ctx.group, ctx.shapes, *grads)
+
+
+def broadcast(tensor: Any, src: int, group: Any = None) -> Any:
+    """The tensor of rank `src`, on all ranks."""
+    group = require_group(group)
+    return _Broadcast.apply(group.rank_in_group(src), group, tensor)
+
+
+def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
+    """The tensors of all ranks, combined. Gradients are combined in the same way."""
+    return _AllReduce.apply(op, require_group(group), tensor)
+
+
+def reduce(tensor: Any, dst: int, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
+    """The same on rank `dst`; its own tensor on the others."""
+    group = require_group(group)
+    return _Reduce.apply(group.rank_in_group(dst), op, group, tensor)
+
+
+def all_gather(tensor: Any, group: Any = None) -> tuple[Any, ...]:
+    """The tensors of all ranks, by rank."""
+    return _AllGather.apply(require_group(group), tensor)
+
+
+def gather(tensor: Any, dst: int = 0, group: Any = None) -> tuple[Any, ...]:
+    """The same on rank `dst`; zeros on the others."""
+    group = require_group(group)
+    return _Gather.apply(group.rank_in_group(dst), group, tensor)
+
+
+def scatter(tensors: Any, src: int = 0, group: Any = None) -> Any:
+    """This rank's one of the tensors of rank `src`; others give tensors of the same shapes."""
+    group = require_group(group)
+    return _Scatter.apply(group.rank_in_group(src), group, *tensors)
+
+
+def reduce_scatter(output: Any, input_list: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
+    """What all ranks have for this one in `input_list`, combined; `output` tells shape and type."""
+    return _ReduceScatter.apply(op, require_group(group), output, *input_list)
+
+
+def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = None) -> tuple[Any, ...]:
+    """What each rank has for this one, by rank; `output_tensor_list` tells the shapes."""
+    shapes = [tuple(x.shape) for x in output_tensor_list]
+    return _AllToAll.apply(require_group(group), shapes, *input_tensor_list)

@@ -1,0 +1,224 @@
+"""What every backend must do: one program, run by each of them.
+
+`check_all` is called by every rank of a job; `python -m tests.distributed.conformance BACKEND` is such a rank.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+
+import numpy as np
+
+import weft
+import weft.distributed as dist
+from weft.distributed import ReduceOp
+
+FLOATS = (weft.float32, weft.float64, weft.bfloat16, weft.float16)
+INTEGERS = (weft.int64, weft.int32, weft.int16, weft.int8, weft.uint8)
+TYPES = (*FLOATS, *INTEGERS, weft.complex64, weft.complex128, weft.bool)
+SHAPES = ((3,), (2, 5), (), (0,), (1000, 17))
+
+
+def value(rank, shape, dtype):
+    """Small whole numbers, which every type adds without rounding; another one for each rank."""
+    host = (np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape) + 3 * rank) % 5
+    return weft.tensor(host).to(dtype)
+
+
+def values(size, shape, dtype):
+    return np.stack([value(rank, shape, dtype).to(_wide(dtype)).numpy() for rank in range(size)])
+
+
+def _wide(dtype):
+    return weft.complex128 if dtype.is_complex else weft.bool if dtype is weft.bool else weft.float64
+
+
+def equal(found, expected):
+    got = found.to(_wide(found.dtype)).numpy()
+    np.testing.assert_array_equal(got, np.asarray(expected).reshape(got.shape).astype(got.dtype))
+
+
+REDUCTIONS = {
+    ReduceOp.SUM: np.sum, ReduceOp.PRODUCT: np.prod, ReduceOp.MIN: np.min, ReduceOp.MAX: np.max,
+    ReduceOp.AVG: np.mean,
+    ReduceOp.BAND: lambda x, axis: np.bitwise_and.reduce(x.astype(np.int64), axis),
+    ReduceOp.BOR: lambda x, axis: np.bitwise_or.reduce(x.astype(np.int64), axis),
+    ReduceOp.BXOR: lambda x, axis: np.bitwise_xor.reduce(x.astype(np.int64), axis),
+}  # fmt: skip
+
+
+def reductions_of(dtype):
+    if dtype is weft.bool:
+        return (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
+    if dtype.is_complex:
+        return (ReduceOp.SUM, ReduceOp.PRODUCT)
+    every = (ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX)
+    return (*every, ReduceOp.AVG) if dtype.is_floating_point else (*every, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
+
+
+def check_reductions(rank, size):
+    for dtype in TYPES:
+        for op in reductions_of(dtype):
+            shape = (2, 5)
+            x = value(rank, shape, dtype)
+            dist.all_reduce(x, op)
+            expected = REDUCTIONS[op](values(size, shape, dtype), axis=0)
+            if op is ReduceOp.AVG:
+                np.testing.assert_allclose(x.double().numpy(), expected, rtol=2 * weft.finfo(dtype).eps)
+            else:
+                equal(x, expected)
+
+
+def check_shapes(rank, size):
+    for shape in SHAPES:
+        x = value(rank, shape, weft.float32)
+        every = values(size, shape, weft.float32)
+        total = x.clone()
+        dist.all_reduce(total)
+        equal(total, every.sum(0))
+        for root in range(size):
+            y = x.clone()
+            dist.broadcast(y, root)
+            equal(y, every[root])
+            y = x.clone()
+            dist.reduce(y, root)
+            equal(y, every.sum(0) if rank == root else every[rank])
+            parts = [weft.zeros_like(x) for _ in range(size)] if rank == root else None
+            dist.gather(x, parts, root)
+            for other, part in enumerate(parts or ()):
+                equal(part, every[other])
+            given = [value(10 * other, shape, weft.float32) for other in range(size)] if rank == root else None
+            dist.scatter(y, given, root)
+            equal(y, value(10 * rank, shape, weft.float32).numpy())
+        parts = [weft.zeros_like(x) for _ in range(size)]
+        dist.all_gather(parts, x)
+        for other, part in enumerate(parts):
+            equal(part, every[other])
+
+
+def check_into_tensors(rank, size):
+    x = value(rank, (2, 3), weft.float64)
+    every = values(size, (2, 3), weft.float64)
+    for shape in ((2 * size, 3), (size, 2, 3)):
+        whole = weft.zeros(shape, dtype=weft.float64)
+        dist.all_gather_into_tensor(whole, x)
+        equal(whole, every.reshape(shape))
+        part = weft.zeros(2, 3, dtype=weft.float64)
+        dist.reduce_scatter_tensor(part, whole)
+        equal(part, size * every[rank])
+    own = weft.zeros(2, 3)
+    dist.reduce_scatter(own, [value(rank + other, (2, 3), weft.float32) for other in range(size)])
+    equal(own, sum(value(other + rank, (2, 3), weft.float32).numpy() for other in range(size)))
+
+
+def check_all_to_all(rank, size):
+    given = [weft.full((rank + 1, other + 1), 10.0 * rank + other) for other in range(size)]
+    found = [weft.zeros(other + 1, rank + 1) for other in range(size)]
+    dist.all_to_all(found, given)
+    for other, x in enumerate(found):
+        equal(x, np.full((other + 1, rank + 1), 10.0 * other + rank))
+    sent = weft.cat([weft.full((other + 1,), 10.0 * rank + other) for other in range(size)])
+    got = weft.zeros(size * (rank + 1))
+    dist.all_to_all_single(got, sent, [rank + 1] * size, [other + 1 for other in range(size)])
+    equal(got, np.repeat(10.0 * np.arange(size) + rank, rank + 1))
+
+
+def check_async(rank, size):
+    xs = [value(rank + at, (100,), weft.float32) for at in range(4)]
+    works = [dist.all_reduce(x, async_op=True) for x in xs]
+    for at, (x, work) in enumerate(zip(xs, works, strict=True)):
+        assert work.wait()
+        assert work.is_completed()
+        assert work.is_success()
+        equal(x, sum(value(other + at, (100,), weft.float32).numpy() for other in range(size)))
+    x = value(rank, (7,), weft.float64)
+    doubled = dist.all_reduce(x, async_op=True).get_future().then(lambda future: 2 * future.value()[0])
+    equal(doubled.wait(), 2 * values(size, (7,), weft.float64).sum(0))
+
+
+def check_views_and_leaves(rank, size):
+    base = weft.zeros(3, 4)
+    base[1] = rank + 1
+    dist.all_reduce(base[1])
+    equal(base, [[0] * 4, [size * (size + 1) / 2] * 4, [0] * 4])
+    leaf = weft.full((2,), float(rank), requires_grad=True)
+    dist.broadcast(leaf, size - 1)
+    equal(leaf.detach(), [size - 1] * 2)
+    assert leaf.requires_grad
+    assert leaf.is_leaf
+
+
+def check_objects(rank, size):
+    found = [None] * size
+    dist.all_gather_object(found, {"rank": rank, "text": "x" * (100 * rank)})
+    assert found == [{"rank": other, "text": "x" * (100 * other)} for other in range(size)]
+    listed = [f"from {rank}", rank] if rank == 0 else [None, None]
+    dist.broadcast_object_list(listed, src=0)
+    assert listed == ["from 0", 0]
+    gathered = [None] * size if rank == size - 1 else None
+    dist.gather_object(("r", rank), gathered, dst=size - 1)
+    assert gathered is None or gathered == [("r", other) for other in range(size)]
+    mine = [None]
+    dist.scatter_object_list(mine, [f"for {other}" for other in range(size)] if rank == 0 else None, src=0)
+    assert mine == [f"for {rank}"]
+
+
+def check_groups(rank, size):
+    even = dist.new_group(range(0, size, 2))
+    odd = dist.new_group(range(1, size, 2)) if size > 1 else None
+    mine = even if rank % 2 == 0 else odd
+    x = weft.full((2,), float(rank))
+    dist.all_reduce(x, group=mine)
+    equal(x, [sum(range(rank % 2, size, 2))] * 2)
+    assert dist.get_world_size(mine) == len(range(rank % 2, size, 2))
+    assert dist.get_rank(mine) == rank // 2
+    assert dist.get_process_group_ranks(mine) == list(range(rank % 2, size, 2))
+    dist.destroy_process_group(mine)
+
+
+def check_messages(rank, size):
+    if size < 2:
+        return
+    after, before = (rank + 1) % size, (rank - 1) % size
+    large = weft.full((500_000,), float(rank))
+    found = weft.zeros(500_000)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, large, after), dist.P2POp(dist.irecv, found, before)]):
+        work.wait()
+    equal(found, np.full(500_000, float(before)))
+    if rank == 0:
+        for tag in (5, 6):
+            dist.send(weft.tensor([float(tag)]), 1, tag=tag)
+    elif rank == 1:
+        x = weft.zeros(1)
+        for tag in (6, 5):
+            assert dist.recv(x, 0, tag=tag) == 0
+            equal(x, [tag])
+    dist.barrier()
+
+
+CHECKS = (
+    check_reductions, check_shapes, check_into_tensors, check_all_to_all, check_async, check_views_and_leaves,
+    check_objects, check_groups, check_messages,
+)  # fmt: skip
+
+
+def check_all(rank, backend, address=None, world_size=-1):
+    """Join, run all checks, leave."""
+    dist.init_process_group(
+        backend, address, timedelta(seconds=60), rank=rank if address else -1, world_size=world_size
+    )
+    assert dist.is_initialized()
+    assert dist.get_backend() == backend
+    size = dist.get_world_size()
+    assert dist.get_rank() == rank
+    for check in CHECKS:
+        check(rank, size)
+    dist.barrier()
+    dist.destroy_process_group()
+    assert not dist.is_initialized()
+
+
+if __name__ == "__main__":
+    check_all(int(sys.argv[2]), sys.argv[1], sys.argv[4], int(sys.argv[3]))
+    print("all checks passed")

@@ -1,0 +1,147 @@
+"""The conformance program under each backend, and what callers get wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+import weft
+import weft.distributed as dist
+from tests.distributed.conformance import check_all
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_threads_conform(size):
+    dist.run_threads(check_all, ("threads",), nprocs=size)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_processes_conform(size, tmp_path):
+    address = f"file://{tmp_path}/store"
+    commands = [
+        [sys.executable, "-m", "tests.distributed.conformance", "shm", str(rank), str(size), address]
+        for rank in range(size)
+    ]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for command in commands]
+    said = [process.communicate(timeout=240) for process in processes]
+    for process, (output, errors) in zip(processes, said, strict=True):
+        assert (process.returncode, output) == (0, b"all checks passed\n"), errors.decode()
+    assert not list(tmp_path.iterdir())
+
+
+def in_threads(body, size=2):
+    def run(rank):
+        dist.init_process_group("threads", timeout=timedelta(seconds=20))
+        return body(rank)
+
+    return dist.run_threads(run, nprocs=size)
+
+
+def test_calls_that_differ_are_told_on_all_ranks():
+    def body(rank):
+        x = weft.zeros(2 + rank)
+        with pytest.raises(RuntimeError, match=r"rank 0 called all_reduce\(sum\) of 2 .*, rank 1 .* of 3 f"):
+            dist.all_reduce(x)
+        with pytest.raises(RuntimeError, match="cannot be used any more"):
+            dist.barrier()
+
+    in_threads(body)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda x: dist.all_reduce([x]), TypeError, "all_reduce: Invalid function argument. Expected"),
+        (lambda x: dist.all_reduce(x, "sum"), TypeError, "argument 'op' must be a ReduceOp"),
+        (lambda x: dist.broadcast(x, 7), TypeError, "Global rank 7 is not part of group 'default', which"),
+        (lambda x: dist.broadcast(x), ValueError, "give one of `src`, a rank in the job, and `group_src`"),
+        (lambda x: dist.all_gather([x], x), ValueError, "`tensor_list` has 1 tensors, but the group has 2 ranks"),
+        (lambda x: dist.all_gather([x, x.long()], x), RuntimeError, r"tensor_list\[1\] has type .*int64"),
+        (lambda x: dist.all_gather([x, x[:1]], x), RuntimeError, r"tensor_list\[1\] has shape \[1\], and this rank"),
+        (lambda x: dist.all_gather_into_tensor(x, x), RuntimeError, r"it must be \[2, 2\] or \[4\]"),
+        (lambda x: dist.all_to_all_single(x[:1], x[:1]), RuntimeError, "does not divide equally across group size"),
+        (lambda x: dist.new_group([0, 0]), ValueError, "contain one twice"),
+        (lambda x: dist.new_group([0, 5]), ValueError, "rank 5 is not one of the 2 ranks of the job"),
+        (lambda x: dist.init_process_group("threads"), ValueError, "default process group twice"),
+        (lambda x: dist.all_reduce(x, group="world"), TypeError, "group must be a ProcessGroup or None, not str"),
+    ],
+)
+def test_bad_arguments_are_told_before_anything_is_sent(call, kind, text):
+    def body(rank):
+        with pytest.raises(kind, match=text):
+            call(weft.ones(2))
+        x = weft.ones(1)
+        dist.all_reduce(x)  # the group is as it was
+        assert x.item() == 2
+
+    in_threads(body)
+
+
+def test_a_rank_outside_of_a_group_is_warned():
+    def body(rank):
+        group = dist.new_group([0])
+        if rank == 1:
+            assert group is dist.GroupMember.NON_GROUP_MEMBER
+            with pytest.warns(UserWarning, match="Running all_reduce on global rank 1 which does not belong"):
+                assert dist.all_reduce(weft.ones(1), group=group) is None
+            assert dist.get_rank(group) == dist.get_world_size(group) == -1
+
+    in_threads(body)
+
+
+def test_without_a_group_the_error_names_what_to_call():
+    with pytest.raises(ValueError, match="please make sure to call init_process_group"):
+        dist.all_reduce(weft.ones(1))
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "text"),
+    [
+        ({"backend": "smoke"}, ValueError, "Invalid backend: 'smoke'; known are"),
+        ({"timeout": 5}, TypeError, "timeout must be a datetime.timedelta"),
+        ({"timeout": timedelta(0)}, ValueError, "timeout must be positive"),
+        ({"init_method": "http://x"}, ValueError, "No rendezvous handler for http://"),
+        ({"init_method": "tcp://x"}, ValueError, "must name a host and a port"),
+        ({"init_method": "file:///tmp/x"}, ValueError, "needs the rank"),
+        ({"rank": 2, "world_size": 2, "store": dist.HashStore()}, ValueError, "rank must be from 0 to world_size - 1"),
+        ({}, ValueError, "environment variable RANK expected, but not set"),
+    ],
+)
+def test_joining_with_bad_arguments(options, kind, text, monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(kind, match=text):
+        dist.init_process_group(**options)
+    assert not dist.is_initialized()
+
+
+def test_a_rank_that_does_not_come_is_named():
+    store = dist.HashStore()
+    with pytest.raises(RuntimeError, match=r"rank 0 waited 0\.2 s for ranks 1, 2 of 3"):
+        dist.init_process_group("shm", store=store, rank=0, world_size=3, timeout=timedelta(seconds=0.2))
+
+
+def test_two_of_one_rank_and_other_sizes_are_told():
+    store = dist.HashStore()
+    with pytest.raises(RuntimeError, match="waited"):
+        dist.init_process_group("shm", store=store, rank=0, world_size=2, timeout=timedelta(seconds=0.1))
+
+    def body(rank):
+        dist.init_process_group(
+            "threads", store=store, rank=0, world_size=2, timeout=timedelta(seconds=1), group_name="twice"
+        )
+
+    with pytest.raises(RuntimeError, match="two processes came as rank 0"):
+        dist.run_threads(body, nprocs=2)
+
+    def sizes(rank):
+        dist.init_process_group(
+            "threads", store=store, rank=rank, world_size=2 + rank, timeout=timedelta(seconds=2), group_name="sizes"
+        )
+
+    with pytest.raises(RuntimeError, match=r"rank 0 has world_size=2 and rank 1 world_size=3|waited"):
+        dist.run_threads(sizes, nprocs=2)
