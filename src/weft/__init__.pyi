@@ -11,8 +11,10 @@ from weft import autograd as autograd
 from weft import backends as backends
 from weft import cpu as cpu
 from weft import cuda as cuda
+from weft import distributed as distributed
 from weft import errors as errors
 from weft import func as func
+from weft import futures as futures
 from weft import hub as hub
 from weft import library as library
 from weft import linalg as linalg

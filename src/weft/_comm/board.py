@@ -71,6 +71,7 @@ class Board:
         self._peers = [cell for r, cell in enumerate(self._steps) if r != rank]
         self._turn = Lock()
         self._watch = select.poll()
+        self._looking = Lock()  # threads that wait may not poll together
         self._processes: dict[int, int] = {}  # descriptor of the process -> rank
         self._dead: set[int] = set()
 
@@ -184,7 +185,8 @@ class Board:
             self.fail(f"{what}, rank {self.ranks[self.rank]}: {trouble}")
 
     def _trouble(self, absent: Sequence[int]) -> str | None:
-        self._dead.update(self._processes[descriptor] for descriptor, _ in self._watch.poll(0))
+        with self._looking:
+            self._dead.update(self._processes[descriptor] for descriptor, _ in self._watch.poll(0))
         states = [self.read(self.layout.state(rank)) for rank in range(self.size)]
         ended = [rank for rank in absent if rank in self._dead and not states[rank]]
         if ended:

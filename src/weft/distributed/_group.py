@@ -13,11 +13,9 @@ from typing import Any, Protocol
 
 import jax
 
-from weft._base.dtype import from_numpy
 from weft._base.state import using
 from weft._lazy.realize import array_of
-from weft._lazy.runtime import device_of
-from weft._lazy.value import Value, aval_of
+from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.distributed._reduce_op import Reduction
@@ -204,5 +202,5 @@ def put(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> list[Tensor]:
     """Write arrays into tensors, outside of the tape, and into all that alias these."""
     with using(grad=False):
         for tensor, array in zip(tensors, arrays, strict=True):
-            write(tensor, Value(aval_of(tensor.shape, from_numpy(array.dtype), device=device_of(array)), array))
+            write(tensor, Value(tensor._read().aval, array))
     return list(tensors)

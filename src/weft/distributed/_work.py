@@ -185,6 +185,9 @@ class Line:
             self._changed.notify_all()
         for future in cancelled:
             future.set_exception(CancelledError(f"the process group {self._name!r} was destroyed before this began"))
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)  # one that still runs when the interpreter ends can crash it
         with self._changed:
             return self._changed.wait_for(lambda: not self._busy, timeout)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import threading
@@ -101,6 +102,8 @@ def init_process_group(
     hosts = _met(own, rank, world_size, backend, timeout)
     made = _backends.made(backend, own, rank, hosts, timeout)
     world.default = _registered(world, ProcessGroup("default", made, range(world_size), own))
+    if world is _process:
+        atexit.register(_leave_at_exit)
 
 
 def _checked_timeout(timeout: Any) -> timedelta:
@@ -235,6 +238,13 @@ def destroy_process_group(group: Any = None) -> None:
         world.groups.remove(one)
     if world.default not in world.groups:
         world.default, world.made = None, 0
+
+
+def _leave_at_exit() -> None:
+    """Leave the groups of a process that has not done it itself: peers are told, and no thread outlives Python."""
+    atexit.unregister(_leave_at_exit)
+    if _process.default is not None:
+        destroy_process_group()
 
 
 # --- questions ------------------------------------------------------------------------------------------------

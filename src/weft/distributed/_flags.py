@@ -1,0 +1,104 @@
+"""The flags of `weft run`: two spellings each, with defaults from `PET_*` variables."""
+
+from __future__ import annotations
+
+import os
+from argparse import REMAINDER, ArgumentParser
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, NamedTuple, NoReturn
+
+from weft.distributed.launcher.api import SIGNALS
+
+
+class _Flag(NamedTuple):
+    names: tuple[str, ...]
+    default: Any
+    help: str
+    type: Callable[[str], Any] = str
+    choices: tuple[str, ...] | None = None
+
+    @property
+    def dest(self) -> str:
+        return self.names[-1].removeprefix("--").replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        return f"PET_{self.dest.upper()}"
+
+
+def _words(text: str) -> list[str]:
+    """Split at commas; a doubled comma stands for one."""
+    return [word.replace("\0", ",") for word in text.replace(",,", "\0").split(",") if word]
+
+
+_FLAGS = (
+    _Flag(("--nnodes",), "1:1", "number of nodes, or MIN:MAX for an elastic job"),
+    _Flag(("--nproc-per-node",), "1", "workers of each node: a number, auto, cpu or gpu"),
+    _Flag(("--rdzv-backend",), "static", "how nodes find each other: static, c10d or etcd"),
+    _Flag(("--rdzv-endpoint",), "", "HOST[:PORT] of the rendezvous; for etcd HOST:PORT[,HOST:PORT...]"),
+    _Flag(("--rdzv-id",), "none", "name of the job"),
+    _Flag(("--rdzv-conf",), "", "options of the rendezvous, KEY=VALUE[,KEY=VALUE...]"),
+    _Flag(("--max-restarts",), 0, "how often failed workers are started again", int),
+    _Flag(("--monitor-interval",), 0.1, "seconds between looks at the membership", float),
+    _Flag(
+        ("--start-method",), "spawn", "how processes are made for --run-path", choices=("spawn", "fork", "forkserver")
+    ),
+    _Flag(("--event-log-handler",), "null", "handler of events: null, console, or a registered one"),
+    _Flag(("--role",), "default", "role of the workers"),
+    _Flag(("--log-dir",), None, "folder for logs; each run makes its own below"),
+    _Flag(("-r", "--redirects"), "0", "streams to write to files: 1 stdout, 2 stderr, 3 both, or RANK:N,..."),
+    _Flag(("-t", "--tee"), "0", "streams to write to files and show, too"),
+    _Flag(("--local-ranks-filter",), "", "local ranks whose output is shown, such as 0,1"),
+    _Flag(("--duplicate-stdout-filters",), [], "words; lines of stdout with one of them go to one more file", _words),
+    _Flag(("--duplicate-stderr-filters",), [], "words; lines of stderr with one of them go to one more file", _words),
+    _Flag(("--node-rank",), 0, "rank of this node, for the static rendezvous", int),
+    _Flag(("--master-addr",), "127.0.0.1", "address of node rank 0, for the static rendezvous"),
+    _Flag(("--master-port",), None, "port on node rank 0, for the static rendezvous (29500)", int),
+    _Flag(("--local-addr",), None, "address of this node, as others reach it"),
+    _Flag(("--logs-specs",), None, "entry point of group torchrun.logs_specs that says where logs go"),
+    _Flag(("--signals-to-handle",), SIGNALS, "signals that end the job and are handed on to workers"),
+    _Flag(("--shutdown-timeout",), None, "seconds that workers have to end before they are killed (30)", int),
+)
+_SWITCHES = (
+    _Flag(("--standalone",), False, "a job of this machine alone, with a rendezvous of its own on a free port"),
+    _Flag(("-m", "--module"), False, "run the program as `python -m` does"),
+    _Flag(("--no-python",), False, "run the program itself, not by the Python interpreter"),
+    _Flag(("--run-path",), False, "run the script in processes made by --start-method"),
+    _Flag(("--virtual-local-rank",), False, "LOCAL_RANK is 0 in each worker, which sees one GPU"),
+)
+
+
+class _Parser(ArgumentParser):
+    """Says what a misspelt flag may have meant."""
+
+    def error(self, message: str) -> NoReturn:
+        known = [name for flag in (*_FLAGS, *_SWITCHES) for name in flag.names]
+        unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
+        near = [match for word in unknown if word not in known for match in get_close_matches(word, known, 1)]
+        super().error(f"{message}; did you mean {near[0]}?" if near else message)
+
+
+def get_args_parser() -> ArgumentParser:
+    """The parser; defaults are read from the environment when it is made."""
+    parser = _Parser(prog="weft run", description="Start a program once or many times, on one or many nodes.")
+    for flag in _FLAGS:
+        default = os.environ.get(flag.variable, flag.default)  # a text is converted like one on the command line
+        shown = "" if flag.default in (None, "", []) else f" (default {flag.default})"
+        text = f"{flag.help}{shown}; {flag.variable}"
+        parser.add_argument(
+            *_spellings(flag), dest=flag.dest, type=flag.type, choices=flag.choices, default=default, help=text
+        )
+    for flag in _SWITCHES:
+        default = os.environ.get(flag.variable, "0").lower() not in ("", "0", "false", "no")
+        text = f"{flag.help}; {flag.variable}=1"
+        parser.add_argument(*_spellings(flag), dest=flag.dest, action="store_true", default=default, help=text)
+    parser.add_argument("training_script", help="the program: a script, a module with -m, a command with --no-python")
+    parser.add_argument("training_script_args", nargs=REMAINDER, help="its arguments")
+    return parser
+
+
+def _spellings(flag: _Flag) -> list[str]:
+    names = list(flag.names)
+    under = "--" + names[-1].removeprefix("--").replace("-", "_")
+    return names if under in names else [*names, under]
