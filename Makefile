@@ -35,8 +35,8 @@ oracle: $(VENV)/.oracle  ## record PyTorch's answers again and compare with them
 	$(QUICK) $(BIN)/python -m pytest -n 2 -m oracle tests/oracle
 	$(BIN)/python -m tests.oracle.coverage
 
-oracle-quick: $(VENV)/.oracle  ## the same for modules, optimizers and files, with two samples of each kind
-	WEFT_ORACLE_SAMPLES=2 $(QUICK) $(BIN)/python -m pytest -n 2 -m oracle tests/oracle --ignore tests/oracle/test_fresh.py
+oracle-quick: $(VENV)/.oracle  ## the same for modules, optimizers and files, with one sample of each kind
+	WEFT_ORACLE_SAMPLES=1 $(QUICK) $(BIN)/python -m pytest -n 2 -m oracle tests/oracle --ignore tests/oracle/test_fresh.py
 
 oracle-all: $(VENV)/.oracle  ## the same with every sample of the operator database
 	WEFT_ORACLE_SAMPLES=0 $(MAKE) oracle

@@ -1,0 +1,1 @@
+"""Starting, watching and restarting the processes of a job; nothing here loads jax."""

@@ -1,0 +1,1 @@
+"""Agents: the processes that start and watch the workers of a node."""

@@ -1,0 +1,10 @@
+"""Agents that start workers, watch them and start them again."""
+
+from weft.distributed.elastic.agent.server.api import ElasticAgent as ElasticAgent
+from weft.distributed.elastic.agent.server.api import RunResult as RunResult
+from weft.distributed.elastic.agent.server.api import Worker as Worker
+from weft.distributed.elastic.agent.server.api import WorkerGroup as WorkerGroup
+from weft.distributed.elastic.agent.server.api import WorkerSpec as WorkerSpec
+from weft.distributed.elastic.agent.server.api import WorkerState as WorkerState
+from weft.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent as LocalElasticAgent
+from weft.distributed.elastic.agent.server.simple_elastic_agent import SimpleElasticAgent as SimpleElasticAgent

@@ -1,0 +1,214 @@
+"""An agent whose workers are processes of this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from string import Template
+from typing import Any
+
+from weft.distributed.elastic._health import HealthCheckServer, create_healthcheck_server
+from weft.distributed.elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
+from weft.distributed.elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
+from weft.distributed.elastic.events import Event, EventSource, record
+from weft.distributed.elastic.metrics import prof
+from weft.distributed.elastic.multiprocessing import (
+    DefaultLogsSpecs,
+    LogsSpecs,
+    PContext,
+    RunProcsResult,
+    start_processes,
+)
+from weft.distributed.elastic.timer import FileTimerRequest, FileTimerServer
+from weft.errors import ValueRangeError
+
+_log = logging.getLogger(__name__)
+
+TORCHELASTIC_ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
+TORCHELASTIC_TIMER_FILE = "TORCHELASTIC_TIMER_FILE"
+TORCHELASTIC_HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
+
+_HANDED_ON = ("OMP_NUM_THREADS", "WEFT_JOB_KEY")
+_HEALTH_SECONDS = 60
+_WATCHDOG_SECONDS = 0.1
+
+
+class LocalElasticAgent(SimpleElasticAgent):
+    """An agent that starts and stops the workers of its node as a unit; a worker's id is its process id.
+
+    Args:
+        spec: the workers; functions and their arguments must suit `multiprocessing`.
+        logs_specs: where output goes; by default to the console.
+        start_method: `spawn`, `fork` or `forkserver`, for functions.
+        exit_barrier_timeout: seconds to wait for the workers of other nodes.
+        log_line_prefix_template: text before each line of teed output, with `${role_name}`, `${rank}`, `${local_rank}`.
+        shutdown_timeout: seconds between SIGTERM and SIGKILL.
+        log_dir: directory of the output, short for `logs_specs=DefaultLogsSpecs(log_dir)`.
+        starter: what starts the processes, called like `start_processes`; spare processes come in here.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        logs_specs: LogsSpecs | None = None,
+        start_method: str = "spawn",
+        exit_barrier_timeout: float = 300,
+        log_line_prefix_template: str | None = None,
+        shutdown_timeout: int = 30,
+        *,
+        log_dir: str | None = None,
+        starter: Callable[..., PContext] = start_processes,
+    ) -> None:
+        super().__init__(spec, exit_barrier_timeout)
+        if logs_specs is not None and log_dir is not None:
+            raise ValueRangeError(f"give logs_specs or log_dir, not both; log_dir is {log_dir!r}")
+        self._logs_specs = logs_specs or DefaultLogsSpecs(log_dir)
+        self._start_method = start_method
+        self._prefix = log_line_prefix_template
+        self._shutdown_timeout = shutdown_timeout
+        self._starter = starter
+        self._pcontext: PContext | None = None
+        self._result: RunProcsResult | None = None
+        self._watchdog: FileTimerServer | None = None
+        self._health: HealthCheckServer | None = None
+
+    @prof
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        spec = worker_group.spec
+        envs = {worker.local_rank: self._environment(worker) for worker in worker_group.workers}
+        self._start_watchdog(envs)
+        self._start_health_check()
+        self._pcontext = self._starter(
+            name=spec.role,
+            entrypoint=spec.entrypoint,
+            args={rank: _filled(spec.args, rank) for rank in envs},
+            envs=envs,
+            logs_specs=self._logs_specs,
+            log_line_prefixes=self._prefixes(worker_group) if self._prefix else None,
+            start_method=self._start_method,
+            duplicate_stdout_filters=spec.duplicate_stdout_filters,
+            duplicate_stderr_filters=spec.duplicate_stderr_filters,
+        )
+        return self._pcontext.pids()
+
+    def _environment(self, worker: Worker) -> dict[str, str]:
+        group, spec = self._worker_group, self._worker_group.spec
+        return {
+            **self._device(worker.local_rank),
+            "RANK": str(worker.global_rank),
+            "GROUP_RANK": str(group.group_rank),
+            "ROLE_RANK": str(worker.role_rank),
+            "ROLE_NAME": spec.role,
+            "LOCAL_WORLD_SIZE": str(spec.local_world_size),
+            "WORLD_SIZE": str(worker.world_size),
+            "GROUP_WORLD_SIZE": str(group.group_world_size),
+            "ROLE_WORLD_SIZE": str(worker.role_world_size),
+            "MASTER_ADDR": str(group.master_addr),
+            "MASTER_PORT": str(group.master_port),
+            "TORCHELASTIC_RESTART_COUNT": str(self._restarts),
+            "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
+            "TORCHELASTIC_RUN_ID": spec.rdzv_handler.get_run_id(),
+            "TORCHELASTIC_USE_AGENT_STORE": str(spec.rdzv_handler.use_agent_store),
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+            "WEFT_RENDEZVOUS_ROUND": str(group.round),
+            **{name: os.environ[name] for name in _HANDED_ON if name in os.environ},
+        }
+
+    def _device(self, local_rank: int) -> dict[str, str]:
+        """The local rank; in virtual mode 0 for all, each with a device of its own."""
+        if not self._worker_group.spec.virtual_local_rank:
+            return {"LOCAL_RANK": str(local_rank)}
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        devices = [str(local_rank)] * (local_rank + 1) if visible is None else visible.split(",")
+        if local_rank >= len(devices):
+            raise ValueRangeError(f"local_rank {local_rank} exceeds available GPUs in CUDA_VISIBLE_DEVICES={visible}")
+        return {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": devices[local_rank].strip()}
+
+    def _prefixes(self, group: WorkerGroup) -> dict[int, str]:
+        template = Template(self._prefix or "")
+        return {
+            worker.local_rank: template.safe_substitute(
+                role_name=group.spec.role, rank=worker.global_rank, local_rank=worker.local_rank
+            )
+            for worker in group.workers
+        }
+
+    def _start_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
+        """Serve the timers of the workers, if the environment wants it."""
+        path = os.environ.get(TORCHELASTIC_TIMER_FILE)
+        if os.environ.get(TORCHELASTIC_ENABLE_FILE_TIMER) == "1":
+            path = path or os.path.join(tempfile.gettempdir(), f"watchdog_timer_{uuid.uuid4()}")
+            run_id = self._worker_group.spec.rdzv_handler.get_run_id()
+            self._watchdog = FileTimerServer(
+                path, run_id, max_interval=_WATCHDOG_SECONDS, daemon=True, log_event=self._record_timer
+            )
+            self._watchdog.start()
+        for env in envs.values():
+            if path is not None:
+                env[TORCHELASTIC_TIMER_FILE] = path
+
+    def _record_timer(self, name: str, request: FileTimerRequest | None) -> None:
+        metadata: dict[str, Any] = {"run_id": self._worker_group.spec.rdzv_handler.get_run_id(), "watchdog_event": name}
+        if request is not None:
+            metadata |= {"worker_pid": request.worker_pid, "scope_id": request.scope_id, "signal": request.signal}
+        record(Event(name, EventSource.AGENT, metadata=metadata), self._worker_group.spec.event_log_handler)
+
+    def _start_health_check(self) -> None:
+        port = os.environ.get(TORCHELASTIC_HEALTH_CHECK_PORT)
+        if port is None or self._health is not None:
+            return
+        if not port.isdecimal():
+            raise ValueRangeError(f"{TORCHELASTIC_HEALTH_CHECK_PORT} must be a port number, got {port!r}")
+        self._health = create_healthcheck_server(self._alive_at, int(port), _HEALTH_SECONDS)
+        self._health.start()
+
+    def _alive_at(self) -> int:
+        """Seconds since the epoch when the agent was seen at work."""
+        if self._watchdog is None or self._in_exit_barrier:
+            return int(time.time())
+        return self._watchdog.get_last_progress_time()
+
+    @prof
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        self._end_workers(signal.SIGTERM, self._shutdown_timeout)
+
+    def _end_workers(self, death_sig: signal.Signals, timeout: int) -> None:
+        if self._watchdog is not None:
+            self._watchdog.stop()
+            self._watchdog = None
+        if self._pcontext is not None:
+            self._pcontext.close(death_sig, timeout)
+            self._pcontext = self._result = None
+
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
+        self._end_workers(death_sig, min(timeout, self._shutdown_timeout))
+        if self._health is not None:
+            self._health.stop()
+            self._health = None
+
+    def _await_change(self, timeout: float) -> None:
+        """Wait on the processes themselves, so that an end is noticed at once."""
+        assert self._pcontext is not None, "workers are watched before they are started"
+        self._result = self._pcontext.wait(timeout)
+
+    @prof
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        assert self._pcontext is not None, "workers are watched before they are started"
+        result = self._result or self._pcontext.wait(0)
+        if result is None:
+            return RunResult(WorkerState.HEALTHY)
+        ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
+        if result.is_failed():
+            failures = {ranks[at]: failure for at, failure in result.failures.items()}
+            return RunResult(WorkerState.FAILED, failures=failures)
+        values = {ranks[at]: value for at, value in result.return_values.items()}
+        return RunResult(WorkerState.SUCCEEDED, return_values=values)
+
+
+def _filled(args: tuple[Any, ...], local_rank: int) -> tuple[Any, ...]:
+    return tuple(arg.replace("${local_rank}", str(local_rank)) if isinstance(arg, str) else arg for arg in args)

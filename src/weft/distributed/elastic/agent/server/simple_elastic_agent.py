@@ -1,0 +1,240 @@
+"""The loop of an agent: rendezvous, start, watch, start again; how processes are started is left to subclasses."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from abc import abstractmethod
+from datetime import timedelta
+from typing import Any
+
+from weft._comm.deadline import Deadline
+from weft._comm.store import Store
+from weft.distributed.elastic.agent.server._ranks import RoleInfo, ranks
+from weft.distributed.elastic.agent.server._report import Reporter
+from weft.distributed.elastic.agent.server.api import (
+    DEFAULT_ROLE,
+    ElasticAgent,
+    RunResult,
+    Worker,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
+from weft.distributed.elastic.metrics import prof
+from weft.distributed.elastic.multiprocessing.api import SignalException
+from weft.errors import DistError, DistStoreError, RendezvousTimeoutError, WorkerError
+
+_log = logging.getLogger(__name__)
+
+_ROLE_KEY = "weft/agent/role"
+_FINISHED_KEY = "weft/agent/finished"
+_SEEN_KEY = "weft/agent/seen"
+_GLANCE = timedelta(seconds=0.5)
+_FAREWELL_SECONDS = 5.0
+_EXCHANGE_SECONDS = 300.0
+
+
+class _MembersChangedError(DistError):
+    """A node left or came while others waited for it."""
+
+
+class SimpleElasticAgent(ElasticAgent):
+    """An agent for one role; the base of agents that start processes in their own way.
+
+    Args:
+        spec: the workers.
+        exit_barrier_timeout: seconds to wait, after the workers of this node have succeeded, for those of others.
+    """
+
+    def __init__(self, spec: WorkerSpec, exit_barrier_timeout: float = 300) -> None:
+        self._worker_group = WorkerGroup(spec)
+        self._remaining_restarts = spec.max_restarts
+        self._exit_barrier_timeout = exit_barrier_timeout
+        self._in_exit_barrier = False
+        self._report = Reporter(self._worker_group)
+
+    def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
+        return self._worker_group
+
+    @abstractmethod
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        """Start the workers; returns their ids by local rank."""
+
+    @abstractmethod
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        """Stop the workers in whatever state they are, also when there are none."""
+
+    @abstractmethod
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        """Look at the workers."""
+
+    @abstractmethod
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
+        """End the workers by the signal, after `timeout` seconds by SIGKILL, and release everything."""
+
+    def _await_change(self, timeout: float) -> None:
+        """Return when a worker may have ended, at the latest after `timeout` seconds."""
+        time.sleep(timeout)
+
+    @property
+    def _restarts(self) -> int:
+        return self._worker_group.spec.max_restarts - self._remaining_restarts
+
+    @prof
+    def run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        start = time.monotonic()
+        death_sig = signal.SIGTERM
+        try:
+            result = self._invoke_run(role)
+            self._report.result(result, self._restarts)
+            self._report.workers(result, self._restarts, time.monotonic() - start)
+            self._report.agent("SUCCEEDED", self._restarts, time.monotonic() - start)
+            return result
+        except Exception as error:
+            if isinstance(error, SignalException):
+                death_sig = error.sigval
+            self._report.agent("FAILED", self._restarts, time.monotonic() - start, error=error)
+            raise
+        finally:
+            self._shutdown(death_sig)
+
+    def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        group, spec = self._worker_group, self._worker_group.spec
+        _log.info("[%s] starting workers for entrypoint: %s", spec.role, spec.get_entrypoint_name())
+        self._initialize_workers(group)
+        while True:
+            self._await_change(spec.monitor_interval)
+            result = self._monitor_workers(group)
+            group.state = result.state
+            self._report.state(group.state, self._remaining_restarts)
+            if self._is_over(result):
+                return result
+
+    def _is_over(self, result: RunResult) -> bool:
+        """Whether the run has its result; workers are started again if need be."""
+        group, role = self._worker_group, self._worker_group.spec.role
+        match result.state:
+            case WorkerState.SUCCEEDED:
+                if self._exit_barrier():
+                    return True
+                _log.info("[%s] finished here, but the job starts anew on other nodes", role)
+            case WorkerState.FAILED | WorkerState.UNHEALTHY if self._remaining_restarts > 0:
+                left, most = self._remaining_restarts, group.spec.max_restarts
+                _log.warning("[%s] workers %s, %d/%d restarts left", role, result.state.name, left, most)
+                self._remaining_restarts -= 1
+            case WorkerState.FAILED | WorkerState.UNHEALTHY:
+                self._stop_workers(group)
+                group.state = result.state = WorkerState.FAILED
+                return True
+            case WorkerState.HEALTHY:
+                if not self._members_changed():
+                    return False
+                _log.info("[%s] nodes came or went, restarting workers", role)
+            case _:
+                raise WorkerError(f"[{role}] lost track of the workers ({result.state.name}); start this node again")
+        self._restart_workers(group)
+        return False
+
+    def _members_changed(self) -> bool:
+        handler = self._worker_group.spec.rdzv_handler
+        return handler.num_nodes_waiting() > 0 or handler.num_nodes_lost() > 0
+
+    @prof
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        """Find the other nodes, and the ranks that the workers have among theirs."""
+        spec = worker_group.spec
+        while True:
+            info = spec.rdzv_handler.next_rendezvous()
+            try:
+                workers = self._assign_worker_ranks(info.store, info.rank, info.world_size, spec)
+                break
+            except _MembersChangedError:
+                _log.info("[%s] a node was lost during the rendezvous, joining the next round", spec.role)
+        where = info.bootstrap_store_info
+        worker_group.workers = workers
+        worker_group.store = info.store
+        worker_group.group_rank = info.rank
+        worker_group.group_world_size = info.world_size
+        worker_group.master_addr = spec.master_addr or where.master_addr
+        worker_group.master_port = spec.master_port or where.master_port
+        worker_group.round = self._restarts if info.round is None else info.round
+
+    @prof
+    def _assign_worker_ranks(
+        self, store: Store, group_rank: int, group_world_size: int, spec: WorkerSpec
+    ) -> list[Worker]:
+        """Tell the other agents of this one's workers, and count ranks from what all tell."""
+        me = RoleInfo(spec.role, group_rank, spec.local_world_size)
+        store.set(f"{_ROLE_KEY}/{group_rank}", me.encode())
+        keys = [f"{_ROLE_KEY}/{rank}" for rank in range(group_world_size)]
+        if not self._await_keys(store, keys, Deadline(_EXCHANGE_SECONDS)):
+            missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
+            raise RendezvousTimeoutError(
+                f"rank assignment: agents of nodes {missing} did not tell their workers within {_EXCHANGE_SECONDS:g} s"
+            )
+        found = ranks([RoleInfo.decode(store.get(key)) for key in keys], me)
+        return [
+            Worker(at, found.first + at, found.role_first + at, found.world_size, found.role_world_size)
+            for at in range(spec.local_world_size)
+        ]
+
+    def _await_keys(self, store: Store, keys: list[str], deadline: Deadline) -> bool:
+        """Wait until all keys are there; False at the deadline, an error when nodes come or go meanwhile."""
+        while True:
+            try:
+                store.wait(keys, min(_GLANCE, timedelta(seconds=deadline.left() or 0.001)))
+                return True
+            except (DistStoreError, TimeoutError):
+                if deadline.expired:
+                    return False
+                if self._members_changed():
+                    raise _MembersChangedError("the nodes of the job have changed") from None
+
+    @prof
+    def _initialize_workers(self, worker_group: WorkerGroup) -> None:
+        """Rendezvous, then start; the workers count as healthy until seen otherwise."""
+        self._rendezvous(worker_group)
+        for local_rank, worker_id in self._start_workers(worker_group).items():
+            worker_group.workers[local_rank].id = worker_id
+        worker_group.state = WorkerState.HEALTHY
+
+    @prof
+    def _restart_workers(self, worker_group: WorkerGroup) -> None:
+        """Stop, rendezvous, start."""
+        self._stop_workers(worker_group)
+        worker_group.state = WorkerState.STOPPED
+        self._initialize_workers(worker_group)
+
+    def _exit_barrier(self) -> bool:
+        """Wait for the workers of other nodes; False when these start anew instead, so that this node must, too.
+
+        Other nodes that do not finish in time are left behind with a warning.
+        """
+        group = self._worker_group
+        assert group.store is not None, "workers ran without a rendezvous"
+        size = group.group_world_size or 1
+        self._in_exit_barrier = True
+        try:
+            group.store.set(f"{_FINISHED_KEY}/{group.group_rank}", b"1")
+            finished = [f"{_FINISHED_KEY}/{rank}" for rank in range(size)]
+            if not self._await_keys(group.store, finished, Deadline(self._exit_barrier_timeout)):
+                _log.warning("other nodes did not finish within %g s", self._exit_barrier_timeout)
+                return True
+            self._say_farewell(group.store, group.group_rank or 0, size)
+        except _MembersChangedError:
+            return False
+        except DistError as error:
+            _log.warning("finished here; other nodes cannot be waited for: %s", error)
+        finally:
+            self._in_exit_barrier = False
+        return True
+
+    def _say_farewell(self, store: Store, rank: int, size: int) -> None:
+        """Let nobody take the store away while others still read in it that all have finished."""
+        try:
+            store.set(f"{_SEEN_KEY}/{rank}", b"1")
+            store.wait([f"{_SEEN_KEY}/{at}" for at in range(size)], timedelta(seconds=_FAREWELL_SECONDS))
+        except (DistError, TimeoutError) as error:
+            _log.info("another node has left already: %s", error)

@@ -1,0 +1,73 @@
+"""Recording events."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import traceback
+
+from weft.distributed.elastic.events.api import Event, NodeState, RdzvEvent
+from weft.distributed.elastic.events.handlers import get_logging_handler, installed
+
+_log = logging.getLogger(__name__)
+
+
+def _logger(destination: str) -> logging.Logger:
+    """The logger of a destination; it hands nothing on, so that an event is processed once."""
+    handler = get_logging_handler(destination)
+    logger = logging.getLogger(f"torchelastic-events-{destination}")
+    if handler not in logger.handlers:
+        logger.setLevel(os.environ.get("LOGLEVEL", "INFO"))
+        logger.propagate = False
+        logger.addHandler(handler)
+    return logger
+
+
+def record(event: Event, destination: str = "null") -> None:
+    """Log an event as JSON to a destination of `get_logging_handler`, and give it to the configured handler."""
+    _logger(destination).info(event.serialize())
+    try:
+        installed.handler.record(event)
+    except Exception:  # a user's handler must not end the job
+        _log.exception("the event handler %s failed", type(installed.handler).__name__)
+
+
+def record_rdzv_event(event: RdzvEvent) -> None:
+    """Log an event of a rendezvous as JSON to the destination `dynamic_rendezvous`."""
+    _logger("dynamic_rendezvous").info(event.serialize())
+
+
+def construct_and_record_rdzv_event(
+    run_id: str,
+    message: str,
+    node_state: NodeState,
+    name: str = "",
+    hostname: str = "",
+    pid: int | None = None,
+    master_endpoint: str = "",
+    local_id: int | None = None,
+    rank: int | None = None,
+) -> None:
+    """Make an event of a rendezvous and record it, if anybody listens.
+
+    Name, host and process default to the caller's; a failed node's event holds the traceback of the exception that is
+    being handled.
+    """
+    if isinstance(get_logging_handler("dynamic_rendezvous"), logging.NullHandler):
+        return
+    caller = sys._getframe(1).f_code
+    event = RdzvEvent(
+        name=f"{os.path.basename(caller.co_filename)}:{name or caller.co_name}",
+        run_id=run_id,
+        message=message,
+        hostname=hostname or socket.gethostname(),
+        pid=pid or os.getpid(),
+        node_state=node_state,
+        master_endpoint=master_endpoint,
+        rank=rank,
+        local_id=local_id,
+        error_trace=traceback.format_exc() if node_state == NodeState.FAILED else "",
+    )
+    record_rdzv_event(event)

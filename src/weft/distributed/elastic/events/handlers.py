@@ -1,0 +1,48 @@
+"""Where events go."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from functools import lru_cache
+
+from weft.distributed.elastic.events.api import Event
+
+_KINDS = {"console": logging.StreamHandler, "dynamic_rendezvous": logging.NullHandler, "null": logging.NullHandler}
+
+
+@lru_cache(maxsize=len(_KINDS))
+def _made(destination: str) -> logging.Handler:
+    return _KINDS[destination]()
+
+
+def get_logging_handler(destination: str = "null") -> logging.Handler:
+    """The log handler of a destination: `console`, `dynamic_rendezvous` or `null`; `KeyError` for any other."""
+    return _made(destination)
+
+
+class EventHandler(ABC):
+    """Receives every recorded event, whatever its destination, once it is installed with `configure`."""
+
+    @abstractmethod
+    def record(self, event: Event) -> None:
+        """Take one event. What this raises is logged and goes no further."""
+
+
+class NullEventHandler(EventHandler):
+    """Ignores events."""
+
+    def record(self, event: Event) -> None:
+        """Do nothing."""
+
+
+class _Installed:
+    handler: EventHandler = NullEventHandler()
+
+
+installed = _Installed()
+
+
+def configure(handler: EventHandler) -> None:
+    """Send the events of this process to a handler, beside the log."""
+    installed.handler = handler

@@ -1,0 +1,33 @@
+"""Metrics in TensorBoard."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from weft.distributed.elastic.metrics._handlers import MetricData, MetricHandler
+
+
+class TensorBoardMetricHandler(MetricHandler):
+    """Writes metrics to the event files of a folder, as scalars named `group/name`.
+
+    Steps count the points of each metric from 0. `writer` may be a `SummaryWriter` in place of a folder; it needs the
+    package `tensorboard`, which is loaded here and not before.
+    """
+
+    def __init__(self, log_dir: str | None = None, *, writer: Any = None) -> None:
+        if writer is None:
+            writer = import_module("weft.utils.tensorboard").SummaryWriter(log_dir)
+        self._writer = writer
+        self._steps: dict[str, int] = {}
+
+    def emit(self, metric_data: MetricData) -> None:
+        """Write one point."""
+        tag = f"{metric_data.group_name}/{metric_data.name}"
+        step = self._steps.get(tag, 0)
+        self._steps[tag] = step + 1
+        self._writer.add_scalar(tag, metric_data.value, step, metric_data.timestamp)
+
+    def close(self) -> None:
+        """Write what is left and close the files."""
+        self._writer.close()

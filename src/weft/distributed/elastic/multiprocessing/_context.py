@@ -1,0 +1,283 @@
+"""A group of processes that run, fail and end as one."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait as wait_for_any
+from typing import Any, TextIO
+
+from weft.distributed.elastic.multiprocessing._guardian import Guardian
+from weft.distributed.elastic.multiprocessing._logs import LogsDest, LogsSpecs
+from weft.distributed.elastic.multiprocessing._signals import put_back, raise_on_signals
+from weft.distributed.elastic.multiprocessing._std import require_all_ranks
+from weft.distributed.elastic.multiprocessing.errors import ProcessFailure
+from weft.distributed.elastic.multiprocessing.errors._failure import NOT_AVAILABLE, last_traceback
+from weft.distributed.elastic.multiprocessing.tail_log import TailLog
+from weft.errors import DistError
+
+_LONGEST_PAUSE = 0.05  # seconds between looks at processes that cannot be waited for
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class RunProcsResult:
+    """How a run ended, by local rank: values that functions returned (None for programs), failures, and log files.
+
+    A stream that was not redirected has an empty path.
+    """
+
+    return_values: dict[int, Any] = field(default_factory=dict)
+    failures: dict[int, ProcessFailure] = field(default_factory=dict)
+    stdouts: dict[int, str] = field(default_factory=dict)
+    stderrs: dict[int, str] = field(default_factory=dict)
+
+    def is_failed(self) -> bool:
+        """Whether any process failed."""
+        return bool(self.failures)
+
+
+class PContext(ABC):
+    """The processes of one call of `start_processes`, one for each local rank.
+
+    Every process leads a process group of its own. A group is killed when its leader ends, so that nothing which a
+    worker started outlives it, and all groups are killed when this process dies. `wait` closes the context when all
+    processes have ended well or one has not; `close` ends it earlier.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        entrypoint: Callable[..., Any] | str,
+        args: Mapping[int, tuple[Any, ...]],
+        envs: dict[int, dict[str, str]],
+        logs_specs: LogsSpecs,
+        log_line_prefixes: Mapping[int, str] | None = None,
+        duplicate_stdout_filters: list[str] | None = None,
+        duplicate_stderr_filters: list[str] | None = None,
+    ) -> None:
+        self.name = name
+        self.entrypoint = entrypoint
+        self.args = args
+        self.envs = envs
+        self.nprocs = len(args)
+        require_all_ranks(args, self.nprocs, "args")
+        require_all_ranks(envs, self.nprocs, "envs")
+        dest = logs_specs.reify(envs)
+        require_all_ranks(dest.stdouts, self.nprocs, "stdouts")
+        require_all_ranks(dest.stderrs, self.nprocs, "stderrs")
+        self.stdouts, self.stderrs, self.error_files = dest.stdouts, dest.stderrs, dest.error_files
+        self._dest = dest
+        self._prefixes = log_line_prefixes
+        self._filters = (duplicate_stdout_filters, duplicate_stderr_filters)
+        self._pids: dict[int, int] = {}
+        self._exits: dict[int, int] = {}
+        self._watches: dict[int, int] = {}  # a descriptor for each running process, readable when it has ended
+        self._tails: list[TailLog] = []
+        self._copies: list[TextIO] = []
+        self._handlers: dict[int, Any] = {}
+        self._guardian: Guardian | None = None
+        self._closed = False
+        self._owner = os.getpid()
+
+    # --- what a kind of process is ---
+
+    @abstractmethod
+    def _launch(self, local_rank: int) -> int:
+        """Start one process; returns its number."""
+
+    @abstractmethod
+    def _exit_code(self, local_rank: int) -> int | None:
+        """The exit code, negative for a signal, or None while the process runs. Never blocks."""
+
+    def _collect(self) -> None:  # noqa: B027  programs send nothing
+        """Read what the processes have sent so far. Never blocks."""
+
+    def _return_values(self) -> dict[int, Any]:
+        return dict.fromkeys(range(self.nprocs))
+
+    def _readers(self) -> list[int]:
+        """Descriptors that become readable when a process has sent something."""
+        return []
+
+    def _release(self) -> None:  # noqa: B027  programs leave nothing
+        """Free what was kept of processes that have ended."""
+
+    # --- running ---
+
+    def start(self) -> None:
+        """Start all processes, and from the main thread let signals such as SIGTERM raise `SignalException`."""
+        if self._guardian or self._closed:
+            raise DistError(f"{self.name}: the processes have been started already; make a new context")
+        self._handlers = raise_on_signals()
+        atexit.register(self._close_at_exit)
+        self._guardian = Guardian()
+        for rank in range(self.nprocs):
+            pid = self._pids[rank] = self._launch(rank)
+            self._guardian.watch(pid)
+            with suppress(OSError, AttributeError):  # neither every kernel nor every system has it
+                self._watches[rank] = os.pidfd_open(pid)
+        self._tails = [tail.start() for tail in self._tail_logs(self._dest)]
+
+    def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:
+        """The result, or None when `timeout` seconds have passed before.
+
+        A negative timeout waits for ever and 0 only looks. The end of a process is noticed at once where the system
+        can tell, and within `period` seconds otherwise. Raises `SignalException` when this process is asked to end.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            if result := self._poll():
+                return result
+            left = deadline - time.monotonic() if timeout >= 0 else period
+            if left <= 0:
+                return None
+            self._pause(min(period, left))
+
+    def pids(self) -> dict[int, int]:
+        """Process numbers by local rank."""
+        return dict(self._pids)
+
+    def close(self, death_sig: signal.Signals | None = None, timeout: float = 30) -> None:
+        """End the processes and everything that they started, and show the rest of their output.
+
+        They are sent `death_sig` (SIGTERM), and SIGKILL after `timeout` seconds; processes that were stopped are
+        continued, so that they can heed the first. Calling it again does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._signal(death_sig or signal.SIGTERM, signal.SIGCONT)
+            self._await_exits(timeout)
+        finally:  # a second signal may have come while waiting
+            self._kill(timeout)
+            self._tidy()
+
+    def _close_at_exit(self) -> None:
+        """Without it, the interpreter would wait for functions that nobody waits for."""
+        if os.getpid() == self._owner:
+            self.close()
+
+    def _poll(self) -> RunProcsResult | None:
+        self._look()
+        self._collect()
+        failures = {rank: self._failure(rank) for rank, code in self._exits.items() if code}
+        if not failures and len(self._exits) < self.nprocs:
+            return None
+        self.close()
+        values = {} if failures else self._return_values()
+        return RunProcsResult(values, failures, self.stdouts, self.stderrs)
+
+    def _failure(self, rank: int) -> ProcessFailure:
+        failure = ProcessFailure(rank, self._pids[rank], self._exits[rank], self.error_files[rank])
+        if failure.error_file == NOT_AVAILABLE and failure.exitcode > 0:
+            failure.message = last_traceback(self.stderrs[rank]) or failure.message
+            if _is_full(folder := os.path.dirname(self.error_files[rank])):
+                failure.message = f"exit code {failure.exitcode}; the disk that holds the logs in {folder} is full"
+        _log.error(
+            "failed (exitcode: %s) local_rank: %s (pid: %s) of %s", failure.exitcode, rank, failure.pid, self.name
+        )
+        return failure
+
+    # --- the processes ---
+
+    def _running(self) -> list[int]:
+        return [rank for rank in self._pids if rank not in self._exits]
+
+    def _look(self) -> None:
+        """Note who has ended, and end what they have left behind."""
+        for rank in self._running():
+            code = self._exit_code(rank)
+            if code is None:
+                continue
+            self._exits[rank] = code
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pids[rank], signal.SIGKILL)
+            if self._guardian:
+                self._guardian.forget(self._pids[rank])
+            if (watch := self._watches.pop(rank, None)) is not None:
+                os.close(watch)
+
+    def _pause(self, seconds: float) -> None:
+        """Until a process ends or sends something, at most for some seconds."""
+        if len(self._watches) < len(self._running()):
+            seconds = min(seconds, _LONGEST_PAUSE)
+        wait_for_any([*self._watches.values(), *self._readers()], seconds)
+
+    def _signal(self, *signals: signal.Signals) -> None:
+        """Send signals to the groups of all that run."""
+        self._look()
+        for rank in self._running():
+            for number in signals:
+                try:
+                    os.killpg(self._pids[rank], number)
+                except (ProcessLookupError, PermissionError):  # it has not made its group yet, or has just ended
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(self._pids[rank], number)
+
+    def _await_exits(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while self._look() or self._running():
+            self._collect()  # a process that sends its value cannot end before it is read
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            self._pause(left)
+
+    def _kill(self, timeout: float) -> None:
+        if self._running():
+            _log.warning("%s: local ranks %s ignore the signal and are killed", self.name, self._running())
+        self._signal(signal.SIGKILL)
+        self._await_exits(timeout)
+        if left := self._running():  # such as one that sleeps in a driver
+            _log.error("%s: local ranks %s survive SIGKILL and are left behind", self.name, left)
+
+    def _tidy(self) -> None:
+        for tail in self._tails:
+            tail.stop()
+        for file in self._copies:
+            file.close()
+        for watch in self._watches.values():
+            os.close(watch)
+        self._watches.clear()
+        self._release()
+        if self._guardian:
+            self._guardian.dismiss()
+        put_back(self._handlers)
+        atexit.unregister(self._close_at_exit)
+
+    def _tail_logs(self, dest: LogsDest) -> list[TailLog]:
+        """The files that are shown, and the files that gather chosen lines of them."""
+        tails = [
+            TailLog(self.name, dest.tee_stdouts, sys.stdout, self._prefixes),
+            TailLog(self.name, dest.tee_stderrs, sys.stderr, self._prefixes),
+        ]
+        shown = (dest.tee_stdouts, dest.tee_stderrs)
+        copies = (dest.filtered_stdout, dest.filtered_stderr)
+        for needles, files, path in zip(self._filters, shown, copies, strict=True):
+            if needles:
+                copy = open(path, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  closed with the context
+                self._copies.append(copy)
+                tails.append(TailLog(self.name, files, copy, self._prefixes, log_line_filter=_holds_any(needles)))
+        return tails
+
+
+def _is_full(folder: str) -> bool:
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return False
+    return disk.f_blocks > 0 and disk.f_bavail == 0
+
+
+def _holds_any(needles: list[str]) -> Callable[[str], bool]:
+    return lambda line: any(needle in line for needle in needles)

@@ -1,0 +1,132 @@
+"""Processes that run a function."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from weft.distributed.elastic.multiprocessing._context import PContext
+from weft.distributed.elastic.multiprocessing._signals import die_by_signals
+from weft.distributed.elastic.multiprocessing.errors import record
+from weft.distributed.elastic.multiprocessing.redirects import send
+from weft.errors import DistError
+
+_CHUNK = 1 << 16
+
+
+class MultiprocessContext(PContext):
+    """Copies of a function, started with `start_method`: `spawn`, `forkserver` or `fork`.
+
+    Arguments and return values are pickled. An exception is written to the rank's error file, and nothing of it
+    needs to be pickled. `fork` copies a process that may have started XLA, which can deadlock the copy.
+    """
+
+    def __init__(self, *args: Any, start_method: str = "spawn", **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.start_method = start_method
+        self._start_context: Any = multiprocessing.get_context(start_method)
+        self._processes: dict[int, BaseProcess] = {}
+        self._values: dict[int, Connection] = {}
+        self._received: dict[int, bytearray] = {rank: bytearray() for rank in range(self.nprocs)}
+
+    def _launch(self, local_rank: int) -> int:
+        reader, writer = self._start_context.Pipe(duplex=False)
+        os.set_blocking(reader.fileno(), False)
+        self._values[local_rank] = reader
+        process = self._processes[local_rank] = self._start_context.Process(
+            target=_work,
+            args=(
+                self.entrypoint,
+                self.args[local_rank],
+                self.envs[local_rank],
+                self.stdouts[local_rank],
+                self.stderrs[local_rank],
+                writer,
+            ),
+            name=f"{self.name}{local_rank}",
+        )
+        try:
+            process.start()
+        except BaseException:
+            del self._processes[local_rank]
+            raise
+        finally:
+            writer.close()
+        assert process.pid is not None, "a started process has a number"
+        return process.pid
+
+    def _exit_code(self, local_rank: int) -> int | None:
+        return self._processes[local_rank].exitcode
+
+    def _readers(self) -> list[int]:
+        return [self._values[rank].fileno() for rank in self._running() if not self._values[rank].closed]
+
+    def _collect(self) -> None:
+        for rank, reader in self._values.items():
+            with suppress(BlockingIOError):
+                while not reader.closed:
+                    if not (chunk := os.read(reader.fileno(), _CHUNK)):
+                        reader.close()
+                    self._received[rank] += chunk
+
+    def _return_values(self) -> dict[int, Any]:
+        return {rank: self._unpacked(rank) for rank in range(self.nprocs)}
+
+    def _unpacked(self, rank: int) -> Any:
+        data = bytes(self._received[rank])
+        if not data:  # it ended with `sys.exit(0)` or `os._exit(0)`
+            return None
+        try:
+            return pickle.loads(data)
+        except Exception as error:
+            raise DistError(
+                f"{self.name}: the value that local rank {rank} returned cannot be read: {error}"
+            ) from error
+
+    def _release(self) -> None:
+        for reader in self._values.values():
+            reader.close()
+        for process in self._processes.values():
+            with suppress(ValueError):  # it still runs
+                process.close()
+        self._processes.clear()
+
+
+def _work(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    env: dict[str, str],
+    stdout: str,
+    stderr: str,
+    writer: Connection,
+) -> None:
+    """The body of a worker."""
+    die_by_signals()
+    with suppress(PermissionError):  # it leads a session already
+        os.setsid()
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():
+        os._exit(1)  # the guardian did not know this process yet
+    os.environ.update(env)
+    for std, path in (("stdout", stdout), ("stderr", stderr)):
+        if path:
+            send(std, path)
+    record(_returned)(function, args, writer)
+
+
+def _returned(function: Callable[..., Any], args: tuple[Any, ...], writer: Connection) -> None:
+    """Call the function and send what it returns."""
+    value = function(*args)
+    try:
+        data = pickle.dumps(value)
+    except Exception as error:
+        name = getattr(function, "__qualname__", function)
+        raise DistError(f"the value that {name} returned cannot be sent to the parent: {error}") from error
+    with os.fdopen(os.dup(writer.fileno()), "wb") as pipe:
+        pipe.write(data)

@@ -1,0 +1,56 @@
+"""Signals that ask the launching process to end, as exceptions."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+_DEFAULT = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+_log = logging.getLogger(__name__)
+
+
+class SignalException(Exception):
+    """The launching process was asked to end; `sigval` is the signal. Pass it on with `PContext.close(sigval)`."""
+
+    def __init__(self, msg: str, sigval: signal.Signals) -> None:
+        super().__init__(msg)
+        self.sigval = sigval
+
+
+def _raise(signum: int, frame: FrameType | None) -> None:
+    sigval = signal.Signals(signum)
+    raise SignalException(f"Process {os.getpid()} got signal: {sigval}", sigval=sigval)
+
+
+def raise_on_signals() -> dict[int, Any]:
+    """Let the signals of `TORCHELASTIC_SIGNALS_TO_HANDLE` raise `SignalException`; returns the handlers before."""
+    if threading.current_thread() is not threading.main_thread():
+        _log.warning("signals are not handled, since the workers are not started by the main thread")
+        return {}
+    before = {}
+    for name in os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", _DEFAULT).split(","):
+        try:
+            number = signal.Signals[name.strip()]
+            before[number] = signal.signal(number, _raise)
+        except (KeyError, ValueError, OSError) as error:
+            _log.warning("TORCHELASTIC_SIGNALS_TO_HANDLE: signal %r cannot be handled: %r", name, error)
+    return before
+
+
+def put_back(before: dict[int, Any]) -> None:
+    """Undo `raise_on_signals`, except where somebody else has taken a signal over since."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in before.items():
+            if signal.getsignal(number) is _raise:
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
+
+
+def die_by_signals() -> None:
+    """In a forked worker: signals that raise in the launching process end the worker, as they end a program."""
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is _raise:
+            signal.signal(number, signal.SIG_DFL)

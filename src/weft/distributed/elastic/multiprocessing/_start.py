@@ -1,0 +1,76 @@
+"""Starting copies of a function or a program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from weft.distributed.elastic.multiprocessing._binary import SubprocessContext
+from weft.distributed.elastic.multiprocessing._context import PContext
+from weft.distributed.elastic.multiprocessing._function import MultiprocessContext
+from weft.distributed.elastic.multiprocessing._logs import DefaultLogsSpecs, FolderLogs, LogsSpecs, Streams
+from weft.distributed.elastic.multiprocessing._std import Std, require_all_ranks
+from weft.errors import ArgumentError
+
+
+def start_processes(
+    name: str,
+    entrypoint: Callable[..., Any] | str,
+    args: dict[int, tuple[Any, ...]],
+    envs: dict[int, dict[str, str]],
+    logs_specs: LogsSpecs | str | os.PathLike[str] | None = None,
+    log_line_prefixes: Mapping[int, str] | None = None,
+    start_method: str = "spawn",
+    *,
+    duplicate_stdout_filters: list[str] | None = None,
+    duplicate_stderr_filters: list[str] | None = None,
+    log_dir: str | os.PathLike[str] | None = None,
+    redirects: Streams = Std.NONE,
+    tee: Streams = Std.NONE,
+) -> PContext:
+    """Start one copy of a function or a program for each entry of `args`.
+
+    `args` and `envs` are by local rank, with the same keys 0, 1, …; an environment is added to this process's. A
+    string is a program, and its arguments are made text. Where output goes is said either by `logs_specs`, or by an
+    existing, empty `log_dir` with `redirects` (to files) and `tee` (to files and, behind `[{name}{rank}]:` or the
+    rank's entry of `log_line_prefixes`, to the console). The filters gather teed lines that hold any of them in
+    `filtered_stdout.log` and `filtered_stderr.log`. `start_method` is for functions.
+
+    When one copy cannot be started, those before it are ended.
+    """
+    require_all_ranks(args, len(args), "args")
+    require_all_ranks(envs, len(args), "envs")
+    options: dict[str, Any] = {"start_method": start_method} if callable(entrypoint) else {}
+    kind = MultiprocessContext if callable(entrypoint) else SubprocessContext
+    context = kind(
+        name=name,
+        entrypoint=entrypoint,
+        args=args,
+        envs=envs,
+        logs_specs=_specs(logs_specs, log_dir, redirects, tee),
+        log_line_prefixes=log_line_prefixes,
+        duplicate_stdout_filters=duplicate_stdout_filters,
+        duplicate_stderr_filters=duplicate_stderr_filters,
+        **options,
+    )
+    try:
+        context.start()
+    except BaseException:
+        context.close()
+        raise
+    return context
+
+
+def _specs(
+    given: LogsSpecs | str | os.PathLike[str] | None,
+    log_dir: str | os.PathLike[str] | None,
+    redirects: Streams,
+    tee: Streams,
+) -> LogsSpecs:
+    if isinstance(given, LogsSpecs):
+        if log_dir is not None or redirects or tee:
+            raise ArgumentError("logs_specs already says where output goes; leave log_dir, redirects and tee out")
+        return given
+    folder = log_dir if given is None else given
+    return DefaultLogsSpecs(None, redirects, tee) if folder is None else FolderLogs(os.fspath(folder), redirects, tee)

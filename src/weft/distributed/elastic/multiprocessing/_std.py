@@ -1,0 +1,45 @@
+"""Which standard streams of which ranks go where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import IntFlag
+
+from weft.errors import DistError, ValueRangeError
+
+_VALUE = r"^[0123]$"
+_MAPPING = r"^(\d+:[0123],)*(\d+:[0123])$"
+
+
+class Std(IntFlag):
+    """A set of standard streams."""
+
+    NONE = 0
+    OUT = 1
+    ERR = 2
+    ALL = 3
+
+    @classmethod
+    def from_str(cls, vm: str) -> Std | dict[int, Std]:
+        """Read `3` (all ranks) or `0:1,1:2` (stdout of rank 0, stderr of rank 1)."""
+        if re.match(_VALUE, vm):
+            return cls(int(vm))
+        if not re.match(_MAPPING, vm):
+            raise ValueRangeError(f"{vm} does not match: <{_VALUE}> or <{_MAPPING}>")
+        pairs = (entry.split(":") for entry in vm.split(","))
+        return {int(rank): cls(int(value)) for rank, value in pairs}
+
+
+def to_map(val_or_map: Std | Mapping[int, Std], local_world_size: int) -> dict[int, Std]:
+    """One entry for each local rank; ranks that a map does not name have `Std.NONE`."""
+    if isinstance(val_or_map, Std):
+        return dict.fromkeys(range(local_world_size), val_or_map)
+    return {rank: val_or_map.get(rank, Std.NONE) for rank in range(local_world_size)}
+
+
+def require_all_ranks(mapping: Mapping[int, object], nprocs: int, what: str) -> None:
+    """Refuse a mapping whose keys are not the local ranks."""
+    expected, actual = set(range(nprocs)), set(mapping)
+    if actual != expected:
+        raise DistError(f"{what}, local rank mapping mismatch, expected: {expected}, actual: {actual}")

@@ -1,0 +1,7 @@
+"""Error files: what a worker writes when it fails, and what the processes above it read."""
+
+from weft.distributed.elastic.multiprocessing.errors._failure import ChildFailedError as ChildFailedError
+from weft.distributed.elastic.multiprocessing.errors._failure import ProcessFailure as ProcessFailure
+from weft.distributed.elastic.multiprocessing.errors._record import record as record
+from weft.distributed.elastic.multiprocessing.errors.error_handler import ErrorHandler as ErrorHandler
+from weft.distributed.elastic.multiprocessing.errors.handlers import get_error_handler as get_error_handler

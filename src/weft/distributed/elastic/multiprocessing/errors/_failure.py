@@ -1,0 +1,164 @@
+"""What is known of a worker that failed, and the summary that is shown for a group of them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from weft.errors import PreconditionError, WeftError
+
+NOT_AVAILABLE = "<N/A>"
+_FRAME = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)', re.MULTILINE)
+_WIDEST = 60
+_TRACEBACK = "Traceback (most recent call last):"
+_TAIL = 1 << 16  # bytes at the end of a log that are searched for it
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class ProcessFailure:
+    """How a worker ended that did not end well.
+
+    `exitcode` is negative for a signal. `error_file` names the file that the worker may have written; where there is
+    none, it reads `<N/A>` and the message is made from the exit code. `message` is text, or the fields of the error
+    file's message; `timestamp` is in seconds.
+    """
+
+    local_rank: int
+    pid: int
+    exitcode: int
+    error_file: str
+    error_file_data: dict[str, Any] = field(init=False)
+    message: str | dict[str, Any] = field(init=False)
+    timestamp: int = field(init=False)
+    _seen: float = field(init=False, repr=False, compare=False)  # orders failures within a second
+
+    def __post_init__(self) -> None:
+        self._seen = time.time()
+        self.error_file_data = {"message": "<NONE>"}
+        self.message, self.timestamp = "", int(self._seen)
+        path = Path(self.error_file)
+        if path.is_file():
+            self._read(path)
+        else:
+            self.error_file = NOT_AVAILABLE
+        if not self.message:
+            self.message = self._from_exit_code()
+
+    def _read(self, path: Path) -> None:
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            message = data["message"]
+            stamp = data.get("timestamp", 0) if isinstance(message, str) else message["extraInfo"]["timestamp"]
+            self.message, self.timestamp = message, int(stamp)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            _log.warning("%s is not an error file: %r", path, error)
+            self.message = f"{self._from_exit_code()}; its error file {path} cannot be read: {error!r}"
+        else:
+            self.error_file_data = data
+            self._seen = path.stat().st_mtime
+
+    def _from_exit_code(self) -> str:
+        if self.exitcode < 0:
+            return f"Signal {-self.exitcode} ({self.signal_name()}) received by PID {self.pid}"
+        return (
+            f"exit code {self.exitcode} without an error file; decorate the main function with "
+            "weft.distributed.elastic.multiprocessing.errors.record to see the exception here"
+        )
+
+    def signal_name(self) -> str:
+        """Name of the signal that ended the process, `<N/A>` where none did."""
+        try:
+            return signal.Signals(-self.exitcode).name
+        except ValueError:
+            return NOT_AVAILABLE
+
+    def timestamp_isoformat(self) -> str:
+        """The time of the failure as YYYY-MM-DD_HH:MM:SS, in local time."""
+        return datetime.fromtimestamp(self.timestamp).isoformat(sep="_")
+
+    def traceback(self) -> str:
+        """The worker's traceback where it left one, otherwise its message."""
+        if isinstance(self.message, str):
+            return self.message
+        return self.message.get("extraInfo", {}).get("py_callstack") or self.message.get("message", NOT_AVAILABLE)
+
+    def headline(self) -> str:
+        """The exception in one line, with the place that raised it."""
+        text = self.message if isinstance(self.message, str) else str(self.message.get("message", NOT_AVAILABLE))
+        first = text.strip().partition("\n")[0] or NOT_AVAILABLE
+        frames = list(_FRAME.finditer(self.traceback()))
+        return f"{first} ({frames[-1]['file']}:{frames[-1]['line']})" if frames else first
+
+
+class ChildFailedError(WeftError):
+    """Workers of a group failed; the text begins with the first failure's rank, host, exception and line.
+
+    `failures` maps global ranks to `ProcessFailure`. Raised through a function decorated with `record`, it hands the
+    first failure's error file on as the error of the raising process.
+    """
+
+    def __init__(self, name: str, failures: dict[int, ProcessFailure]) -> None:
+        if not failures:
+            raise PreconditionError(f"{name}: a ChildFailedError needs at least one failure, got none")
+        self.name = name
+        self.failures = failures
+        rank, failure = self.get_first_failure()
+        super().__init__(f"rank {rank} on {socket.gethostname()}: {failure.headline()}\n{self.format_msg()}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self.failures)
+
+    def get_first_failure(self) -> tuple[int, ProcessFailure]:
+        """The global rank that failed first, with its failure."""
+        rank = min(self.failures, key=lambda rank: (self.failures[rank].timestamp, self.failures[rank]._seen))
+        return rank, self.failures[rank]
+
+    def format_msg(self, boarder_delim: str = "=", section_delim: str = "-") -> str:
+        """All failures, the first one last."""
+        first, _ = self.get_first_failure()
+        shown = {rank: _described(at, rank, self.failures[rank]) for at, rank in enumerate(self.failures)}
+        title = f"{self.name} FAILED"
+        width = min(_WIDEST, max(len(line) for text in (title, *shown.values()) for line in text.split("\n")))
+        others = [text for rank, text in shown.items() if rank != first] or ["  <NO_OTHER_FAILURES>"]
+        border, section = boarder_delim * width, section_delim * width
+        parts = (border, title, section, "Failures:", *others, section, "Root Cause (first observed failure):")
+        return "\n".join(("", *parts, shown[first], border))
+
+
+def _described(at: int, rank: int, failure: ProcessFailure) -> str:
+    named = failure.signal_name()
+    ended_by = "" if named == NOT_AVAILABLE else f" ({named})"
+    return "\n".join((
+        f"[{at}]:",
+        f"  time      : {failure.timestamp_isoformat()}",
+        f"  host      : {socket.gethostname()}",
+        f"  rank      : {rank} (local_rank: {failure.local_rank})",
+        f"  exitcode  : {failure.exitcode} (pid: {failure.pid}){ended_by}",
+        f"  error_file: {failure.error_file}",
+        "  traceback : " + failure.traceback().rstrip("\n").replace("\n", "\n  "),
+    ))  # fmt: skip
+
+
+def last_traceback(log: str) -> dict[str, Any] | None:
+    """The message of the uncaught exception with which a Python program's stderr ends, None where it does not."""
+    if not Path(log).is_file():
+        return None
+    with open(log, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+        text = file.read().decode("utf-8", "replace").rstrip()
+    at = text.rfind(_TRACEBACK)
+    lines = text[at:].split("\n") if at >= 0 else []
+    ends = [number for number, line in enumerate(lines) if number and not line.startswith(" ")]
+    if not ends:
+        return None
+    return {"message": "\n".join(lines[ends[0] :]), "extraInfo": {"py_callstack": text[at:]}}

@@ -1,0 +1,46 @@
+"""Connecting to the store of a node that may start later than this one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timedelta
+
+from weft._comm.deadline import Deadline
+from weft._comm.tcp_store import TCPStore
+from weft.errors import DistError, JobKeyError, RendezvousConnectionError
+
+_log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 30.0
+_NOTICE_SECONDS = 3.0
+_TRY_SECONDS = 1.0
+_PAUSE_SECONDS = 0.05
+
+
+def connected(host: str, port: int, timeout: timedelta, seconds: float) -> TCPStore:
+    """A client of the store, whose calls last `timeout` at most; tries for `seconds`, and says so when it takes long.
+
+    A peer with another job key is an error at once.
+    """
+    deadline, notice = Deadline(seconds), Deadline(_NOTICE_SECONDS)
+    told = False
+    while True:
+        start = time.monotonic()
+        try:
+            store = TCPStore(host, port, timeout=timedelta(seconds=_TRY_SECONDS), wait_for_workers=False)
+            store.set_timeout(timeout)
+            return store
+        except JobKeyError as error:
+            raise RendezvousConnectionError(f"no rendezvous at {host}:{port}: {error}") from error
+        except (DistError, OSError) as error:
+            what = f"no rendezvous at {host}:{port} ({error})"
+            if deadline.expired:
+                raise RendezvousConnectionError(
+                    f"{what}; is the address right (--rdzv-endpoint, or --master-addr and --master-port), and is the "
+                    "node there started?"
+                ) from error
+        if notice.expired and not told:
+            _log.warning("%s; trying for %g s. Is the address right, and is the node there started?", what, seconds)
+            told = True
+        time.sleep(max(0.0, _PAUSE_SECONDS - (time.monotonic() - start)))

@@ -1,0 +1,156 @@
+"""A client of etcd's version 3 JSON gateway; it goes on to the next endpoint when one does not answer."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+import time
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from weft._comm.deadline import Deadline
+from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from weft.errors import RendezvousConnectionError, ValueRangeError
+
+DEFAULT_PORT = 2379
+_LEASE_SECONDS = 7200
+_ATTEMPT_SECONDS = 3.0
+_PAUSE = 0.1
+
+
+class Found(NamedTuple):
+    """A value and the revision of the store that wrote it."""
+
+    value: bytes
+    revision: int
+
+
+@dataclass(frozen=True)
+class EtcdOptions:
+    """How to reach etcd: `timeout` seconds for an answer from any endpoint, TLS files as etcd's own tools name them."""
+
+    protocol: str = "http"
+    timeout: float = 60.0
+    connect_timeout: float = 5.0
+    cacert: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+
+class EtcdClient:
+    """Keys and values under one lease, which is renewed while the client is used; many threads may use one client."""
+
+    def __init__(self, endpoints: str, options: EtcdOptions) -> None:
+        self._endpoints = [parse_rendezvous_endpoint(part, DEFAULT_PORT) for part in endpoints.split(",") if part]
+        if not self._endpoints:
+            raise ValueRangeError("the etcd rendezvous needs --rdzv-endpoint HOST:PORT[,HOST:PORT...]")
+        if options.protocol not in ("http", "https"):
+            raise ValueRangeError(f"the protocol of etcd must be http or https, got {options.protocol!r}")
+        self._options = options
+        self._tls = _tls(options) if options.protocol == "https" else None
+        self._lock = threading.Lock()
+        self._lease = self._granted(options.connect_timeout)
+        self._renew_at = time.monotonic() + _LEASE_SECONDS / 3
+
+    def get(self, key: str) -> Found | None:
+        """The value of a key."""
+        found = self._call("/v3/kv/range", {"key": _text(key)}).get("kvs")
+        return _found(found[0]) if found else None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Set a key."""
+        self._call("/v3/kv/put", self._put(key, value))
+
+    def swap(self, key: str, revision: int, value: bytes, *, again: bool = True) -> tuple[bool, Found | None]:
+        """Set a key whose value was written at `revision`, 0 for a key that is not there.
+
+        Returns whether it was set, and what is there now. An answer that was lost is asked for once more unless `again`
+        is False: the second call may then see the value of the first.
+        """
+        there = {"request_range": {"key": _text(key)}}
+        compare = {"key": _text(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
+        body = {"compare": [compare], "success": [{"request_put": self._put(key, value)}, there], "failure": [there]}
+        answer = self._call("/v3/kv/txn", body, again=again)
+        found = answer["responses"][-1]["response_range"].get("kvs")
+        return bool(answer.get("succeeded")), _found(found[0]) if found else None
+
+    def delete(self, key: str) -> bool:
+        """Remove a key; whether it was there."""
+        return int(self._call("/v3/kv/deleterange", {"key": _text(key)}).get("deleted", 0)) > 0
+
+    def keys(self, prefix: str) -> list[str]:
+        """The keys that begin so."""
+        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        body = {"key": _text(prefix), "range_end": _text(end), "keys_only": True}
+        return [b64decode(entry["key"]).decode() for entry in self._call("/v3/kv/range", body).get("kvs", [])]
+
+    def _put(self, key: str, value: bytes) -> dict[str, Any]:
+        return {"key": _text(key), "value": b64encode(value).decode(), "lease": self._living_lease()}
+
+    def _living_lease(self) -> str:
+        with self._lock:
+            if time.monotonic() >= self._renew_at:
+                answer = self._call("/v3/lease/keepalive", {"ID": self._lease}).get("result", {})
+                if int(answer.get("TTL", 0)) <= 0:
+                    self._lease = self._granted(self._options.timeout)
+                self._renew_at = time.monotonic() + _LEASE_SECONDS / 3
+            return self._lease
+
+    def _granted(self, timeout: float) -> str:
+        return self._call("/v3/lease/grant", {"TTL": str(_LEASE_SECONDS)}, timeout=timeout)["ID"]
+
+    def _call(
+        self, path: str, body: dict[str, Any], *, again: bool = True, timeout: float | None = None
+    ) -> dict[str, Any]:
+        deadline = Deadline(timeout or self._options.timeout)
+        while True:
+            for at, (host, port) in enumerate(self._endpoints):
+                try:
+                    answer = self._ask(host, port, path, body)
+                except (OSError, http.client.HTTPException, ValueError) as error:
+                    failure = f"{host}:{port}: {error or type(error).__name__}"
+                else:
+                    self._endpoints = self._endpoints[at:] + self._endpoints[:at]  # whoever answers is asked first
+                    return answer
+                if not again or deadline.expired:
+                    raise RendezvousConnectionError(
+                        f"etcd does not answer at any of {self._names()} ({failure}); is --rdzv-endpoint right, and "
+                        "are most of etcd's members running?"
+                    )
+            time.sleep(_PAUSE)
+
+    def _ask(self, host: str, port: int, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if self._tls is None:
+            link = http.client.HTTPConnection(host, port, timeout=_ATTEMPT_SECONDS)
+        else:
+            link = http.client.HTTPSConnection(host, port, timeout=_ATTEMPT_SECONDS, context=self._tls)
+        try:
+            link.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            answer = link.getresponse()
+            data = answer.read()
+        finally:
+            link.close()
+        if answer.status != 200:
+            raise OSError(f"HTTP status {answer.status}: {data[:200].decode(errors='replace')}")
+        return json.loads(data)
+
+    def _names(self) -> str:
+        return ", ".join(f"{host}:{port}" for host, port in self._endpoints)
+
+
+def _tls(options: EtcdOptions) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=options.cacert)
+    if options.cert:
+        context.load_cert_chain(options.cert, options.key)
+    return context
+
+
+def _text(key: str) -> str:
+    return b64encode(key.encode()).decode()
+
+
+def _found(entry: dict[str, str]) -> Found:
+    return Found(b64decode(entry.get("value", "")), int(entry["mod_revision"]))

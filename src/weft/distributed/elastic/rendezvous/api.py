@@ -1,0 +1,209 @@
+"""What every rendezvous offers: handlers, their parameters, what they find, and the registry of backends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from weft._comm.store import Store
+from weft.distributed.elastic.rendezvous.utils import free_port, own_address
+from weft.errors import OptionError, ValueRangeError
+
+
+@dataclass
+class RendezvousStoreInfo:
+    """Where the workers' store is."""
+
+    MASTER_ADDR_KEY: ClassVar[str] = "MASTER_ADDR"
+    MASTER_PORT_KEY: ClassVar[str] = "MASTER_PORT"
+    master_addr: str
+    master_port: int
+
+    @staticmethod
+    def build(
+        rank: int, store: Store, local_addr: str | None = None, server_port: int | None = None
+    ) -> RendezvousStoreInfo:
+        """Rank 0 publishes its address and a port in the store; the others read them."""
+        if rank == 0:
+            addr = local_addr or own_address()
+            store.set(RendezvousStoreInfo.MASTER_ADDR_KEY, addr)
+            store.set(RendezvousStoreInfo.MASTER_PORT_KEY, str(server_port or free_port()))
+        addr = store.get(RendezvousStoreInfo.MASTER_ADDR_KEY).decode()
+        return RendezvousStoreInfo(addr, int(store.get(RendezvousStoreInfo.MASTER_PORT_KEY)))
+
+
+@dataclass(frozen=True)
+class RendezvousInfo:
+    """What a node finds: a store shared by the round, its rank among the nodes, their number.
+
+    `round` counts the rounds of the job, and all nodes of a round see the same number; None where nobody counts.
+    """
+
+    store: Store
+    rank: int
+    world_size: int
+    bootstrap_store_info: RendezvousStoreInfo
+    round: int | None = None
+
+
+class RendezvousHandler(ABC):
+    """Brings the nodes of a job together, again and again."""
+
+    @abstractmethod
+    def get_backend(self) -> str:
+        """Name of the backend."""
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Whether the workers use a store that the launcher serves."""
+        return False
+
+    @abstractmethod
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Wait until enough nodes have come.
+
+        Raises `RendezvousClosedError`, `RendezvousConnectionError`, `RendezvousStateError`, or
+        `RendezvousTimeoutError` when too few nodes came within the join timeout.
+        """
+
+    @abstractmethod
+    def is_closed(self) -> bool:
+        """Whether the job has ended, so that nobody may join; may lag behind."""
+
+    @abstractmethod
+    def set_closed(self) -> None:
+        """End the job for all nodes."""
+
+    @abstractmethod
+    def num_nodes_waiting(self) -> int:
+        """How many nodes came late and would take part in a new round; may lag behind."""
+
+    def num_nodes_lost(self) -> int:
+        """How many nodes of the current round have left it or died; 0 where nobody watches."""
+        return 0
+
+    @abstractmethod
+    def get_run_id(self) -> str:
+        """Name of the job."""
+
+    @abstractmethod
+    def shutdown(self) -> bool:
+        """End the job for all nodes and release what is held; whether that worked."""
+
+    def leave(self) -> bool:
+        """Release what is held without ending the job for the others; whether that worked."""
+        return True
+
+
+class RendezvousParameters:
+    """What a backend needs: its name, an endpoint, the job's name, limits, and options of its own in `config`."""
+
+    def __init__(
+        self,
+        backend: str,
+        endpoint: str,
+        run_id: str,
+        min_nodes: int,
+        max_nodes: int,
+        local_addr: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not backend:
+            raise ValueRangeError("The rendezvous backend name must be a non-empty string.")
+        if min_nodes < 1:
+            raise ValueRangeError(f"The minimum number of rendezvous nodes ({min_nodes}) must be greater than zero.")
+        if max_nodes < min_nodes:
+            raise ValueRangeError(
+                f"The maximum number of rendezvous nodes ({max_nodes}) must be greater than or equal to the minimum "
+                f"number of rendezvous nodes ({min_nodes})."
+            )
+        self.backend = backend
+        self.endpoint = endpoint
+        self.run_id = run_id
+        self.min_nodes = min_nodes
+        self.max_nodes = max_nodes
+        self.config = kwargs
+        self.local_addr = local_addr
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """An option, or the default."""
+        return self.config.get(key, default)
+
+    def get_as_bool(self, key: str, default: bool | None = None) -> bool | None:
+        """An option that is a truth value: a bool, 0 or 1, or text such as `true`, `yes`, `0`."""
+        value = self.get(key, default)
+        if value is None or isinstance(value, bool):
+            return value
+        text = str(value).lower()
+        if text in ("1", "true", "t", "yes", "y"):
+            return True
+        if text in ("0", "false", "f", "no", "n"):
+            return False
+        raise ValueRangeError(
+            f"The rendezvous configuration option '{key}' does not represent a valid boolean value: {value!r}."
+        )
+
+    def get_as_int(self, key: str, default: int | None = None) -> int | None:
+        """An option that is an integer."""
+        value = self.get(key, default)
+        if value is None:
+            return value
+        try:
+            return int(value)
+        except (ValueError, TypeError):
+            raise ValueRangeError(
+                f"The rendezvous configuration option '{key}' does not represent a valid integer value: {value!r}."
+            ) from None
+
+    def get_as_float(self, key: str, default: float) -> float:
+        """An option that is a time in seconds."""
+        value = self.get(key, default)
+        try:
+            return float(value)
+        except (ValueError, TypeError):
+            raise ValueRangeError(
+                f"The rendezvous configuration option '{key}' does not represent a number of seconds: {value!r}."
+            ) from None
+
+
+RendezvousHandlerCreator = Callable[[RendezvousParameters], RendezvousHandler]
+
+
+class RendezvousHandlerRegistry:
+    """Backends by name."""
+
+    def __init__(self) -> None:
+        self._registry: dict[str, RendezvousHandlerCreator] = {}
+
+    def register(self, backend: str, creator: RendezvousHandlerCreator) -> None:
+        """Make handlers of this backend by `creator`."""
+        if not backend:
+            raise ValueRangeError("The rendezvous backend name must be a non-empty string.")
+        known = self._registry.get(backend)
+        if known is not None and known != creator:
+            raise ValueRangeError(
+                f"The rendezvous backend '{backend}' cannot be registered with '{creator}' as it is already "
+                f"registered with '{known}'."
+            )
+        self._registry[backend] = creator
+
+    def create_handler(self, params: RendezvousParameters) -> RendezvousHandler:
+        """A handler of the backend that the parameters name."""
+        creator = self._registry.get(params.backend)
+        if creator is None:
+            raise ValueRangeError(
+                f"The rendezvous backend '{params.backend}' is not registered. Did you forget to call `register`? "
+                f"Known are {', '.join(sorted(self._registry))}."
+            )
+        handler = creator(params)
+        if handler.get_backend() != params.backend:
+            raise OptionError(
+                f"The rendezvous backend '{handler.get_backend()}' does not match the requested backend "
+                f"'{params.backend}'."
+            )
+        return handler
+
+
+rendezvous_handler_registry = RendezvousHandlerRegistry()

@@ -1,0 +1,121 @@
+"""The shared state of a rendezvous in a store: a `TCPStore` that one of the nodes serves, or a `FileStore`."""
+
+from __future__ import annotations
+
+import binascii
+import logging
+import os
+import tempfile
+from base64 import b64decode, b64encode
+from datetime import timedelta
+from typing import Any
+
+from weft._comm.file_store import FileStore
+from weft._comm.store import Store
+from weft._comm.tcp_store import TCPStore
+from weft.distributed.elastic.rendezvous._connect import CONNECT_SECONDS, connected
+from weft.distributed.elastic.rendezvous.api import RendezvousParameters
+from weft.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
+from weft.distributed.elastic.rendezvous.utils import matches_machine_hostname, parse_rendezvous_endpoint
+from weft.errors import (
+    DistError,
+    DistNetworkError,
+    RendezvousConnectionError,
+    RendezvousStateError,
+    ValueRangeError,
+)
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_PORT = 29400
+_NOTHING = b"-"
+"""What stands in the store before the first state; compare-and-set needs something to compare with."""
+
+_CALL_TIMEOUT = timedelta(seconds=5)
+"""For one answer; how long failures are borne is the handler's to say."""
+
+
+class C10dRendezvousBackend(RendezvousBackend):
+    """Keeps the state under one key of a store."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        if not run_id:
+            raise ValueRangeError("The run id must be a non-empty string.")
+        self._store = store
+        self._key = f"weft.rendezvous.{run_id}"
+        self._call("compare_set", self._key, "", _NOTHING)
+
+    @property
+    def name(self) -> str:
+        return "c10d"
+
+    def get_state(self) -> tuple[bytes, Token] | None:
+        return self._decoded(self._call("get", self._key))
+
+    def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
+        written = b64encode(state)
+        present = self._call("compare_set", self._key, token or _NOTHING, written)
+        found = self._decoded(present)
+        return None if found is None else (*found, present == written)
+
+    def _call(self, name: str, *args: Any) -> bytes:
+        try:
+            return getattr(self._store, name)(*args)
+        except (DistError, OSError) as error:
+            raise RendezvousConnectionError(f"the connection to the rendezvous store has failed: {error}") from error
+
+    def _decoded(self, written: bytes) -> tuple[bytes, Token] | None:
+        if written == _NOTHING:
+            return None
+        try:
+            return b64decode(written, validate=True), written
+        except binascii.Error as error:
+            raise RendezvousStateError(
+                f"The rendezvous state is corrupt: {written[:80]!r} is no base64; start the job under another --rdzv-id"
+            ) from error
+
+
+def create_backend(params: RendezvousParameters) -> tuple[C10dRendezvousBackend, Store]:
+    """The backend of an endpoint `HOST[:PORT]` (`store_type=tcp`) or a path (`store_type=file`), and its store.
+
+    Options: `store_type`; `is_host`, whether this node serves the store (default: if the endpoint is its address);
+    `connect_timeout` (30 s), how long to wait for the node that serves it.
+    """
+    kind = str(params.get("store_type", "tcp")).strip().lower()
+    if kind == "file":
+        store = _file_store(params)
+    elif kind == "tcp":
+        store = _tcp_store(params)
+    else:
+        raise ValueRangeError(
+            f"Invalid store type {params.get('store_type')!r}. Currently only file and tcp are supported."
+        )
+    return C10dRendezvousBackend(store, params.run_id), store
+
+
+def _file_store(params: RendezvousParameters) -> Store:
+    path = params.endpoint.strip()
+    if not path:
+        handle, path = tempfile.mkstemp(prefix="weft_rendezvous_")
+        os.close(handle)
+    try:
+        store = FileStore(path)
+        store.set_timeout(_CALL_TIMEOUT)
+        return store
+    except (DistError, OSError) as error:
+        raise RendezvousConnectionError(f"the file store {path!r} of the rendezvous cannot be used: {error}") from error
+
+
+def _tcp_store(params: RendezvousParameters) -> Store:
+    host, port = parse_rendezvous_endpoint(params.endpoint, DEFAULT_PORT)
+    is_host = params.get_as_bool("is_host")
+    if is_host or (is_host is None and matches_machine_hostname(host)):
+        try:
+            return TCPStore(host, port, is_master=True, timeout=_CALL_TIMEOUT, wait_for_workers=False)
+        except DistNetworkError as error:
+            if is_host:
+                raise RendezvousConnectionError(
+                    f"this node cannot serve the rendezvous at {host}:{port}: {error}; choose another port"
+                ) from error
+            _log.info("another process of this machine has %s:%d, joining it: %s", host, port, error)
+    return connected(host, port, _CALL_TIMEOUT, params.get_as_float("connect_timeout", CONNECT_SECONDS))

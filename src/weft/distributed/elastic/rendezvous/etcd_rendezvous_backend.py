@@ -1,0 +1,51 @@
+"""The shared state of a rendezvous in etcd; the loss of a minority of etcd's members is survived."""
+
+from __future__ import annotations
+
+from weft._comm.store import Store
+from weft.distributed.elastic.rendezvous._etcd import EtcdClient, EtcdOptions
+from weft.distributed.elastic.rendezvous.api import RendezvousParameters
+from weft.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
+from weft.distributed.elastic.rendezvous.etcd_store import EtcdStore
+from weft.errors import ValueRangeError
+
+_PREFIX = "/weft/elastic/rendezvous"
+
+
+class EtcdRendezvousBackend(RendezvousBackend):
+    """Keeps the state under one key of etcd; tokens are revisions."""
+
+    def __init__(self, client: EtcdClient, run_id: str, key_prefix: str = _PREFIX) -> None:
+        if not run_id:
+            raise ValueRangeError("The run id must be a non-empty string.")
+        self._client = client
+        self._key = f"{key_prefix}/{run_id}"
+
+    @property
+    def name(self) -> str:
+        return "etcd"
+
+    def get_state(self) -> tuple[bytes, Token] | None:
+        return self._client.get(self._key)
+
+    def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
+        was_set, found = self._client.swap(self._key, token or 0, state)
+        return None if found is None else (found.value, found.revision, was_set)
+
+
+def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend, Store]:
+    """The backend of `HOST:PORT[,HOST:PORT…]`, and a store in etcd.
+
+    Options: `protocol` (http or https), `cacert`, `cert`, `key` (files), `read_timeout` (60 s) for each answer, through
+    which elections last, `connect_timeout` (5 s) for the first.
+    """
+    options = EtcdOptions(
+        str(params.get("protocol", "http")).strip().lower(),
+        params.get_as_float("read_timeout", 60.0),
+        params.get_as_float("connect_timeout", 5.0),
+        params.get("cacert"),
+        params.get("cert"),
+        params.get("key"),
+    )
+    client = EtcdClient(params.endpoint, options)
+    return EtcdRendezvousBackend(client, params.run_id), EtcdStore(client, f"{_PREFIX}/store/{params.run_id}/")

@@ -1,0 +1,88 @@
+"""A store in etcd."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+from weft._comm.deadline import Deadline
+from weft._comm.store import Store, as_amount, as_key, as_keys, as_value, wait_error
+from weft.distributed.elastic.rendezvous._etcd import EtcdClient
+from weft.errors import DistStoreError
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
+
+
+class EtcdStore(Store):
+    """Keys under a prefix of etcd. They go when nobody has used the client for two hours.
+
+    When etcd's answer is lost, `add` and `append` fail rather than act twice.
+    """
+
+    def __init__(self, client: EtcdClient, prefix: str) -> None:
+        self._client = client
+        self._prefix = prefix
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._client.put(self._whole(key), as_value(value))
+
+    def get(self, key: str) -> bytes:
+        return self.multi_get([key])[0]
+
+    def add(self, key: str, amount: int) -> int:
+        more = as_amount(amount)
+        while True:
+            found = self._client.get(self._whole(key))
+            total = (int(found.value) if found else 0) + more
+            if self._client.swap(self._whole(key), found.revision if found else 0, str(total).encode(), again=False)[0]:
+                return total
+
+    def append(self, key: str, value: str | bytes) -> None:
+        more = as_value(value)
+        while True:
+            before, revision = self._client.get(self._whole(key)) or (b"", 0)
+            if self._client.swap(self._whole(key), revision, before + more, again=False)[0]:
+                return
+
+    def check(self, keys: Sequence[str]) -> bool:
+        as_keys(keys)
+        return all(self._client.get(self._whole(key)) is not None for key in keys)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        as_keys(keys)
+        limit = self._timeout if timeout is None else timeout
+        deadline, missing, pause = Deadline(limit.total_seconds()), list(keys), _SHORTEST_PAUSE
+        while missing := [key for key in missing if self._client.get(self._whole(key)) is None]:
+            if deadline.expired:
+                raise wait_error(as_keys(missing), limit)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        self.wait(keys)
+        found = [self._client.get(self._whole(key)) for key in keys]
+        if None in found:
+            raise DistStoreError(f"get: one of {list(keys)} was deleted while it was read")
+        return [entry.value for entry in found if entry]
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        old, new = as_value(expected_value), as_value(desired_value)
+        while True:
+            found = self._client.get(self._whole(key))
+            if (found.value if found else b"") != old:
+                return found.value if found else old
+            if self._client.swap(self._whole(key), found.revision if found else 0, new)[0]:
+                return new
+
+    def delete_key(self, key: str) -> bool:
+        return self._client.delete(self._whole(key))
+
+    def num_keys(self) -> int:
+        return len(self.list_keys())
+
+    def list_keys(self) -> list[str]:
+        return [key.removeprefix(self._prefix) for key in self._client.keys(self._prefix)]
+
+    def _whole(self, key: str) -> str:
+        return self._prefix + as_key(key).decode(errors="surrogateescape")

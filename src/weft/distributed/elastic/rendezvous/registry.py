@@ -1,0 +1,35 @@
+"""The backends that are there from the start."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from weft.distributed.elastic.rendezvous.api import (
+    RendezvousHandler,
+    RendezvousParameters,
+    rendezvous_handler_registry,
+)
+from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
+from weft.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
+from weft.distributed.elastic.rendezvous.static_tcp_rendezvous import create_rdzv_handler
+
+
+def _c10d(params: RendezvousParameters) -> RendezvousHandler:
+    backend, store = create_backend(params)
+    return create_handler(store, backend, params)
+
+
+def _etcd(params: RendezvousParameters) -> RendezvousHandler:
+    etcd = import_module("weft.distributed.elastic.rendezvous.etcd_rendezvous_backend")  # brings HTTP and TLS along
+    backend, store = etcd.create_backend(params)
+    return create_handler(store, backend, params)
+
+
+rendezvous_handler_registry.register("c10d", _c10d)
+rendezvous_handler_registry.register("etcd", _etcd)
+rendezvous_handler_registry.register("static", create_rdzv_handler)
+
+
+def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
+    """A handler of the backend that the parameters name."""
+    return rendezvous_handler_registry.create_handler(params)

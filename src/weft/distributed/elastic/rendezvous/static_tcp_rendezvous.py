@@ -1,0 +1,129 @@
+"""Rendezvous of a fixed set of nodes whose ranks and master address are given."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+
+from weft._comm.store import PrefixStore, Store
+from weft._comm.tcp_store import TCPStore
+from weft.distributed.elastic.rendezvous._connect import CONNECT_SECONDS, connected
+from weft.distributed.elastic.rendezvous.api import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+)
+from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from weft.errors import DistError, RendezvousConnectionError, RendezvousStateError, ValueRangeError
+
+
+class StaticTCPRendezvous(RendezvousHandler):
+    """The node of rank 0 serves the store at the master's address; nobody joins late."""
+
+    def __init__(
+        self,
+        master_addr: str,
+        master_port: int,
+        rank: int,
+        world_size: int,
+        run_id: str,
+        timeout: timedelta,
+        connect_timeout: float = CONNECT_SECONDS,
+    ) -> None:
+        self.master_addr = master_addr
+        self.master_port = master_port
+        self.rank = rank
+        self.world_size = world_size
+        self.run_id = run_id
+        self.timeout = timeout
+        self.connect_timeout = connect_timeout
+        self._store: Store | None = None
+
+    def get_backend(self) -> str:
+        return "static"
+
+    @property
+    def use_agent_store(self) -> bool:
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        if self._store is None:
+            self._store = self._opened()
+        where = RendezvousStoreInfo(self.master_addr, self.master_port)
+        return RendezvousInfo(PrefixStore(self.run_id, self._store), self.rank, self.world_size, where)
+
+    def _opened(self) -> Store:
+        if self.rank == 0:
+            try:
+                store = TCPStore(
+                    self.master_addr, self.master_port, is_master=True, timeout=self.timeout, wait_for_workers=False
+                )
+            except (DistError, OSError) as error:
+                raise RendezvousConnectionError(
+                    f"node rank 0 cannot serve {self.master_addr}:{self.master_port}: {error}; choose another "
+                    "--master-port"
+                ) from error
+        else:
+            store = connected(self.master_addr, self.master_port, self.timeout, self.connect_timeout)
+        self._claim(store)
+        return store
+
+    def _claim(self, store: Store) -> None:
+        """See that all nodes mean the same world, and that no two have one rank."""
+        if self.rank == 0:
+            store.set(f"{self.run_id}/nnodes", str(self.world_size))
+        elif (size := int(store.get(f"{self.run_id}/nnodes"))) != self.world_size:
+            raise RendezvousStateError(f"nodes disagree about --nnodes: {size} on node rank 0, {self.world_size} here")
+        me = f"process {os.getpid()} on {socket.gethostname()}"
+        owner = store.compare_set(f"{self.run_id}/node/{self.rank}", "", me).decode()
+        if owner != me:
+            raise RendezvousStateError(
+                f"two nodes have --node-rank {self.rank}: {owner} and {me}; give each node its own rank, 0 to "
+                f"{self.world_size - 1}"
+            )
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        """Nothing: nobody can join late."""
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return self.run_id
+
+    def shutdown(self) -> bool:
+        self._store = None
+        return True
+
+
+def create_rdzv_handler(params: RendezvousParameters) -> RendezvousHandler:
+    """A handler of the endpoint `HOST:PORT` of the master.
+
+    Options: `rank` of the node; `timeout` (60 s) for each answer; `connect_timeout` (30 s) for the first.
+    """
+    if "rank" not in params.config:
+        raise ValueRangeError("rank is absent in RendezvousParameters. Try add --node-rank to the cmd request")
+    endpoint = params.endpoint.strip()
+    if not endpoint:
+        raise ValueRangeError(
+            "endpoint is absent in RendezvousParameters. Try add --master-port and --master-addr to the cmd request"
+        )
+    host, port = parse_rendezvous_endpoint(endpoint, -1)
+    if port == -1:
+        raise ValueRangeError(f"the endpoint {endpoint!r} of the static rendezvous needs a port: pass --master-port")
+    rank, world_size = params.get_as_int("rank") or 0, params.max_nodes
+    if params.min_nodes != params.max_nodes:
+        raise ValueRangeError(
+            f"the static rendezvous needs a fixed number of nodes, got --nnodes {params.min_nodes}:{params.max_nodes}; "
+            "pass --rdzv-backend c10d for a range"
+        )
+    if not 0 <= rank < world_size:
+        raise ValueRangeError(f"--node-rank must be at least 0 and less than --nnodes {world_size}, got {rank}")
+    timeout = timedelta(seconds=params.get_as_float("timeout", 60.0))
+    patience = params.get_as_float("connect_timeout", CONNECT_SECONDS)
+    return StaticTCPRendezvous(host, port, rank, world_size, params.run_id, timeout, patience)

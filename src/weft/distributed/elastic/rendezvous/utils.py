@@ -1,0 +1,100 @@
+"""Addresses and options of a rendezvous, as users write them."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from weft.errors import ValueRangeError
+
+_ELSEWHERE = "192.0.2.1"  # an address of RFC 5737 for documentation: nothing is sent there
+
+
+def parse_rendezvous_config(config: str) -> dict[str, str]:
+    """`a=1,b=2` as a dict."""
+    found: dict[str, str] = {}
+    for pair in filter(None, (part.strip() for part in config.split(","))):
+        key, sign, value = (part.strip() for part in pair.partition("="))
+        if not key:
+            raise ValueRangeError(
+                "The rendezvous configuration string must be in format <key1>=<value1>,...,<keyN>=<valueN>."
+            )
+        if not sign or not value:
+            raise ValueRangeError(
+                f"The rendezvous configuration option '{key}' must have a value specified: --rdzv-conf {key}=VALUE"
+            )
+        found[key] = value
+    return found
+
+
+def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[str, int]:
+    """Host and port of `HOST[:PORT]`, `[IPV6]:PORT`, or of nothing, which is this machine."""
+    text = (endpoint or "").strip()
+    if not text:
+        return "localhost", default_port
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
+        host, port = text, ""  # a bare name or a bare IPv6 address
+    if colon and host != text and not port:
+        raise ValueRangeError(f"The port number of the rendezvous endpoint '{endpoint}' must be an integer.")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or any(letter.isspace() or letter in "/," for letter in host):
+        raise ValueRangeError(
+            f"The hostname of the rendezvous endpoint '{endpoint}' must be a dot-separated list of labels, an IPv4 "
+            "address, or an IPv6 address."
+        )
+    if not port:
+        return host, default_port
+    if not port.isdecimal():
+        raise ValueRangeError(f"The port number of the rendezvous endpoint '{endpoint}' must be an integer.")
+    if int(port) > 65535:
+        raise ValueRangeError(
+            f"The port number of the rendezvous endpoint '{endpoint}' must be an integer between 0 and 65535."
+        )
+    return host, int(port)
+
+
+def own_address(towards: str = _ELSEWHERE) -> str:
+    """The address of this machine that a peer there would see; no packet is sent and no name looked up.
+
+    A machine without a route has only its loopback.
+    """
+    for family, target in ((socket.AF_INET, towards), (socket.AF_INET6, towards)):
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((target, 9))
+                return probe.getsockname()[0]
+            except OSError:
+                continue
+    return "127.0.0.1"
+
+
+def free_port() -> int:
+    """A TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+def matches_machine_hostname(host: str) -> bool:
+    """Whether a name or an address is this machine's."""
+    if host in ("localhost", socket.gethostname(), socket.gethostname().partition(".")[0]):
+        return True
+    try:
+        addresses = {
+            ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in socket.getaddrinfo(host, None)
+        }
+    except (OSError, UnicodeError):
+        return False
+    return any(address.is_loopback or _is_bindable(str(address)) for address in addresses)
+
+
+def _is_bindable(address: str) -> bool:
+    """Whether an interface of this machine has the address."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""Timers over a multiprocessing queue, for workers that are children of the server's process."""
+
+from __future__ import annotations
+
+import os
+import time
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from weft.distributed.elastic.timer.api import (
+    RequestQueue,
+    TimerClient,
+    TimerRequest,
+    Timers,
+    TimerServer,
+    end_process,
+)
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
+
+class LocalTimerClient(TimerClient):
+    """Talks to the `LocalTimerServer` of the same host; a worker is known by its process number."""
+
+    def __init__(self, mp_queue: Queue[TimerRequest]) -> None:
+        self._mp_queue = mp_queue
+
+    def acquire(self, scope_id: str, expiration_time: float) -> None:
+        """Set the timer of a scope."""
+        self._mp_queue.put(TimerRequest(os.getpid(), scope_id, expiration_time))
+
+    def release(self, scope_id: str) -> None:
+        """Drop the timer of a scope."""
+        self._mp_queue.put(TimerRequest(os.getpid(), scope_id, -1))
+
+
+class MultiprocessingRequestQueue(RequestQueue):
+    """Requests in a `multiprocessing.Queue`."""
+
+    def __init__(self, mp_queue: Queue[TimerRequest]) -> None:
+        self._mp_queue = mp_queue
+
+    def size(self) -> int:
+        """Requests that wait, about."""
+        return self._mp_queue.qsize()
+
+    def get(self, size: int, timeout: float) -> list[TimerRequest]:
+        """Up to `size` requests; waits at most `timeout` seconds for them."""
+        found: list[TimerRequest] = []
+        deadline = time.monotonic() + timeout
+        try:
+            while len(found) < size:
+                found.append(self._mp_queue.get(timeout=max(0.0, deadline - time.monotonic())))
+        except Empty:
+            pass
+        return found
+
+
+class LocalTimerServer(TimerServer):
+    """Kills (SIGKILL) workers of this host that let a timer expire. Start one for each host."""
+
+    def __init__(self, mp_queue: Queue[TimerRequest], max_interval: float = 60, daemon: bool = True) -> None:
+        super().__init__(MultiprocessingRequestQueue(mp_queue), max_interval, daemon)
+        self._timers = Timers()
+
+    def register_timers(self, timer_requests: list[TimerRequest]) -> None:
+        """Set or release timers."""
+        self._timers.register(timer_requests)
+
+    def clear_timers(self, worker_ids: set[Any]) -> None:
+        """Drop all timers of these workers."""
+        self._timers.clear(worker_ids)
+
+    def get_expired_timers(self, deadline: float) -> dict[Any, list[TimerRequest]]:
+        """Timers that end at or before `deadline`, by process number."""
+        return self._timers.expired(deadline)
+
+    def _reap_worker(self, worker_id: int) -> bool:
+        return end_process(worker_id)

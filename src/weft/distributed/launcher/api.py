@@ -1,0 +1,157 @@
+"""Launching workers with all that they need: rendezvous, agent, logs, signals, events."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.distributed.elastic.agent.server import LocalElasticAgent, WorkerSpec
+from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException
+from weft.distributed.elastic.multiprocessing.errors import ChildFailedError
+from weft.distributed.elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
+from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from weft.errors import ValueRangeError
+
+_log = logging.getLogger(__name__)
+
+_LEGACY_TIMEOUT = 900
+SCRIPT_RUNNER = "weft.distributed.elastic.multiprocessing._entry"
+SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+
+
+@dataclass
+class LaunchConfig:
+    """How to launch; the fields are those of the command line (`weft run --help`), times are in seconds."""
+
+    min_nodes: int
+    max_nodes: int
+    nproc_per_node: int
+    logs_specs: LogsSpecs | None = None
+    run_id: str = ""
+    role: str = "default_role"
+    rdzv_endpoint: str = ""
+    rdzv_backend: str = "etcd"
+    rdzv_configs: dict[str, Any] = field(default_factory=dict)
+    rdzv_timeout: int = -1
+    max_restarts: int = 3
+    monitor_interval: float = 0.1
+    start_method: str = "spawn"
+    log_line_prefix_template: str | None = None
+    metrics_cfg: dict[str, str] = field(default_factory=dict)
+    local_addr: str | None = None
+    event_log_handler: str = "null"
+    signals_to_handle: str = SIGNALS
+    duplicate_stdout_filters: list[str] | None = None
+    duplicate_stderr_filters: list[str] | None = None
+    virtual_local_rank: bool = False
+    shutdown_timeout: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rdzv_timeout != -1:
+            self.rdzv_configs["timeout"] = self.rdzv_timeout
+        self.rdzv_configs.setdefault("timeout", _LEGACY_TIMEOUT)
+        if self.logs_specs is None:
+            self.logs_specs = DefaultLogsSpecs()
+        if self.shutdown_timeout is None:
+            self.shutdown_timeout = int(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30"))
+        if self.shutdown_timeout < 0:
+            raise ValueRangeError(f"shutdown_timeout must be non-negative, got {self.shutdown_timeout}")
+
+
+class elastic_launch:
+    """Launches a function or command on this node: `elastic_launch(config, entrypoint)(*args)`.
+
+    Returns the return values of functions by global rank; raises `ChildFailedError` when workers failed.
+    """
+
+    def __init__(self, config: LaunchConfig, entrypoint: Callable[..., Any] | str) -> None:
+        self._config = config
+        self._entrypoint = entrypoint
+
+    def __call__(self, *args: Any) -> dict[int, Any]:
+        return launch_agent(self._config, self._entrypoint, list(args))
+
+
+def launch_agent(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any]) -> dict[int, Any]:
+    """Run workers under an agent of this process to their end."""
+    if not config.run_id:
+        config.run_id = str(uuid.uuid4().int)
+        _log.warning("config has no run_id, generated a random run_id: %s", config.run_id)
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
+    agent = _agent(config, entrypoint, args)
+    handler = agent.get_worker_group().spec.rdzv_handler
+    ends_job = True
+    try:
+        result = agent.run()
+        if result.is_failed():
+            raise ChildFailedError(_name(entrypoint, args), result.failures)
+        return result.return_values
+    except SignalException:
+        ends_job = False  # others may go on, and this node may come back
+        raise
+    finally:
+        if ends_job:
+            handler.shutdown()
+        else:
+            handler.leave()
+
+
+def _agent(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any]) -> LocalElasticAgent:
+    parameters = RendezvousParameters(
+        config.rdzv_backend,
+        config.rdzv_endpoint,
+        config.run_id,
+        config.min_nodes,
+        config.max_nodes,
+        config.local_addr,
+        **config.rdzv_configs,
+    )
+    master_addr, master_port = _master(parameters)
+    spec = WorkerSpec(
+        role=config.role,
+        local_world_size=config.nproc_per_node,
+        entrypoint=entrypoint,
+        args=tuple(args),
+        rdzv_handler=get_rendezvous_handler(parameters),
+        max_restarts=config.max_restarts,
+        monitor_interval=config.monitor_interval,
+        master_addr=master_addr,
+        master_port=master_port,
+        local_addr=config.local_addr,
+        event_log_handler=config.event_log_handler,
+        duplicate_stdout_filters=config.duplicate_stdout_filters,
+        duplicate_stderr_filters=config.duplicate_stderr_filters,
+        virtual_local_rank=config.virtual_local_rank,
+    )
+    return LocalElasticAgent(
+        spec,
+        config.logs_specs,
+        config.start_method,
+        log_line_prefix_template=config.log_line_prefix_template,
+        shutdown_timeout=30 if config.shutdown_timeout is None else config.shutdown_timeout,
+    )
+
+
+def _master(parameters: RendezvousParameters) -> tuple[str | None, int | None]:
+    """The workers' master as given, which is so for the static rendezvous only."""
+    if parameters.backend != "static" or not parameters.endpoint:
+        return None, None
+    host, port = parse_rendezvous_endpoint(parameters.endpoint, -1)
+    return host, None if port < 0 else port
+
+
+def _name(entrypoint: Callable[..., Any] | str, args: list[Any]) -> str:
+    """What a user calls the program: not the interpreter and its options."""
+    if not isinstance(entrypoint, str):
+        return getattr(entrypoint, "__name__", repr(entrypoint))
+    if entrypoint != sys.executable:
+        return entrypoint
+    words = [str(arg) for arg in args]
+    if SCRIPT_RUNNER in words:
+        words = words[words.index(SCRIPT_RUNNER) + 1 :]
+    return next((word for word in words if not word.startswith("-")), entrypoint)

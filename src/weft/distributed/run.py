@@ -1,0 +1,246 @@
+"""`weft run`, also `python -m weft.distributed.run`: starts a program once per worker and keeps it running.
+
+Loads nothing that computes, so that it starts in a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import importlib.util
+import logging
+import os
+import secrets
+import shutil
+import sys
+import uuid
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from glob import glob
+from importlib import import_module
+from typing import Any, NoReturn
+
+from weft._comm.key import job_key
+from weft.distributed._flags import get_args_parser
+from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException, Std
+from weft.distributed.elastic.multiprocessing._entry import run_script
+from weft.distributed.elastic.multiprocessing._signals import put_back, raise_on_signals
+from weft.distributed.elastic.multiprocessing.errors import ChildFailedError, record
+from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_config
+from weft.distributed.launcher.api import SCRIPT_RUNNER, LaunchConfig, elastic_launch
+from weft.errors import DistError, ValueRangeError, WeftError
+
+_MASTER_PORT = 29500
+_KEY_VARIABLES = ("WEFT_JOB_KEY", "WEFT_JOB_KEY_FILE")
+
+
+def parse_args(args: Sequence[str] | None = None) -> Namespace:
+    """The command line, with defaults from the environment; ends the process with code 2 where it is wrong."""
+    return get_args_parser().parse_args(args)
+
+
+def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
+    """Smallest and largest number of nodes of `N` or `MIN:MAX`."""
+    parts = nnodes.split(":")
+    if len(parts) > 2 or not all(part.isdecimal() for part in parts):
+        raise DistError(f'nnodes={nnodes} is not in "MIN:MAX" format')
+    least, most = int(parts[0]), int(parts[-1])
+    if not 0 < least <= most:
+        raise ValueRangeError(f"--nnodes must be at least 1, and MIN at most MAX, got {nnodes}")
+    return least, most
+
+
+def determine_local_world_size(nproc_per_node: str) -> int:
+    """The number of workers of this node: a number, `cpu`, `gpu`, or `auto` (GPUs, without any CPUs)."""
+    if nproc_per_node.isdecimal() and int(nproc_per_node) > 0:
+        return int(nproc_per_node)
+    gpus = _gpu_count()
+    match nproc_per_node:
+        case "cpu":
+            return _cpu_count()
+        case "gpu" if gpus:
+            return gpus
+        case "gpu":
+            raise ValueRangeError("Cuda is not available: this machine shows no GPU; pass --nproc-per-node NUMBER")
+        case "auto":
+            return gpus or _cpu_count()
+    raise ValueRangeError(
+        f"Unsupported nproc_per_node value: {nproc_per_node}; it must be a positive number, auto, cpu or gpu"
+    )
+
+
+def _cpu_count() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _gpu_count() -> int:
+    """GPUs that workers would see, without starting a driver here."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+    return len(glob("/dev/nvidia[0-9]*"))
+
+
+def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] | str, list[str]]:
+    """What to launch, and how: the configuration, the entrypoint and its arguments."""
+    min_nodes, max_nodes = parse_min_max_nnodes(args.nnodes)
+    for name in ("max_restarts", "monitor_interval"):
+        if getattr(args, name) < 0:
+            raise ValueRangeError(f"--{name.replace('_', '-')} must be at least 0, got {getattr(args, name)}")
+    nproc = determine_local_world_size(args.nproc_per_node)
+    if nproc > 1 and "OMP_NUM_THREADS" not in os.environ:
+        os.environ["OMP_NUM_THREADS"] = "1"
+    rdzv_configs: dict[str, Any] = parse_rendezvous_config(args.rdzv_conf)
+    endpoint = args.rdzv_endpoint
+    if args.rdzv_backend == "static":
+        rdzv_configs["rank"] = args.node_rank
+        endpoint = endpoint or f"{args.master_addr}:{args.master_port or _MASTER_PORT}"
+    config = LaunchConfig(
+        min_nodes=min_nodes,
+        max_nodes=max_nodes,
+        nproc_per_node=nproc,
+        logs_specs=_logs(args),
+        run_id=args.rdzv_id,
+        role=args.role,
+        rdzv_endpoint=endpoint,
+        rdzv_backend=args.rdzv_backend,
+        rdzv_configs=rdzv_configs,
+        max_restarts=args.max_restarts,
+        monitor_interval=args.monitor_interval,
+        start_method=args.start_method,
+        log_line_prefix_template=os.environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+        local_addr=args.local_addr,
+        event_log_handler=args.event_log_handler,
+        signals_to_handle=args.signals_to_handle,
+        duplicate_stdout_filters=args.duplicate_stdout_filters,
+        duplicate_stderr_filters=args.duplicate_stderr_filters,
+        virtual_local_rank=args.virtual_local_rank,
+        shutdown_timeout=args.shutdown_timeout,
+    )
+    entrypoint, arguments = _program(args)
+    return config, entrypoint, arguments
+
+
+def _logs(args: Namespace) -> LogsSpecs:
+    try:
+        ranks = {int(rank) for rank in args.local_ranks_filter.split(",")} if args.local_ranks_filter else None
+    except ValueError:
+        raise ValueRangeError(
+            "--local_ranks_filter must be a comma-separated list of integers e.g. --local_ranks_filter=0,1,2, got "
+            f"{args.local_ranks_filter!r}"
+        ) from None
+    made_by = DefaultLogsSpecs
+    if args.logs_specs is not None:
+        found = import_module("importlib.metadata").entry_points(group="torchrun.logs_specs", name=args.logs_specs)
+        if not found:
+            raise ValueRangeError(f"Could not find entrypoint under 'torchrun.logs_specs[{args.logs_specs}]' key")
+        made_by = next(iter(found)).load()
+    redirects, tee = Std.from_str(args.redirects), Std.from_str(args.tee)
+    return made_by(log_dir=args.log_dir, redirects=redirects, tee=tee, local_ranks_filter=ranks)
+
+
+def _program(args: Namespace) -> tuple[Callable[..., Any] | str, list[str]]:
+    """The entrypoint and its arguments; says at once when there is no such program."""
+    script, rest = args.training_script, list(args.training_script_args)
+    if args.run_path:
+        _must_exist(script)
+        return _run_path, [script, *rest]
+    if args.no_python:
+        if args.module:
+            raise ValueRangeError("Don't use both the '--no-python' flag and the '--module' flag at the same time.")
+        if shutil.which(script) is None:
+            raise ValueRangeError(f"{script}: no such program, or it may not be executed; pass its path, or set PATH")
+        return script, rest
+    if args.module:
+        _must_be_found(script)
+    else:
+        _must_exist(script)
+    how = ["-m", script] if args.module else [script]
+    other = os.environ.get("PYTHON_EXEC")
+    if other:  # an interpreter of the user's choice need not have this package
+        return other, ["-u", *how, *rest]
+    return sys.executable, ["-u", "-m", SCRIPT_RUNNER, *how, *rest]
+
+
+def _must_exist(script: str) -> None:
+    if not os.path.exists(script):
+        hint = "; pass -m to run a module" if "/" not in script and not script.endswith(".py") else ""
+        raise ValueRangeError(f"{script}: no such script in {os.getcwd()}{hint}")
+    if os.path.isdir(script) and not os.path.isfile(os.path.join(script, "__main__.py")):
+        raise ValueRangeError(f"{script}: is a folder without a __main__.py; pass a script")
+
+
+def _must_be_found(module: str) -> None:
+    """Look for the top package only, since looking further would import it."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    if importlib.util.find_spec(module.partition(".")[0]) is None:
+        raise ValueRangeError(f"{module}: no such module; run in the folder that holds it, or set PYTHONPATH")
+
+
+def _run_path(script: str, *args: str) -> None:
+    run_script(os.path.abspath(script), list(args))
+
+
+def run(args: Namespace) -> None:
+    """Launch what the command line says and return when all workers have succeeded."""
+    alone = args.standalone or (
+        args.rdzv_backend == "static"
+        and not args.rdzv_endpoint
+        and args.master_port is None
+        and parse_min_max_nnodes(args.nnodes)[1] == 1
+    )
+    if alone:
+        args.rdzv_backend, args.rdzv_endpoint, args.rdzv_id = "c10d", "127.0.0.1:0", str(uuid.uuid4())
+    config, entrypoint, arguments = config_from_args(args)
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
+    _hand_on_key(args.rdzv_id, alone=alone)
+    before = raise_on_signals()
+    try:
+        elastic_launch(config, entrypoint)(*arguments)
+    finally:
+        put_back(before)
+
+
+def _hand_on_key(run_id: str, *, alone: bool) -> None:
+    """Put the job's key into the environment: a fresh one, or one derived from the user's key for nodes to agree on."""
+    if not any(os.environ.get(name) for name in _KEY_VARIABLES):
+        derived = hmac.new(job_key(), f"job {run_id}".encode(), hashlib.sha256).hexdigest()
+        os.environ["WEFT_JOB_KEY"] = secrets.token_hex(32) if alone else derived
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The command; ends the process with the exit code of the first worker that failed, 128 + N for signal N."""
+    logging.basicConfig(format="weft run: %(message)s", level=os.environ.get("LOGLEVEL", "WARNING").upper())
+    options = parse_args(args)
+    launch = record(run) if os.environ.get("TORCHELASTIC_ERROR_FILE") else run
+    try:
+        launch(options)
+    except ChildFailedError as error:
+        _end(str(error), _exit_code(error))
+    except SignalException as stop:
+        _end(f"weft run: ended by {stop.sigval.name}", 128 + stop.sigval)
+    except (WeftError, OSError, ValueError) as error:
+        _end(f"weft run: error: {error}", 1)
+
+
+def _exit_code(error: ChildFailedError) -> int:
+    _, failure = error.get_first_failure()
+    return failure.exitcode if failure.exitcode >= 0 else 128 - failure.exitcode
+
+
+def _end(message: str, code: int) -> NoReturn:
+    print(message, file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def command() -> None:
+    """The console script `weft`: its only subcommand is `run`."""
+    if len(sys.argv) > 1 and sys.argv[1] == "run":
+        main(sys.argv[2:])
+        return
+    _end("usage: weft run [flags] SCRIPT [arguments]; weft run --help lists the flags", 2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""The etcd backend over real etcd servers: one member, and three that lose their leader."""
+
+import json
+import shutil
+import subprocess
+import threading
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from tests.distributed.elastic.nodes import WORKER, Node
+from weft.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters, get_rendezvous_handler
+from weft.distributed.elastic.rendezvous._etcd import EtcdClient, EtcdOptions
+from weft.distributed.elastic.rendezvous.etcd_rendezvous_backend import EtcdRendezvousBackend
+from weft.distributed.elastic.rendezvous.etcd_store import EtcdStore
+from weft.distributed.elastic.rendezvous.utils import free_port
+from weft.errors import DistStoreError
+
+if shutil.which("etcd") is None:
+    pytest.skip("no etcd server here; to run these tests: apt-get install etcd-server", allow_module_level=True)
+
+PATIENT = EtcdOptions(timeout=20, connect_timeout=20)
+
+
+class Cluster:
+    """Members of an etcd cluster as processes."""
+
+    def __init__(self, folder, size):
+        self.ports = [free_port() for _ in range(size)]
+        peers = [free_port() for _ in range(size)]
+        names = ",".join(f"m{at}=http://127.0.0.1:{peer}" for at, peer in enumerate(peers))
+        self.members = [
+            subprocess.Popen([
+                "etcd", "--name", f"m{at}", "--data-dir", str(folder / f"m{at}"), "--logger=zap", "--log-level=fatal",
+                "--unsafe-no-fsync", "--heartbeat-interval=50", "--election-timeout=250",
+                f"--listen-client-urls=http://127.0.0.1:{port}", f"--advertise-client-urls=http://127.0.0.1:{port}",
+                f"--listen-peer-urls=http://127.0.0.1:{peers[at]}",
+                f"--initial-advertise-peer-urls=http://127.0.0.1:{peers[at]}", f"--initial-cluster={names}",
+            ], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for at, port in enumerate(self.ports)
+        ]  # fmt: skip
+        self.endpoints = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        self.client = EtcdClient(self.endpoints, PATIENT)
+
+    def kill_leader(self):
+        """SIGKILL; returns its number."""
+        status = [self._status(port) for port in self.ports]
+        leader = next(at for at, told in enumerate(status) if told["header"]["member_id"] == told["leader"])
+        self.members[leader].kill()
+        self.members[leader].wait()
+        return leader
+
+    @staticmethod
+    def _status(port):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v3/maintenance/status", b"{}", timeout=20) as answer:
+            return json.load(answer)
+
+    def end(self):
+        for member in self.members:
+            member.kill()
+            member.wait()
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory):
+    cluster = Cluster(tmp_path_factory.mktemp("etcd"), 1)
+    yield cluster
+    cluster.end()
+
+
+@pytest.fixture
+def three(tmp_path):
+    cluster = Cluster(tmp_path, 3)
+    yield cluster
+    cluster.end()
+
+
+def test_states_are_compared_and_set(etcd):
+    backend = EtcdRendezvousBackend(etcd.client, "swap")
+    assert backend.get_state() is None
+    state, token, was_set = backend.set_state(b"one")
+    assert (state, was_set) == (b"one", True)
+    assert backend.get_state() == (b"one", token)
+    assert backend.set_state(b"two") == (b"one", token, False)
+    assert backend.set_state(b"two", token)[::2] == (b"two", True)
+    assert backend.set_state(b"three", token)[::2] == (b"two", False)
+
+
+def test_a_store_in_etcd(etcd):
+    store, other = EtcdStore(etcd.client, "/a/"), EtcdStore(etcd.client, "/b/")
+    store.set("key", "value")
+    assert (store.get("key"), store.check(["key"]), other.check(["key"])) == (b"value", True, False)
+    assert [store.add("n", 2), store.add("n", 3)] == [2, 5]
+    assert store.compare_set("c", "", "1") == b"1"
+    assert store.compare_set("c", "2", "3") == b"1"
+    assert store.compare_set("absent", "2", "3") == b"2"
+    store.append("key", b"s")
+    store.multi_set(["x", "y"], ["1", "2"])
+    assert store.multi_get(["key", "x", "y"]) == [b"values", b"1", b"2"]
+    assert (sorted(store.list_keys()), store.num_keys()) == (["c", "key", "n", "x", "y"], 5)
+    assert [store.delete_key("x"), store.delete_key("x")] == [True, False]
+    with pytest.raises(DistStoreError, match=r"^wait timeout after 50ms, keys: /absent"):
+        store.wait(["absent"], timedelta(milliseconds=50))
+
+
+def test_a_wait_ends_when_another_thread_sets_the_key(etcd):
+    store = EtcdStore(etcd.client, "/w/")
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(store.get, "late")
+        store.set("late", "now")
+        assert found.result(20) == b"now"
+
+
+def test_nodes_meet_in_etcd(etcd):
+    made = [
+        get_rendezvous_handler(RendezvousParameters("etcd", etcd.endpoints, "meet", 2, 2, "127.0.0.1"))
+        for _ in range(2)
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        first, second = (found.result(20) for found in [pool.submit(handler.next_rendezvous) for handler in made])
+    assert sorted([first.rank, second.rank]) == [0, 1]
+    assert first.bootstrap_store_info == second.bootstrap_store_info
+    for handler in made:
+        assert handler.shutdown()
+    assert made[0].is_closed()
+
+
+def test_nobody_at_the_endpoint_is_told_in_seconds():
+    params = RendezvousParameters("etcd", f"127.0.0.1:{free_port()}", "job", 1, 1, connect_timeout="0.2")
+    with pytest.raises(RendezvousConnectionError, match=r"^etcd does not answer at any of .*is --rdzv-endpoint right"):
+        get_rendezvous_handler(params)
+
+
+@pytest.mark.slow
+def test_a_job_survives_the_loss_of_the_leader_of_three(three, tmp_path):
+    (tmp_path / "worker.py").write_text(WORKER)
+    conf = "last_call_timeout=20,keep_alive_interval=0.5,keep_alive_max_attempt=10"
+    nodes = [
+        Node(
+            "--nnodes", "1:2", "--rdzv-backend", "etcd", "--rdzv-endpoint", three.endpoints, "--rdzv-id", "job",
+            "--rdzv-conf", conf, "--local-addr", "127.0.0.1", tmp_path / "worker.py", tmp_path / "go",
+            env={"TMPDIR": str(tmp_path)},
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    try:
+        assert [node.worker()["WORLD_SIZE"] for node in nodes] == [2, 2]
+        three.kill_leader()
+        nodes[1].kill()
+        left = nodes[0].worker()
+        assert (left["RANK"], left["WORLD_SIZE"]) == (0, 1)
+        (tmp_path / "go").touch()
+        assert nodes[0].end() == 0, nodes[0].stderr
+    finally:
+        for node in nodes:
+            if node.process.poll() is None:
+                node.kill()
+
+
+def test_no_threads_are_left(etcd):
+    assert [thread.name for thread in threading.enumerate() if thread.name == "rendezvous keep-alive"] == []

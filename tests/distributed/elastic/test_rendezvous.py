@@ -1,0 +1,257 @@
+"""Rendezvous handlers in one process: nodes are threads over one store."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from weft._comm.store import HashStore
+from weft.distributed.elastic.rendezvous import (
+    DynamicRendezvousHandler,
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousHandlerRegistry,
+    RendezvousParameters,
+    RendezvousStateError,
+    RendezvousTimeout,
+    RendezvousTimeoutError,
+    get_rendezvous_handler,
+)
+from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+from weft.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
+from weft.distributed.elastic.rendezvous.utils import (
+    matches_machine_hostname,
+    parse_rendezvous_config,
+    parse_rendezvous_endpoint,
+)
+
+SOON = RendezvousTimeout(join=timedelta(seconds=20), last_call=timedelta(seconds=0.2))
+
+
+@pytest.fixture
+def nodes():
+    """Makes handlers over one store; all are ended."""
+    store, made = HashStore(), []
+
+    def node(min_nodes=1, max_nodes=2, timeout=SOON, run_id="job", backend=None):
+        backend = backend or C10dRendezvousBackend(store, run_id)
+        handler = DynamicRendezvousHandler.from_backend(
+            run_id, store, backend, min_nodes, max_nodes, "127.0.0.1", timeout, 0.1, 20
+        )
+        made.append(handler)
+        return handler
+
+    yield node
+    for handler in made:
+        handler.shutdown()
+
+
+def meet(*handlers):
+    with ThreadPoolExecutor(len(handlers)) as pool:
+        return [found.result() for found in [pool.submit(handler.next_rendezvous) for handler in handlers]]
+
+
+def until(condition):
+    pause = threading.Event()
+    for _ in range(1000):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("the condition did not come true within 10 s")
+
+
+def test_two_nodes_get_ranks_and_one_store(nodes):
+    first, second = meet(nodes(2, 2), nodes(2, 2))
+    assert sorted([first.rank, second.rank]) == [0, 1]
+    assert first.world_size == second.world_size == 2
+    first.store.set("key", b"value")
+    assert second.store.get("key") == b"value"
+    assert first.bootstrap_store_info == second.bootstrap_store_info
+
+
+def test_a_range_of_nodes_starts_after_the_last_call(nodes):
+    (found,) = meet(nodes(1, 3))
+    assert (found.rank, found.world_size, found.round) == (0, 1, 0)
+
+
+def test_a_late_node_is_seen_and_let_in(nodes):
+    early, late = nodes(1, 2), nodes(1, 2)
+    meet(early)
+    with ThreadPoolExecutor(1) as pool:
+        joined = pool.submit(late.next_rendezvous)
+        until(lambda: early.num_nodes_waiting() == 1)
+        again = early.next_rendezvous()
+        assert (again.world_size, joined.result().world_size, again.round) == (2, 2, 1)
+
+
+def test_a_node_that_leaves_is_noticed(nodes):
+    stays, goes = nodes(1, 2), nodes(1, 2)
+    meet(stays, goes)
+    assert stays.num_nodes_lost() == 0
+    assert goes.leave()
+    until(lambda: stays.num_nodes_lost() == 1)
+    assert stays.next_rendezvous().world_size == 1
+
+
+def test_too_few_nodes_are_named_at_the_join_timeout(nodes):
+    lonely = nodes(2, 2, RendezvousTimeout(join=timedelta(seconds=0.1)))
+    with pytest.raises(
+        RendezvousTimeoutError,
+        match=r"^1 of at least 2 nodes joined job 'job' within 0\.1 s \(127\.0\.0\.1\); start the others with the same "
+        r"--rdzv-id and --rdzv-endpoint, or raise join_timeout in --rdzv-conf$",
+    ):
+        lonely.next_rendezvous()
+
+
+def test_a_node_without_a_place_is_told_so(nodes):
+    meet(nodes(1, 1))
+    with pytest.raises(RendezvousTimeoutError, match=r"^no place among the 1 nodes of job 'job' became free within"):
+        nodes(1, 1, RendezvousTimeout(join=timedelta(seconds=0.1))).next_rendezvous()
+
+
+def test_a_closed_job_takes_nobody(nodes):
+    first, second = nodes(1, 1), nodes(1, 1)
+    meet(first)
+    assert not second.is_closed()
+    assert first.shutdown()
+    assert second.is_closed()
+    with pytest.raises(RendezvousClosedError, match=r"^job 'job' has ended on another node, so nobody may join it"):
+        second.next_rendezvous()
+
+
+def test_nodes_that_disagree_are_told_so(nodes):
+    meet(nodes(1, 1))
+    with pytest.raises(
+        RendezvousStateError, match=r"disagree about --nnodes: others have \(1, 1\), this one has \(1, 2\)$"
+    ):
+        nodes(1, 2).next_rendezvous()
+
+
+class Unreachable(RendezvousBackend):
+    """Works for a while."""
+
+    def __init__(self, backend):
+        self.backend, self.broken = backend, False
+
+    name = "unreachable"
+
+    def get_state(self):
+        if self.broken:
+            raise RendezvousConnectionError("the cable is cut")
+        return self.backend.get_state()
+
+    def set_state(self, state, token=None):
+        return self.backend.set_state(state, token)
+
+
+def test_a_backend_that_fails_for_long_is_an_error_and_a_short_failure_is_not(nodes):
+    backend = Unreachable(C10dRendezvousBackend(HashStore(), "job"))
+    handler = nodes(1, 1, backend=backend)
+    meet(handler)
+    backend.broken = True
+    until(lambda: handler._ledger.failure is not None)
+    assert handler.num_nodes_waiting() == 0
+    backend.broken = False
+    until(lambda: handler._ledger.failure is None)
+    backend.broken = True
+    handler._keeper._patience = 0.2
+
+    until(lambda: _error_of(handler.num_nodes_waiting) is not None)
+    error = _error_of(handler.num_nodes_waiting)
+    assert "the rendezvous has not answered for" in str(error)
+    assert "the cable is cut" in str(error)
+
+
+def _error_of(call):
+    try:
+        call()
+    except RendezvousConnectionError as error:
+        return error
+    return None
+
+
+def test_parameters_are_checked():
+    with pytest.raises(ValueError, match=r"^The minimum number of rendezvous nodes \(0\) must be greater than zero\.$"):
+        RendezvousParameters("c10d", "", "job", 0, 1)
+    with pytest.raises(ValueError, match=r"^The rendezvous backend name must be a non-empty string\.$"):
+        RendezvousParameters("", "", "job", 1, 1)
+    with pytest.raises(ValueError, match="greater than or equal to the minimum"):
+        RendezvousParameters("c10d", "", "job", 2, 1)
+    params = RendezvousParameters("c10d", "", "job", 1, 1, a="yes", b="7", c="x")
+    assert (params.get_as_bool("a"), params.get_as_int("b"), params.get("c"), params.get_as_int("d", 3)) == (
+        True, 7, "x", 3,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="option 'c' does not represent a valid boolean value: 'x'"):
+        params.get_as_bool("c")
+    with pytest.raises(ValueError, match="option 'c' does not represent a valid integer value: 'x'"):
+        params.get_as_int("c")
+
+
+def test_the_registry_knows_its_backends():
+    with pytest.raises(
+        ValueError,
+        match=r"^The rendezvous backend 'carrier' is not registered\. Did you forget to call `register`\? "
+        r"Known are c10d, etcd, static\.$",
+    ):
+        get_rendezvous_handler(RendezvousParameters("carrier", "", "job", 1, 1))
+    registry = RendezvousHandlerRegistry()
+    registry.register("mine", len)
+    registry.register("mine", len)
+    with pytest.raises(ValueError, match=r"^The rendezvous backend 'mine' cannot be registered with"):
+        registry.register("mine", max)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (None, ("localhost", 1)), ("", ("localhost", 1)), ("node", ("node", 1)), ("node:29", ("node", 29)),
+        ("10.0.0.1:0", ("10.0.0.1", 0)), ("[::1]:29", ("::1", 29)), ("::1", ("::1", 1)), ("[::1]", ("::1", 1)),
+    ],
+)  # fmt: skip
+def test_endpoints(text, found):
+    assert parse_rendezvous_endpoint(text, 1) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("node:x", "must be an integer"), ("node:70000", "between 0 and 65535"), ("a b:1", "The hostname"),
+        (":29", "The hostname"), ("node:", "must be an integer"),
+    ],
+)  # fmt: skip
+def test_wrong_endpoints(text, error):
+    with pytest.raises(ValueError, match=error):
+        parse_rendezvous_endpoint(text, 1)
+
+
+def test_options():
+    assert parse_rendezvous_config(" a=1, b = x ") == {"a": "1", "b": "x"}
+    assert parse_rendezvous_config("") == {}
+    with pytest.raises(ValueError, match="option 'a' must have a value specified: --rdzv-conf a=VALUE"):
+        parse_rendezvous_config("a")
+    with pytest.raises(ValueError, match="must be in format"):
+        parse_rendezvous_config("=1")
+
+
+def test_own_addresses_are_known():
+    assert matches_machine_hostname("localhost")
+    assert matches_machine_hostname("127.0.0.1")
+    assert matches_machine_hostname("::1")
+    assert not matches_machine_hostname("192.0.2.7")
+
+
+def test_a_file_serves_as_the_store(tmp_path):
+    made = [
+        get_rendezvous_handler(RendezvousParameters("c10d", str(tmp_path / "f"), "job", 2, 2, store_type="file"))
+        for _ in range(2)
+    ]
+    first, second = meet(*made)
+    assert sorted([first.rank, second.rank]) == [0, 1]
+    assert first.bootstrap_store_info == second.bootstrap_store_info
+    assert all(handler.shutdown() for handler in made)
+
+
+def test_an_unknown_kind_of_store_is_refused():
+    with pytest.raises(ValueError, match=r"^Invalid store type 'cloud'\. Currently only file and tcp are supported\.$"):
+        get_rendezvous_handler(RendezvousParameters("c10d", "", "job", 1, 1, store_type="cloud"))

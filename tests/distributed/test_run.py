@@ -1,0 +1,320 @@
+"""`weft run` as users meet it: flags, programs, output, exit codes, and what it says about bad input."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests.distributed.elastic.nodes import SECONDS, WORKER, Node
+from weft.distributed.elastic.rendezvous.utils import free_port
+from weft.distributed.run import config_from_args, determine_local_world_size, parse_args, parse_min_max_nnodes
+
+SOURCES = str(Path(weft.__file__).parents[1])
+MULTIWORD = {
+    "--nproc-per-node": "2", "--rdzv-backend": "c10d", "--rdzv-endpoint": "h:1", "--rdzv-id": "j", "--rdzv-conf": "a=1",
+    "--max-restarts": "3", "--monitor-interval": "2.5", "--start-method": "fork", "--event-log-handler": "console",
+    "--log-dir": "d", "--local-ranks-filter": "0", "--node-rank": "1", "--master-addr": "h", "--master-port": "7",
+    "--local-addr": "l", "--logs-specs": "s", "--signals-to-handle": "SIGTERM", "--shutdown-timeout": "9",
+    "--duplicate-stdout-filters": "a", "--duplicate-stderr-filters": "a",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _outside_of_a_job(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(("PET_", "TORCHELASTIC_")):
+            monkeypatch.delenv(name)
+
+
+def run(*args, code=0, cwd=None, **env):
+    """`weft run` to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "weft.distributed.run", *map(str, args)],
+        capture_output=True, text=True, timeout=SECONDS, env=os.environ | {"PYTHONPATH": SOURCES} | env, cwd=cwd,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture
+def script(tmp_path):
+    def make(text, name="train.py"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return make
+
+
+# --- flags ---
+
+
+def test_flags_have_two_spellings():
+    for dashed, value in MULTIWORD.items():
+        dest = dashed.removeprefix("--").replace("-", "_")
+        first, second = parse_args([dashed, value, "x.py"]), parse_args([f"--{dest}", value, "x.py"])
+        assert getattr(first, dest) == getattr(second, dest) != getattr(parse_args(["x.py"]), dest)
+    for switch in ("--no-python", "--run-path", "--no_python", "--run_path", "--virtual-local-rank", "-m", "--module"):
+        assert sum(vars(parse_args([switch, "x.py"]))[name] for name in SWITCHES) == 1
+
+
+SWITCHES = ("standalone", "module", "no_python", "run_path", "virtual_local_rank")
+
+
+def test_defaults():
+    args = vars(parse_args(["x.py", "--lr", "1"]))
+    assert args == {
+        "nnodes": "1:1", "nproc_per_node": "1", "rdzv_backend": "static", "rdzv_endpoint": "", "rdzv_id": "none",
+        "rdzv_conf": "", "standalone": False, "max_restarts": 0, "monitor_interval": 0.1, "start_method": "spawn",
+        "event_log_handler": "null", "role": "default", "module": False, "no_python": False, "run_path": False,
+        "log_dir": None, "redirects": "0", "tee": "0", "local_ranks_filter": "", "duplicate_stdout_filters": [],
+        "duplicate_stderr_filters": [], "node_rank": 0, "master_addr": "127.0.0.1", "master_port": None,
+        "local_addr": None, "logs_specs": None, "signals_to_handle": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+        "shutdown_timeout": None, "virtual_local_rank": False, "training_script": "x.py",
+        "training_script_args": ["--lr", "1"],
+    }  # fmt: skip
+
+
+def test_the_environment_gives_defaults(monkeypatch):
+    monkeypatch.setenv("PET_NPROC_PER_NODE", "3")
+    monkeypatch.setenv("PET_MAX_RESTARTS", "4")
+    monkeypatch.setenv("PET_STANDALONE", "1")
+    monkeypatch.setenv("PET_DUPLICATE_STDOUT_FILTERS", "a,b,,c")
+    args = parse_args(["x.py"])
+    assert (args.nproc_per_node, args.max_restarts, args.standalone) == ("3", 4, True)
+    assert args.duplicate_stdout_filters == ["a", "b,c"]
+    assert parse_args(["--max-restarts", "5", "x.py"]).max_restarts == 5
+
+
+def test_numbers_of_nodes_and_workers(monkeypatch):
+    assert [parse_min_max_nnodes(text) for text in ("2", "1:4")] == [(2, 2), (1, 4)]
+    with pytest.raises(RuntimeError, match=r'^nnodes=1:2:3 is not in "MIN:MAX" format$'):
+        parse_min_max_nnodes("1:2:3")
+    with pytest.raises(ValueError, match=r"^--nnodes must be at least 1, and MIN at most MAX, got 3:2$"):
+        parse_min_max_nnodes("3:2")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    assert [determine_local_world_size(text) for text in ("4", "gpu", "auto")] == [4, 2, 2]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert determine_local_world_size("auto") == determine_local_world_size("cpu") == len(os.sched_getaffinity(0))
+    with pytest.raises(ValueError, match=r"^Cuda is not available"):
+        determine_local_world_size("gpu")
+    with pytest.raises(ValueError, match=r"^Unsupported nproc_per_node value: many; it must be a positive number"):
+        determine_local_world_size("many")
+
+
+def test_the_static_rendezvous_takes_the_masters_address(script):
+    args = parse_args(["--node-rank", "1", "--nnodes", "2", "--master-addr", "h", str(script(""))])
+    config, _, _ = config_from_args(args)
+    assert (config.rdzv_endpoint, config.rdzv_configs["rank"]) == ("h:29500", 1)
+
+
+# --- programs ---
+
+SAY = 'import os, sys; sys.stdout.write(" ".join([os.environ["RANK"], *sys.argv[1:]]) + "\\n")\n'
+
+
+def test_a_script_gets_its_arguments_and_workers_their_ranks(script):
+    done = run("--nproc-per-node", 2, script(SAY), "--lr", 1)
+    assert sorted(done.stdout.splitlines()) == ["0 --lr 1", "1 --lr 1"]
+    assert done.stderr == ""
+
+
+def test_a_script_is_the_main_module(script):
+    text = (
+        "import json, sys, multiprocessing as mp, os, helper\n"
+        "def child(queue): queue.put(__name__)\n"
+        "if __name__ == '__main__':\n"
+        "    queue = mp.get_context('spawn').Queue()\n"
+        "    process = mp.get_context('spawn').Process(target=child, args=(queue,))\n"
+        "    process.start()\n"
+        "    print(json.dumps([sys.argv, __file__, sys.modules['__main__'].__file__, queue.get(), helper.HERE]))\n"
+        "    process.join()\n"
+    )
+    script("HERE = True", "helper.py")
+    path = str(script(text))
+    assert json.loads(run(path, "a").stdout) == [[path, "a"], path, path, "__mp_main__", True]
+
+
+def test_modules_commands_and_paths(script, tmp_path):
+    script(SAY, "module.py")
+    assert run("-m", "module", "a", cwd=tmp_path).stdout == "0 a\n"
+    assert run("--no-python", "/bin/sh", "-c", 'echo "$RANK $0"', "b").stdout == "0 b\n"
+    assert run("--run-path", script(SAY), "c").stdout == "0 c\n"
+
+
+def test_standalone_ignores_what_is_given_and_makes_a_key(script):
+    text = "import os; print(os.environ['MASTER_ADDR'], len(os.environ['WEFT_JOB_KEY']))"
+    env = {"WEFT_JOB_KEY": "", "WEFT_JOB_KEY_FILE": ""}
+    done = run("--standalone", "--rdzv-endpoint", "nowhere:1", "--rdzv-id", "x", script(text), **env)
+    assert done.stdout == "127.0.0.1 64\n"
+
+
+def test_the_launcher_loads_nothing_that_computes():
+    loaded = "import sys, weft.distributed.run; print([name for name in ('jax', 'numpy') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_the_command_has_one_subcommand():
+    call = [sys.executable, "-c", "from weft.distributed.run import command; command()"]
+    done = subprocess.run([*call, "run", "--no-python", "/bin/true"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = subprocess.run([*call, "walk"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.startswith("usage: weft run [flags] SCRIPT")) == (2, True)
+
+
+# --- output ---
+
+
+def test_output_is_told_apart_and_kept(script, tmp_path):
+    logs = tmp_path / "logs"
+    done = run("--nproc-per-node", 2, "--tee", 1, "--log-dir", logs, script(SAY), "hello")
+    assert sorted(done.stdout.splitlines()) == ["[default0]:0 hello", "[default1]:1 hello"]
+    kept = sorted(logs.glob("*/attempt_0/*/stdout.log"))
+    assert [path.read_text() for path in kept] == ["0 hello\n", "1 hello\n"]
+
+
+def test_output_is_redirected_by_rank(script, tmp_path):
+    done = run("--nproc-per-node", 2, "-r", "0:1", "--log-dir", tmp_path / "logs", script(SAY))
+    assert done.stdout == "1\n"
+
+
+# --- failures ---
+
+
+def test_the_summary_begins_with_rank_host_exception_and_line(script):
+    text = "import os\nif os.environ['RANK'] == '1':\n    raise ValueError('boom')\nimport time; time.sleep(60)\n"
+    path = script(text)
+    done = run("--nproc-per-node", 2, path, code=1)
+    first = next(line for line in done.stderr.splitlines() if line.startswith("rank "))
+    assert first == f"rank 1 on {socket.gethostname()}: ValueError: boom ({path}:3)"
+    assert "_entry.py" not in done.stderr, "tracebacks show the user's frames only"
+
+
+def test_exit_codes_are_those_of_the_first_failure(script):
+    run(script("import sys; sys.exit(7)"), code=7)
+    run(script("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), code=128 + signal.SIGKILL)
+
+
+def test_workers_are_started_again(script):
+    text = "import os; n = int(os.environ['TORCHELASTIC_RESTART_COUNT']); print(n, flush=True); assert n == 2"
+    assert run("--max-restarts", 2, script(text)).stdout == "0\n1\n2\n"
+
+
+def test_signals_are_handed_on(script, tmp_path):
+    text = (
+        "import signal, sys, pathlib\n"
+        "def stop(number, frame):\n    pathlib.Path(sys.argv[1]).write_text(str(number)); sys.exit(0)\n"
+        "for number in (signal.SIGTERM, signal.SIGUSR1): signal.signal(number, stop)\n"
+        "print('ready', flush=True)\nwhile True: signal.pause()\n"
+    )
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        node = Node("--signals-to-handle", "SIGTERM,SIGUSR1", script(text), tmp_path / "told")
+        assert node.line() == "ready"
+        assert node.kill(number) == 128 + number
+        assert (tmp_path / "told").read_text() == str(int(number))
+
+
+# --- bad input: an error within seconds, without a traceback, that says what to change ---
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["--nproc-per-gnome=2", "x.py"], 2, r"did you mean --nproc-per-node\?"),
+        (["--max-restarts", "x", "x.py"], 2, "argument --max-restarts.*: invalid int value: 'x'"),
+        ([], 2, "the following arguments are required: training_script"),
+        (["nowhere.py"], 1, r"^weft run: error: nowhere\.py: no such script in /"),
+        (["-m", "nowhere.inside"], 1, r"^weft run: error: nowhere\.inside: no such module; run in the folder"),
+        (["--no-python", "nowhere"], 1, "^weft run: error: nowhere: no such program"),
+        (["--no-python", "-m", "x"], 1, "Don't use both the '--no-python' flag and the '--module' flag"),
+        (["--nnodes", "x", "SCRIPT"], 1, '^weft run: error: nnodes=x is not in "MIN:MAX" format'),
+        (["--nproc-per-node", "many", "SCRIPT"], 1, "^weft run: error: Unsupported nproc_per_node value: many"),
+        (["--redirects", "9", "SCRIPT"], 1, "^weft run: error: 9 does not match"),
+        (["--local-ranks-filter", "a", "SCRIPT"], 1, "must be a comma-separated list of integers.*got 'a'"),
+        (["--max-restarts", "-1", "SCRIPT"], 1, "--max-restarts must be at least 0, got -1"),
+        (["--rdzv-backend", "carrier", "SCRIPT"], 1, "The rendezvous backend 'carrier' is not registered.*Known are"),
+        (["--rdzv-conf", "a", "SCRIPT"], 1, "option 'a' must have a value specified: --rdzv-conf a=VALUE"),
+        (["--nnodes", "1:2", "SCRIPT"], 1, "the static rendezvous needs a fixed number of nodes.*--rdzv-backend c10d"),
+        (["--nnodes", "2", "--node-rank", "2", "SCRIPT"], 1, "--node-rank must be at least 0 and less than --nnodes 2"),
+    ],
+)  # fmt: skip
+def test_bad_input(args, code, message, script):
+    path = str(script(""))
+    done = run(*[path if arg == "SCRIPT" else arg for arg in args], code=code)
+    assert re.search(message, done.stderr, re.MULTILINE), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_is_told(script):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("--master-port", port, script(""), code=1)
+        assert f"node rank 0 cannot serve 127.0.0.1:{port}" in done.stderr
+        assert done.stderr.rstrip().endswith("choose another --master-port")
+        conf = ("--rdzv-conf", "is_host=1", "--rdzv-id", "job")
+        done = run("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", *conf, script(""), code=1)
+        assert "this node cannot serve the rendezvous" in done.stderr
+        assert done.stderr.rstrip().endswith("choose another port")
+
+
+def test_nobody_at_the_endpoint_is_told(script):
+    where = f"127.0.0.1:{free_port()}"
+    conf = ("--rdzv-conf", "is_host=0,connect_timeout=0.1")
+    done = run("--rdzv-backend", "c10d", "--rdzv-endpoint", where, "--rdzv-id", "x", *conf, script(""), code=1)
+    assert done.stderr.startswith(f"weft run: error: no rendezvous at {where}")
+    assert "is the address right (--rdzv-endpoint" in done.stderr
+    host, port = where.split(":")
+    static = ("--nnodes", 2, "--node-rank", 1, "--master-addr", host, "--master-port", port)
+    done = run(*static, "--rdzv-conf", "connect_timeout=0.1", script(""), code=1)
+    assert done.stderr.startswith(f"weft run: error: no rendezvous at {where}")
+
+
+@pytest.fixture
+def pair(script, tmp_path):
+    """Two nodes at one port; the first runs until the test ends."""
+    port, path = free_port(), script(WORKER)
+    started = []
+
+    def node(*flags, **env):
+        started.append(Node("--master-port", port, *flags, path, tmp_path / "go", env=env | {"TMPDIR": str(tmp_path)}))
+        return started[-1]
+
+    yield node
+    (tmp_path / "go").touch()
+    for node in started:
+        if node.process.poll() is None:
+            node.kill()
+
+
+def test_a_wrong_job_key_is_told(pair):
+    pair("--nnodes", 2, "--node-rank", 0, WEFT_JOB_KEY="right")
+    second = pair("--nnodes", 2, "--node-rank", 1, WEFT_JOB_KEY="wrong")
+    assert second.end() == 1
+    assert "has another job key; give all processes of a job the same WEFT_JOB_KEY" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_duplicate_ranks_and_other_worlds_are_told(pair):
+    first = pair("--nnodes", 2, "--node-rank", 0)
+    other = pair("--nnodes", 3, "--node-rank", 2)
+    assert other.end() == 1
+    assert other.stderr == "weft run: error: nodes disagree about --nnodes: 2 on node rank 0, 3 here"
+    second = pair("--nnodes", 2, "--node-rank", 1)
+    assert {first.worker()["RANK"], second.worker()["RANK"]} == {0, 1}
+    third = pair("--nnodes", 2, "--node-rank", 1)
+    assert third.end() == 1
+    assert "two nodes have --node-rank 1: process" in third.stderr
+
+
+def test_nothing_is_left(script, tmp_path):
+    before = set(Path("/dev/shm").iterdir())
+    run("--nproc-per-node", 2, script(SAY), TMPDIR=str(tmp_path))
+    assert set(Path("/dev/shm").iterdir()) <= before
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
