@@ -145,3 +145,14 @@ def test_two_of_one_rank_and_other_sizes_are_told():
 
     with pytest.raises(RuntimeError, match=r"rank 0 has world_size=2 and rank 1 world_size=3|waited"):
         dist.run_threads(sizes, nprocs=2)
+
+
+def test_ranks_draw_their_own_random_numbers():
+    def body(rank):
+        weft.manual_seed(rank // 2)
+        return weft.rand(3).tolist()
+
+    before = weft.get_rng_state().tolist()
+    found = dist.run_threads(body, nprocs=4)
+    assert found[0] == found[1] != found[2] == found[3]
+    assert weft.get_rng_state().tolist() == before

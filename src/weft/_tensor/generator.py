@@ -12,6 +12,16 @@ from weft.errors import ArgumentError
 _MASK = (1 << 63) - 1
 
 
+class _State:
+    """Where a generator is."""
+
+    __slots__ = ("offset", "seed")
+
+    def __init__(self) -> None:
+        self.seed = 67280421310721
+        self.offset = 0
+
+
 class Generator:
     """A source of random numbers. The n-th draw depends on the seed and n alone, on every device and mesh.
 
@@ -21,8 +31,11 @@ class Generator:
     def __init__(self, device: Any = "cpu") -> None:
         self._device = device
         self._lock = threading.Lock()
-        self._seed = 67280421310721
-        self._offset = 0
+        self._own_state = _State()
+
+    @property
+    def _state(self) -> _State:
+        return self._own_state
 
     @property
     def device(self) -> device:
@@ -33,8 +46,7 @@ class Generator:
         """Start anew from a seed."""
         if not isinstance(seed, int):
             raise ArgumentError(f"manual_seed expected a long, but got {type(seed).__name__}")
-        with self._lock:
-            self._seed, self._offset = seed & _MASK, 0
+        self.restore((seed & _MASK, 0))
         return self
 
     def seed(self) -> int:
@@ -45,23 +57,26 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The seed that the draws started from."""
-        return self._seed
+        return self._state.seed
 
     def draw(self) -> tuple[int, int]:
         """Seed and number of the next draw."""
         with self._lock:
-            offset = self._offset
-            self._offset = offset + 1
-            return self._seed, offset
+            state = self._state
+            offset = state.offset
+            state.offset = offset + 1
+            return state.seed, offset
 
     def state(self) -> tuple[int, int]:
         """Seed and number of draws so far."""
-        return self._seed, self._offset
+        state = self._state
+        return state.seed, state.offset
 
     def restore(self, state: tuple[int, int]) -> None:
         """Go back to what `state` returned."""
         with self._lock:
-            self._seed, self._offset = state
+            found = self._state
+            found.seed, found.offset = state
 
     def __getstate__(self) -> dict[str, Any]:
         return {"device": self._device, "state": self.state()}
@@ -71,5 +86,21 @@ class Generator:
         self.restore(state["state"])
 
 
-default_generator = Generator()
+class _Default(Generator):
+    """The default generator. A thread that stands for a process has a state of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of_thread = threading.local()
+
+    @property
+    def _state(self) -> _State:
+        return getattr(self._of_thread, "state", self._own_state)
+
+    def separate(self) -> None:
+        """Give this thread a state of its own, as a new process has it."""
+        self._of_thread.state = _State()
+
+
+default_generator = _Default()
 """Where operators draw from when they are given no generator."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._comm.store import HashStore
+from weft._tensor.generator import default_generator
 from weft.distributed._world import ThreadRank, become_rank, destroy_process_group, is_initialized
 from weft.errors import ValueRangeError
 
@@ -14,8 +15,9 @@ from weft.errors import ValueRangeError
 def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 2) -> list[Any]:
     """Call `fn(rank, *args)` in `nprocs` threads, each a rank of one job; what they return, by rank.
 
-    In them `init_process_group("threads")` needs no address, and groups are destroyed at the end. When all have ended
-    the error that came first is raised: operations of the other ranks, which miss one, have failed by then, too.
+    In them `init_process_group("threads")` needs no address, each draws random numbers of its own, and groups are
+    destroyed at the end. When all have ended the error that came first is raised: operations of the other ranks, which
+    miss one, have failed by then, too.
     """
     if nprocs < 1:
         raise ValueRangeError(f"nprocs must be at least 1, but got {nprocs}")
@@ -25,6 +27,7 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
 
     def run(rank: int) -> None:
         become_rank(ThreadRank(rank, nprocs, store))
+        default_generator.separate()
         try:
             results[rank] = fn(rank, *args)
         except BaseException as error:

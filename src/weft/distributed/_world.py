@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import warnings
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -204,7 +205,8 @@ def new_group(
         name = group_desc or f"group {world.made}"
     if get_rank() not in members:
         return GroupMember.NON_GROUP_MEMBER
-    own = None if default.store is None else PrefixStore(f"group/{name}", default.store)
+    key = f"group/{name}/{zlib.crc32(repr(members).encode()):x}"  # ranks that name other members do not meet
+    own = None if default.store is None else PrefixStore(key, default.store)
     made = _backends.subgroup(chosen, default, own, members, timeout)
     return _registered(world, ProcessGroup(name, made, members, own))
 
