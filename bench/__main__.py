@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import checkpoints, measure
+from bench import checkpoints, measure, ranks
 from bench.measure import Side
 
 _OURS, _COMPILED = ("weft",), ("weft", "compiled")
@@ -78,6 +78,8 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "warm": _warm,
     "save": checkpoints.save,
     "load": checkpoints.load,
+    "allreduce": ranks.allreduce,
+    "ddp": ranks.ddp,
 }
 
 

@@ -3,6 +3,7 @@
 from weft.nn import functional as functional
 from weft.nn import init as init
 from weft.nn import modules as modules
+from weft.nn import parallel as parallel
 from weft.nn import parameter as parameter
 from weft.nn import utils as utils
 from weft.nn._activation import CELU as CELU
