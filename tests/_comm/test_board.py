@@ -65,7 +65,7 @@ def test_a_rank_that_never_comes_is_named(tmp_path):
             here.collectives.barrier(Deadline(0.05))
 
     first, *_ = run_threads(3, case, tmp_path)
-    assert str(first).startswith("barrier, rank 0: waited 0.0")
+    assert str(first).startswith("barrier, rank 0: waited ")
     assert str(first).endswith(" s in vain for ranks 1, 2; look what they do, or allow more time")
 
 
