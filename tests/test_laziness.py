@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import weft
@@ -184,6 +184,7 @@ def agree(found, expected):
 
 @pytest.mark.slow
 @given(PROGRAMS)
+@example([Step("write", "add", 0, 0, 2, "column"), Step("write", "pick", 0, 0, 2, "flat")])
 def test_eager_and_lazy_runs_agree(program):
     agree(run(program), run(program, eager=True))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import weft
@@ -149,3 +150,42 @@ def test_an_operand_that_is_none_is_left_to_python():
     x = weft.ones(2)
     with pytest.raises(TypeError, match=r"^unsupported operand type\(s\) for \+=: 'Tensor' and 'str'$"):
         x += "a"
+
+
+def shift(x):
+    x[1:] = x[:-1] * 1
+
+
+def shift_columns(x):
+    x[:, 1:] = x[:, :-1] * 1
+
+
+def shift_flat(x):
+    flat = x.reshape(-1)
+    flat[1:] = flat[:-1] * 1
+
+
+def shift_transposed(x):
+    x.T[1:] = x.T[:-1] * 1
+
+
+@pytest.mark.parametrize("read", [lambda x: x, lambda x: x.reshape(-1), lambda x: x.reshape(1, -1, 1) * 2])
+@pytest.mark.parametrize("shape", [(4, 1), (1, 4), (4, 3), (8, 16)])
+@pytest.mark.parametrize("write", [shift, shift_columns, shift_flat, shift_transposed])
+def test_parts_are_written_from_other_parts(write, shape, read):
+    """Reshapes around such writes make XLA:CPU read what it has overwritten, unless it is kept from fusing them."""
+    host = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    wanted, x = host + 1, weft.tensor(host) + 1
+    write(wanted)
+    write(x)
+    np.testing.assert_array_equal(read(x).numpy(), read(wanted))
+
+
+def test_a_part_of_a_written_part_is_written():
+    """As above, for a write through three views after another write."""
+    host = np.arange(6.0).reshape(2, 3) + 1
+    a = weft.tensor(host)
+    x = a * weft.tensor(host * 2)
+    x[:, 2].add_(a.sum())
+    x.view(6)[1:5][weft.tensor([0])] = a.max()
+    assert x.tolist() == [[2, 6, 39], [32, 50, 93]]

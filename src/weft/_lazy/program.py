@@ -27,6 +27,8 @@ step, that step's position as one negative number `~position`: an optimizer's st
 
 _PACKS = 3  # Python floats, ints and complex numbers travel as one array each
 
+_KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}  # `ops._index.isolated` and checkpoints need them
+
 
 class Graph:
     """A graph in canonical form. Entries are numbered in order of first use.
@@ -85,7 +87,8 @@ class Program:
         where = jax_device(graph.steps[0][0].aval.device)
         self._device = None if where is default_jax_device() else where
         donate = tuple(_PACKS + position for position in graph.donated)
-        self._run = jax.jit(_body(graph), donate_argnums=donate)
+        options = _KEEP_BARRIERS if where.platform == "cpu" else None
+        self._run = jax.jit(_body(graph), donate_argnums=donate, compiler_options=options)
         self.compiled = False
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
 

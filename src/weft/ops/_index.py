@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import jax
@@ -97,6 +97,24 @@ def outside_elements(index: Array, input: Array) -> Misses:
 def wrapped(index: Array, size: int) -> Array:
     """Indices with negative ones counted from the end."""
     return jnp.where(index < 0, index + size, index)
+
+
+def isolated(write: Callable[..., Array]) -> Callable[..., Array]:
+    """A function that writes into a part of an array, kept out of fusions with what comes before and after.
+
+    XLA:CPU fuses what computes the update with `dynamic_update_slice`, and writes in place. Where the update is read
+    from another part of the same array, as in `x[1:] = x[:-1]` with a reshape before or after, it reads elements that
+    it has written already (openxla/xla#49176). `Program` asks XLA to keep the barriers.
+    """
+
+    @wraps(write)
+    def body(*args: Any, **static: Any) -> Array:
+        leaves, tree = jax.tree.flatten(args)
+        arrays = iter(jax.lax.optimization_barrier([leaf for leaf in leaves if isinstance(leaf, Array)]))
+        kept = [next(arrays) if isinstance(leaf, Array) else leaf for leaf in leaves]
+        return jax.lax.optimization_barrier(write(*jax.tree.unflatten(tree, kept), **static))
+
+    return body
 
 
 def extent(input: Array, dim: int) -> int:

@@ -17,6 +17,7 @@ from weft.ops._index import (
     added,
     extent,
     flat_write,
+    isolated,
     outside_dim,
     outside_elements,
     require_dtype,
@@ -92,6 +93,7 @@ def _index_add_check(input: Array, dim: Dim, index: Array, source: Array, *, alp
 
 
 @defop(dims=_writes_slices, check=_index_add_check, check_text=OUT_OF_BOUNDS, inplace=True)
+@isolated
 def index_add(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Scalar = 1) -> Array:
     """`input` with `alpha` times the slices of `source` added at the places in `index`."""
     _require_addable(input, dim, index, source)
@@ -146,6 +148,7 @@ def _index_copy_vjp(
 @defop(
     dims=_writes_slices, vjp=_index_copy_vjp, check=_index_copy_check, check_text=OUT_OF_BOUNDS, inplace=True
 )  # fmt: skip
+@isolated
 def index_copy(input: Array, dim: Dim, index: Array, source: Array) -> Array:
     """`input` with the slices of `source` written at the places in `index`."""
     _require_copyable(input, dim, index, source)
@@ -177,6 +180,7 @@ def _index_fill_vjp(
 @defop(
     dims=_fills_slices, vjp=_index_fill_vjp, check=_index_fill_check, check_text=OUT_OF_BOUNDS, inplace=True
 )  # fmt: skip
+@isolated
 def index_fill(input: Array, dim: Dim, index: Array, value: Operand) -> Array:
     """`input` with one value in the slices along `dim` at the places in `index`."""
     require_vector(index, "Index has to be a vector/scalar", ShapeError)
@@ -210,6 +214,7 @@ def _put_vjp(
 
 
 @defop(dims=flat_write, vjp=_put_vjp, check=_put_check, check_text=OUT_OF_ELEMENTS, inplace=True)
+@isolated
 def put(input: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
     """`input` with elements of `source` written, or added, at places of the flattened `input`."""
     require_elements("put_", index)

@@ -22,6 +22,7 @@ from weft.ops._index import (
     added,
     cells,
     flat_write,
+    isolated,
     outside,
     outside_dim,
     outside_elements,
@@ -162,6 +163,7 @@ def _index_put_vjp(
     dims=flat_write, cast=Cast.PROMOTE, vjp=_index_put_vjp, check=_index_put_check, check_text=OUT_OF_BOUNDS,
     function=False, method=False,
 )  # fmt: skip
+@isolated
 def index_put(input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool = False) -> Array:
     """`input` with `values` written, or added, where `index` with the same indices reads.
 

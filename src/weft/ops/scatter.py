@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes
-from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, Misses, cells, outside_dim, require_dtype
+from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, Misses, cells, isolated, outside_dim, require_dtype
 from weft.ops._table import Array, Cast, Dim, Operand, defop
 from weft.ops._words import c_word, scalar_word
 
@@ -60,6 +60,7 @@ def _read(values: Array, dim: int, index: Array) -> Array:
     return _at(values, dim, index).get(**UNCHECKED)
 
 
+@isolated
 def _update(input: Array, dim: int, index: Array, value: Any, how: str) -> Array:
     """`input` with the cells set or combined with `value`, which broadcasts."""
     if input.dtype == jnp.bool_:

@@ -13,7 +13,7 @@ from jax import lax
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes, along
-from weft.ops._index import OUT_OF_BOUNDS, Misses, outside_dim, require_extent
+from weft.ops._index import OUT_OF_BOUNDS, Misses, isolated, outside_dim, require_extent
 from weft.ops._rows import alias
 from weft.ops._shape_dims import permuted, regrouped, wrapped
 from weft.ops._table import Array, Dim, Dims, OpDef, Scalar, Shape, defop
@@ -324,6 +324,7 @@ def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule
     return rule
 
 
+@isolated
 def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
     return lax.dynamic_update_index_in_dim(base, value, index, dim)
 
@@ -348,6 +349,7 @@ def select_at(input: Array, dim: Dim, index: Scalar) -> Array:
     return lax.dynamic_index_in_dim(input, index, dim, keepdims=False)
 
 
+@isolated
 def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, step: int = 1) -> Array:
     if step == 1:
         return lax.dynamic_update_slice_in_dim(base, value, start, dim)
@@ -368,6 +370,7 @@ def static_slice(input: Array, dim: Dim, start: int, length: int, step: int = 1)
     return lax.slice_in_dim(input, start, start + max(0, (length - 1) * step + 1), step, dim)
 
 
+@isolated
 def _diagonal_write(base: Array, value: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
     at = np.arange(value.shape[-1])
     matrices = jnp.moveaxis(base, (dim1, dim2), (-2, -1))
@@ -396,6 +399,7 @@ def _places(have: int, size: int, step: int) -> Any:
     return (step * np.arange((have - size) // step + 1))[:, None] + np.arange(size)
 
 
+@isolated
 def _window_write(base: Array, value: Array, dimension: int, size: int, step: int) -> Array:
     if not base.ndim:
         return value.reshape(()) if size else base
