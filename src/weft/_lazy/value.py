@@ -77,8 +77,8 @@ class Value:
 
     origin   the output of a signature that makes it; None for a leaf
     inputs   values that the application reads, until nobody needs them; outputs of one application share the tuple
-    array    None while not computed; a `jax.Array`; a Python number where `aval.weak`; or the `Ticket` of the
-             flush that is computing it
+    array    None while not computed; a `jax.Array`; a NumPy array that is still to go to its device; a Python
+             number where `aval.weak`; or the `Ticket` of the flush that is computing it
     tape     None when no gradient flows through it
     extras   outputs of the same application that only the derivative reads; or, for an imported buffer, its owner
     num      scratch of the flush that is being planned

@@ -55,11 +55,8 @@ def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
     """A tensor with a copy of a NumPy array's elements, on a device."""
     where = resolve_device(device)
     dtype = type_of(array)
-    if array.nbytes < _LEAST_SHARED:
-        own = np.array(array, copy=True, order="C")
-    else:
-        own = room_like(array.shape, array.dtype)
-        own[...] = array
+    own = room_like(array.shape, array.dtype)
+    own[...] = array
     held = jax.device_put(own, jax_device(where), may_alias=True)
     return wrap(Value(aval_of(tuple(array.shape), dtype, device=where), held))
 
@@ -84,7 +81,7 @@ def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
 ALIGNMENT = 64
 """XLA takes over host memory that starts on multiples of it."""
 
-_LEAST_SHARED = 1 << 14  # bytes from which on a second copy costs more than aligned memory
+_LEAST_SHARED = 1 << 12  # elements from which on a second copy costs more than aligned memory
 
 
 def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -95,7 +92,9 @@ def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def room_like(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
-    """`room` for an array of a shape and a NumPy type."""
+    """Memory for an array of a shape and a NumPy type: `room`, where that is worth it."""
+    if prod(shape) < _LEAST_SHARED:
+        return np.empty(shape, dtype)
     return room(prod(shape) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
 
 

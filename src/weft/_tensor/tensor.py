@@ -286,8 +286,12 @@ class Tensor(Derived):
 
     def _host(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, after all index checks so far."""
-        found = np.asarray(self._array())
-        realize.check_flags(ambient().pending.flags)
+        state = ambient()
+        if state.capture is not None:
+            state.capture.needs_value()
+        found = np.asarray(realize.held_by(self._read()))
+        found.flags.writeable = False
+        realize.check_flags(state.pending.flags)
         return found
 
     def item(self) -> Any:

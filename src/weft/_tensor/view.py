@@ -213,15 +213,14 @@ def set_value(base: Tensor, value: Value) -> None:
 def replace_value(target: Tensor, value: Value) -> None:
     """`write` outside of the tape, short where the target owns its storage and the type stays."""
     old = target._value
-    if target._alias is not None or old is None or old.aval is not value.aval or ambient().capture is not None:
-        write(target, value)
-        return
-    if old.tape is not None:
-        if not old.tape.leaf:
-            write(target, value)
+    if target._alias is None and old is not None and old.aval is value.aval and ambient().capture is None:
+        tape = old.tape
+        if tape is None or tape.leaf:
+            value.tape = tape
+            set_value(target, value)
             return
-        value.tape = old.tape
-    set_value(target, value)
+    with using(grad=False):
+        write(target, value)
 
 
 @lru_cache(maxsize=512)

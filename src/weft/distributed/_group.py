@@ -12,17 +12,17 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import jax
+import numpy as np
 
-from weft._base.state import using
-from weft._lazy.realize import array_of
+from weft._lazy.realize import array_of, held_by
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import write
+from weft._tensor.view import replace_value
 from weft.distributed._reduce_op import Reduction
 from weft.distributed._work import Line, MessageWork, Work
 from weft.errors import ArgumentError
 
-Array = jax.Array
+Array = jax.Array | np.ndarray[Any, Any]
 
 
 class Message(Protocol):
@@ -33,7 +33,7 @@ class Message(Protocol):
         """Whether it is complete."""
         ...
 
-    def wait(self) -> tuple[list[Array], int]:
+    def wait(self) -> tuple[Sequence[Array], int]:
         """What was received, nothing for a send, and the other rank; drives all messages of the group meanwhile."""
         ...
 
@@ -43,9 +43,12 @@ class Backend(ABC):
 
     All ranks of the group make the same calls in the same order. `DistBackendError` names the operation and the ranks
     that are missing, have ended, or did something else; the group cannot be used after it.
+
+    on_host  whether it takes arrays as the host holds them, and gives NumPy arrays; others take jax arrays
     """
 
     name: str
+    on_host = False
 
     def __init__(self, rank: int, size: int, timeout: timedelta) -> None:
         self.rank = rank
@@ -65,11 +68,11 @@ class Backend(ABC):
         """The value of the rank `root`; on the others, `x` tells shape and type."""
 
     @abstractmethod
-    def all_gather(self, x: Array) -> list[Array]:
+    def all_gather(self, x: Array) -> Sequence[Array]:
         """The values of all ranks, by rank, in one shape."""
 
     @abstractmethod
-    def gather(self, x: Array, root: int) -> list[Array] | None:
+    def gather(self, x: Array, root: int) -> Sequence[Array] | None:
         """The same on the rank `root`; None on the others."""
 
     @abstractmethod
@@ -81,7 +84,7 @@ class Backend(ABC):
         """What all ranks give for this one, combined; `xs` are by rank, in one shape."""
 
     @abstractmethod
-    def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Sequence[Array]:
         """What each rank gives for this one. `xs` are by rank, and `shapes` are those of the results."""
 
     @abstractmethod
@@ -158,7 +161,7 @@ class ProcessGroup:
 
         With `async_op` this returns at once; arrays are awaited, and `call` runs, in the group's own thread.
         """
-        arrays = arrays_of(given)
+        arrays = self._arrays_of(given)
         if not async_op:
             put(results, self._line.run(lambda: call(*arrays)))
             return None
@@ -168,11 +171,16 @@ class ProcessGroup:
 
     def send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
         """Begin to send to a rank of the group."""
-        return self._under_way(self._backend.send(arrays_of([tensor])[0], peer, tag), [])
+        return self._under_way(self._backend.send(self._arrays_of([tensor])[0], peer, tag), [])
 
     def receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
         """Begin to receive from a rank of the group, or any."""
-        return self._under_way(self._backend.receive(arrays_of([tensor])[0], peer, tag), [tensor])
+        return self._under_way(self._backend.receive(self._arrays_of([tensor])[0], peer, tag), [tensor])
+
+    def _arrays_of(self, tensors: Sequence[Tensor]) -> Sequence[Array]:
+        """The arrays of tensors, computed by one program; they may still be under way."""
+        values = [tensor._read() for tensor in tensors]
+        return list(map(held_by if self._backend.on_host else array_of, values))
 
     def _under_way(self, message: Message, results: list[Tensor]) -> MessageWork:
         work = MessageWork(message, lambda found: put(results, found), self.ranks)
@@ -192,15 +200,8 @@ class ProcessGroup:
 _GRACE_SECONDS = 5.0
 
 
-def arrays_of(tensors: Sequence[Tensor]) -> list[Array]:
-    """The arrays of tensors, computed by one program; they may still be under way."""
-    values = [tensor._read() for tensor in tensors]
-    return [array_of(value) for value in values]
-
-
 def put(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> list[Tensor]:
     """Write arrays into tensors, outside of the tape, and into all that alias these."""
-    with using(grad=False):
-        for tensor, array in zip(tensors, arrays, strict=True):
-            write(tensor, Value(tensor._read().aval, array))
+    for tensor, array in zip(tensors, arrays, strict=True):
+        replace_value(tensor, Value(tensor._read().aval, array))
     return list(tensors)

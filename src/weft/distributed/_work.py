@@ -132,35 +132,40 @@ class Line:
     """Runs functions one after the other, in the order of the calls, whichever thread calls.
 
     A caller that waits runs its function itself where nothing is before it: no thread takes part. Others are run by a
-    thread that is started when it is first needed.
+    thread that is started when it is first needed. What the callbacks of a function's future run comes right after it,
+    before all that waits, so that ranks agree on the order.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._busy = False
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def run(self, function: Callable[[], Any]) -> Any:
         """What `function` returns or raises, when all before it are done."""
-        with self._changed:
-            free = not self._busy and not self._waiting and not self._closed
-            self._busy = self._busy or free
+        if threading.current_thread() is self._thread:
+            return function()
+        with self._lock:
+            free = not (self._busy or self._waiting or self._closed)
+            if free:
+                self._busy = True
         if not free:
             return self.submit(function).wait()
         try:
             return function()
         finally:
-            with self._changed:
-                self._busy = False
-                if self._waiting or self._closed:
-                    self._changed.notify_all()
+            self._free()
 
     def submit(self, function: Callable[[], Any], future: Future[Any] | None = None) -> Future[Any]:
         """A future of what `function` returns or raises."""
         future = Future() if future is None else future
+        if threading.current_thread() is self._thread:
+            _settle(function, future)
+            return future
         with self._changed:
             if self._closed:
                 raise DistBackendError(f"the process group {self._name!r} has been destroyed")
@@ -199,17 +204,22 @@ class Line:
                     return
                 function, future = self._waiting.popleft()
                 self._busy = True
-            try:
-                result = function()
-            except BaseException as error:
-                self._free()
-                future.set_exception(error)
-            else:
-                self._free()
-                future.set_result(result)
+            _settle(function, future)
+            self._free()
             del function, future
 
     def _free(self) -> None:
-        with self._changed:
+        with self._lock:
             self._busy = False
-            self._changed.notify_all()
+            if self._waiting or self._closed:
+                self._changed.notify_all()
+
+
+def _settle(function: Callable[[], Any], future: Future[Any]) -> None:
+    """Give a future what `function` returns or raises; its callbacks run."""
+    try:
+        result = function()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
