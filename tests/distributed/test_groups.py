@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -74,3 +76,51 @@ def test_a_message_under_way_keeps_its_memory():
         return y.unique().tolist()
 
     assert run_threads(rank) == [[7.0], [2.0]]
+
+
+@pytest.mark.parametrize("async_ops", [False, True])
+def test_collectives_of_a_block_run_at_its_end(async_ops):
+    def rank(me):
+        dist.init_process_group("threads")
+        xs = [weft.full((size,), 1.0 + me) for size in (2, 3)]
+        gathered = weft.zeros(4)
+        with dist._coalescing_manager(async_ops=async_ops) as started:
+            for x in xs:
+                assert dist.all_reduce(x) is None
+            dist.all_gather_into_tensor(gathered, weft.full((2,), float(me)))
+            assert [x.tolist() for x in xs] == [[1 + me] * 2, [1 + me] * 3]
+        if async_ops:
+            started.wait()
+        return [x.tolist() for x in (*xs, gathered)]
+
+    assert run_threads(rank) == [[[3, 3], [3, 3, 3], [0, 0, 1, 1]]] * 2
+
+
+def test_nothing_of_a_block_that_raises_is_run():
+    def rank(me):
+        dist.init_process_group("threads")
+        x = weft.ones(1)
+        with suppress(KeyError), dist._coalescing_manager():
+            dist.all_reduce(x)
+            raise KeyError
+        inner = dist._coalescing_manager()
+        with dist._coalescing_manager(), pytest.raises(RuntimeError, match="cannot stand in each other"):
+            inner.__enter__()
+        dist.all_reduce(x)
+        return x.item()
+
+    assert run_threads(rank) == [2, 2]
+
+
+def test_several_tensors_are_gathered_at_once():
+    def rank(me):
+        dist.init_process_group("threads")
+        given = [weft.full((size,), float(me)) for size in (1, 2)]
+        lists = [[weft.empty(size) for _ in range(2)] for size in (1, 2)]
+        work = dist.all_gather_coalesced(lists, given, async_op=True)
+        work.wait()
+        with pytest.raises(TypeError, match="must have a list for each of 2 tensors"):
+            dist.all_gather_coalesced(lists[:1], given)
+        return [[x.tolist() for x in listed] for listed in lists]
+
+    assert run_threads(rank) == [[[[0], [1]], [[0, 0], [1, 1]]]] * 2

@@ -21,10 +21,12 @@ __getattr__, __dir__ = _on_first_use(__name__, {
         "is_available", "is_initialized", "is_torchelastic_launched", "new_group", "new_subgroups",
     ),
     "weft.distributed._collectives": (
-        "all_gather", "all_gather_into_tensor", "all_reduce", "all_reduce_coalesced", "all_to_all",
-        "all_to_all_single", "barrier", "broadcast", "gather", "monitored_barrier", "reduce", "reduce_scatter",
-        "reduce_scatter_tensor", "scatter", "_all_gather_base", "_reduce_scatter_base",
+        "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce",
+        "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "broadcast", "gather",
+        "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
+        "_all_gather_base", "_reduce_scatter_base",
     ),
+    "weft.distributed._coalescing": ("_coalescing_manager",),
     "weft.distributed._objects": (
         "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list", "scatter_object_list",
         "send_object_list",

@@ -147,6 +147,23 @@ def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool 
     return where.run("all_gather", where._backend.all_gather, [given], results, async_op=async_op)
 
 
+def all_gather_coalesced(
+    output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Put the tensor `input_tensor_list[k]` of rank i into `output_tensor_lists[k][i]`, on all ranks."""
+    name = "all_gather_coalesced"
+    given = _tensors(input_tensor_list, "input_tensor_list", name)
+    where = member_of(group, name)
+    if where is None:
+        return None
+    if not isinstance(output_tensor_lists, (list, tuple)) or len(output_tensor_lists) != len(given):
+        raise ArgumentError(f"{name}: `output_tensor_lists` must have a list for each of {len(given)} tensors")
+    with where.collecting() as calls:
+        for listed, x in zip(output_tensor_lists, given, strict=True):
+            all_gather(listed, x, where)
+    return where.run_all(calls, async_op=async_op)
+
+
 def all_gather_into_tensor(
     output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
 ) -> Work | None:
@@ -336,5 +353,5 @@ def _split(x: Tensor, sizes: Sequence[int] | None, count: int, name: str) -> lis
     return list(x.split(list(sizes)))  # pyright: ignore[reportAttributeAccessIssue]  derived
 
 
-_all_gather_base = all_gather_into_tensor  # former names
-_reduce_scatter_base = reduce_scatter_tensor
+all_gather_single = _all_gather_base = all_gather_into_tensor  # newer and former names
+reduce_scatter_single = _reduce_scatter_base = reduce_scatter_tensor

@@ -6,21 +6,25 @@ the group's ranks in the job, and puts results into tensors.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from itertools import islice
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
+from weft._base.state import ambient
 from weft._lazy.realize import array_of, held_by
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import replace_value
 from weft.distributed._reduce_op import Reduction
 from weft.distributed._work import Line, MessageWork, Work
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, OptionError
 
 Array = jax.Array | np.ndarray[Any, Any]
 
@@ -108,6 +112,15 @@ class Backend(ABC):
         """Leave the group and give back what it holds. No operation is under way."""
 
 
+_Call = tuple[Callable[..., Sequence[Array]], Sequence[Tensor], Sequence[Tensor]]
+
+
+class _Collected(threading.local):
+    """The calls of a block that coalesces them; None outside of one."""
+
+    calls: list[_Call] | None = None
+
+
 class ProcessGroup:
     """Ranks that work together: `ranks[i]` is the rank in the job of the group's rank `i`."""
 
@@ -118,6 +131,7 @@ class ProcessGroup:
         self._backend = backend
         self._line = Line(name)
         self._messages = Line(f"{name}, messages")
+        self._collected = _Collected()
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_name!r}: rank {self.rank()} of {self.size()} ({self._backend.name})>"
@@ -161,6 +175,9 @@ class ProcessGroup:
 
         With `async_op` this returns at once; arrays are awaited, and `call` runs, in the group's own thread.
         """
+        if self._collected.calls is not None:
+            self._collected.calls.append((call, given, results))
+            return None
         arrays = self._arrays_of(given)
         if not async_op:
             put(results, self._line.run(lambda: call(*arrays)))
@@ -168,6 +185,30 @@ class ProcessGroup:
         work = Work(operation, lambda found: put(results, found))
         self._line.submit(lambda: call(*arrays), work._arrived)
         return work
+
+    @contextmanager
+    def collecting(self) -> Iterator[list[_Call]]:
+        """Keep what this thread asks to `run` in the block, for `run_all`; `RuntimeError` in another such block."""
+        if self._collected.calls is not None:
+            raise OptionError(
+                "collectives of this group are being coalesced already; blocks cannot stand in each other"
+            )
+        calls = self._collected.calls = []
+        try:
+            yield calls
+        finally:
+            self._collected.calls = None
+
+    def run_all(self, calls: Sequence[_Call], *, async_op: bool) -> Work | None:
+        """Run what was collected, in order, as one operation."""
+        given = [tensor for _, tensors, _ in calls for tensor in tensors]
+        results = [tensor for _, _, tensors in calls for tensor in tensors]
+
+        def call(*arrays: Array) -> list[Array]:
+            left = iter(arrays)
+            return [array for one, tensors, _ in calls for array in one(*islice(left, len(tensors)))]
+
+        return self.run("coalesced collectives", call, given, results, async_op=async_op) if calls else None
 
     def send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
         """Begin to send to a rank of the group."""
@@ -179,6 +220,9 @@ class ProcessGroup:
 
     def _arrays_of(self, tensors: Sequence[Tensor]) -> Sequence[Array]:
         """The arrays of tensors, computed by one program; they may still be under way."""
+        capture = ambient().capture
+        if capture is not None:
+            capture.needs_value("other ranks, by a collective,")
         values = [tensor._read() for tensor in tensors]
         return list(map(held_by if self._backend.on_host else array_of, values))
 
