@@ -32,6 +32,9 @@ CALLS = [
     (lambda x: F.mse_loss(weft.ones(2), x), "mse_loss(): argument 'target' must be Tensor, not {}"),
     (lambda x: weft.ones(2).add(x), "expected a Tensor or a number, got {}"),
     (lambda x: weft.nn.Parameter(x), "Parameter(): argument 'data' must be Tensor, not {}"),
+    (lambda x: weft.relu(weft.ones(2), out=x), "argument 'out' must be Tensor, not {}"),
+    (lambda x: setattr(weft.ones(2), "grad", x), "assigned grad expected to be a Tensor or None but got {}"),
+    (lambda x: weft.autograd.grad([x], []), "expected Tensors or a sequence of Tensors, got {}"),
 ]
 
 

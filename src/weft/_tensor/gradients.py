@@ -10,6 +10,7 @@ from weft._autograd import engine
 from weft._base.state import ambient, using
 from weft._lazy.runtime import filled_array as _filled
 from weft._lazy.value import Tape, Value
+from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.tensor import Tensor, wrap
 from weft.errors import ArgumentError, GradientError, ShapeError
 
@@ -123,7 +124,7 @@ def _listed(tensors: Any) -> list[Tensor]:
     listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     for tensor in listed:
         if not isinstance(tensor, Tensor):
-            raise ArgumentError(f"expected Tensors or a sequence of Tensors, got {type(tensor).__name__}")
+            raise ArgumentError(f"expected Tensors or a sequence of Tensors, got {kind_of(tensor)}{way_in(tensor)}")
     return listed
 
 

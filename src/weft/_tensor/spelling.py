@@ -22,6 +22,7 @@ from weft._lazy.infer import ONE, Exact, call_of, many
 from weft._lazy.value import Value
 from weft._tensor import hot
 from weft._tensor.convert import existing, from_numpy_array
+from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.generator import Generator, default_generator
 from weft._tensor.tensor import Tensor, number, operand, operand_or_number, wrap
 from weft._tensor.view import become, is_view_of, make_view, write
@@ -35,8 +36,7 @@ from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
 
 def _sequence(tensors: Any, name: str, op: str) -> Sequence[Any]:
     if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
-        kind = type(tensors).__name__
-        raise ArgumentError(f"{op}(): argument '{name}' must be tuple of Tensors, not {kind}")
+        raise ArgumentError(f"{op}(): argument '{name}' must be tuple of Tensors, not {kind_of(tensors)}")
     return tensors
 
 
@@ -139,7 +139,7 @@ def write_out(out: Any, result: Any) -> Any:
             write_out(target, part)
         return out
     if not isinstance(out, Tensor):
-        raise ArgumentError(f"argument 'out' must be Tensor, not {type(out).__name__}")
+        raise ArgumentError(f"argument 'out' must be Tensor, not {kind_of(out)}{way_in(out)}")
     if ambient().grad and (result.requires_grad or out.requires_grad):
         raise GradientError(
             "out=... arguments don't support automatic differentiation, but one of the arguments requires grad."

@@ -180,7 +180,9 @@ class Tensor(Derived):
     def grad(self, grad: Tensor | None) -> None:
         if grad is not None:
             if not isinstance(grad, Tensor):
-                raise ArgumentError(f"assigned grad expected to be a Tensor or None but got {type(grad).__name__}")
+                raise ArgumentError(
+                    f"assigned grad expected to be a Tensor or None but got {kind_of(grad)}{way_in(grad)}"
+                )
             if grad.shape != self.shape:
                 raise ShapeError(
                     f"assigned grad has data of a different size: it is {list(grad.shape)}, and the tensor is "
