@@ -101,12 +101,24 @@ class DistNetworkError(DistError):
     """A connection could not be made, was refused, or was lost."""
 
 
+class PeerGoneError(DistNetworkError):
+    """Nobody listens at the address any more: the process there has ended."""
+
+
 class JobKeyError(DistNetworkError):
     """A peer has another job key, or is no peer of Weft's; trying again does not help."""
 
 
 class DistStoreError(DistError):
     """A store did not answer, or a key did not come in time."""
+
+
+class QueueEmptyError(DistStoreError):
+    """A queue of a store holds nothing, and the call was not to wait."""
+
+
+class UnsupportedStoreError(DistStoreError, NotImplementedError):
+    """This kind of store cannot do that."""
 
 
 class RendezvousError(DistError):

@@ -127,9 +127,9 @@ def test_setting_a_gradient():
     assert x.grad.tolist() == [3, 3]
     x.grad = None
     assert x.grad is None
-    with pytest.raises(RuntimeError, match=r"^assigned grad has data of a different size: it is \[3\], and the tensor"):
+    with pytest.raises(RuntimeError, match=r"^assigned grad has data of a different size: \[3\], not "):
         x.grad = weft.ones(3, dtype=weft.float64)
-    with pytest.raises(RuntimeError, match=r"^assigned grad has data of a different type: torch.float32, and"):
+    with pytest.raises(RuntimeError, match=r"^assigned grad has data of a different type: torch.float32, not"):
         x.grad = weft.ones(2)
     with pytest.raises(TypeError, match=r"^assigned grad expected to be a Tensor or None but got list$"):
         x.grad = [1, 2]

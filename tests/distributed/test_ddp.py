@@ -1,97 +1,19 @@
-"""`DistributedDataParallel`, with ranks as threads: replicas equal one process on the whole batch."""
+"""`DistributedDataParallel`, with ranks as threads. That replicas equal one process is in `test_replicas.py`."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-import numpy as np
 import pytest
 
 import weft
 import weft.distributed as dist
 from weft import nn
-from weft.nn import functional as F
 from weft.nn.parallel import DistributedDataParallel
-
-
-class Attention(nn.Module):
-    """A GPT in small: embedding, one block, head."""
-
-    def __init__(self):
-        super().__init__()
-        self.tokens = nn.Embedding(11, 8)
-        self.block = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-        self.head = nn.Linear(8, 11)
-
-    def forward(self, ids):
-        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1], dtype=weft.float64)
-        return self.head(self.block(self.tokens(ids), src_mask=mask))
-
-
-class Residual(nn.Module):
-    """A ResNet in small; its normalisation has buffers, and no statistics that depend on how a batch is cut."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Conv2d(3, 4, 3, padding=1)
-        self.norm = nn.BatchNorm2d(4)
-        self.second = nn.Conv2d(4, 4, 3, padding=1)
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, x):
-        x = self.first(x)
-        x = x + self.second(F.relu(self.norm(x)))
-        return self.head(x.mean((2, 3)))
-
-
-def tokens(rng):
-    return weft.tensor(rng.integers(0, 11, (8, 5))), weft.tensor(rng.integers(0, 11, (8, 5)))
-
-
-def images(rng):
-    return weft.tensor(rng.standard_normal((8, 3, 6, 6))), weft.tensor(rng.integers(0, 2, 8))
-
-
-def loss_of(model, x, y):
-    return F.cross_entropy(model(x).reshape(-1, 11 if y.ndim == 2 else 2), y.reshape(-1))
-
-
-def trained(make, batch_of, start, wrap=lambda model: model, rank=0, size=1, steps=4):
-    model = make().double()
-    if rank == 0:  # others get theirs from it, whatever they drew
-        model.load_state_dict(start)
-    model.eval()
-    wrapped = wrap(model)
-    optimizer = weft.optim.AdamW(model.parameters(), 1e-2)
-    rng = np.random.default_rng(1)
-    for _ in range(steps):
-        x, y = batch_of(rng)
-        optimizer.zero_grad()
-        loss_of(wrapped, x[rank::size], y[rank::size]).backward()
-        optimizer.step()
-    return {name: value.tolist() for name, value in model.state_dict().items()}
 
 
 def join():
     dist.init_process_group("threads", timeout=timedelta(seconds=60))
-
-
-@pytest.mark.parametrize(
-    ("make", "batch_of", "size", "cap"), [(Attention, tokens, 2, 0.001), (Residual, images, 4, None)]
-)
-def test_replicas_equal_one_process_on_the_whole_batch(make, batch_of, size, cap):
-    def body(rank):
-        join()
-        wrap = lambda model: DistributedDataParallel(model, bucket_cap_mb=cap)  # noqa: E731
-        return trained(make, batch_of, start, wrap, rank, size)
-
-    start = make().double().state_dict()
-    found = dist.run_threads(body, nprocs=size)
-    alone = trained(make, batch_of, start)
-    for replica in found:
-        assert replica == found[0]
-    for name, expected in alone.items():
-        np.testing.assert_allclose(found[0][name], expected, rtol=0, atol=1e-10, err_msg=name)
 
 
 class Partly(nn.Module):
@@ -188,6 +110,31 @@ def test_buffers_are_those_of_rank_0():
 
     first, second = dist.run_threads(body)
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("options", "at_start", "later"),
+    [({}, True, True), ({"forward_sync_buffers": False}, True, False), ({"init_sync": False}, False, True)],
+)
+def test_when_buffers_are_made_equal(options, at_start, later):
+    def body(rank):
+        join()
+        module = nn.BatchNorm1d(1, affine=True).eval()
+        module.running_mean.fill_(float(rank))
+        model = DistributedDataParallel(module, **options)
+        first = module.running_mean.item()
+        found = []
+        for trains in (False, False, True, False):  # the first pass, and the first after one that trains
+            module.running_mean.fill_(float(rank))
+            with weft.set_grad_enabled(trains):
+                model(weft.ones(2, 1))
+            found.append(module.running_mean.item())
+        return first, found
+
+    zero, (first, found) = dist.run_threads(body)
+    assert zero == (0, [0, 0, 0, 0])
+    assert first == (0 if at_start else 1)
+    assert found == ([0, 1, 1, 0] if later else [1, 1, 1, 1])
 
 
 def test_models_that_differ_are_refused():

@@ -124,3 +124,27 @@ def test_several_tensors_are_gathered_at_once():
         return [[x.tolist() for x in listed] for listed in lists]
 
     assert run_threads(rank) == [[[[0], [1]], [[0, 0], [1, 1]]]] * 2
+
+
+def test_subgroups_are_listed():
+    def rank(me):
+        dist.init_process_group("threads")
+        with pytest.raises(ValueError, match=r"^Rank 1 has appeared in both subgroup \[0, 1\] and \[1\]$"):
+            dist.new_subgroups_by_enumeration([[0, 1], [1]])
+        mine, every = dist.new_subgroups_by_enumeration([[0, 2]])
+        x = weft.ones(1)
+        if mine is not None:
+            dist.all_reduce(x, group=mine)
+        dist.all_reduce(x, group=dist.group.WORLD)
+        return (mine is every[0], x.item())
+
+    assert run_threads(rank, nprocs=3) == [(True, 5), (False, 5), (True, 5)]
+
+
+def test_the_rank_on_the_host_comes_from_the_launcher(monkeypatch):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert dist.get_node_local_rank(fallback_rank=2) == 2
+    with pytest.raises(RuntimeError, match=r"^LOCAL_RANK is not in the environment\. Consider passing fallback_rank"):
+        dist.get_node_local_rank()
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert dist.get_node_local_rank(fallback_rank=2) == 3

@@ -39,15 +39,18 @@ def backward(
     Without `targets`, every leaf's gradient goes to `deliver` as soon as it is complete. With `targets`, only what
     leads to them is computed, and their gradients are returned.
     """
+    if getattr(_running, "queued", None) is not None:  # a pass that a derivative of another one runs
+        with using(grad=create_graph):
+            return _Pass(deliver, targets, retain_graph).run(roots)
     queued: list[Callable[[], None]] = []
-    outer, _running.queued = getattr(_running, "queued", None), queued
+    _running.queued = queued
     try:
         with using(grad=create_graph):
             found = _Pass(deliver, targets, retain_graph).run(roots)
             for callback in queued:
                 callback()
     finally:
-        _running.queued = outer
+        _running.queued = None
     return found
 
 
@@ -55,7 +58,7 @@ _running = threading.local()
 
 
 def queue_callback(callback: Callable[[], None]) -> None:
-    """Call `callback()` when the backward pass of this thread is complete; from a hook that it runs."""
+    """Call `callback()` when the outermost backward pass of this thread is complete; from a hook that it runs."""
     queued = getattr(_running, "queued", None)
     if queued is None:
         raise GradientError("queue_callback() is for hooks that a backward pass runs, and none is running")

@@ -87,10 +87,10 @@ class Trace:
             "make an operator of it with weft.library.custom_op and register_autograd"
         )
 
-    def needs_value(self) -> None:
-        """The function looks at a value."""
+    def needs_value(self, what: str = "a tensor's value") -> None:
+        """The function looks at a value, or meets other processes."""
         raise NeedsValueError(
-            f"{self.name}: it needs a tensor's value at {user_site()}, and under a jax transformation there is none; "
+            f"{self.name}: it needs {what} at {user_site()}, and under a jax transformation there is none; "
             "use operators such as where() in place of Python's control flow, or call it outside of the transformation"
         )
 

@@ -127,9 +127,9 @@ class Capture:
         live = (v for v in self.region if v.tape is not None and not v.tape.leaf and not v.tape.freed)
         return any(id(x) in new for value in live for x in value.inputs)
 
-    def needs_value(self) -> None:
-        """The function looks at a value, so what follows may depend on it."""
-        self.broken = self.broken or user_site()
+    def needs_value(self, what: str = "a tensor's value") -> None:
+        """The function looks at a value, or meets other processes: what follows may depend on it."""
+        self.broken = self.broken or f"{what} at {user_site()}"
 
 
 _MOST_REPLAYS = 8
@@ -254,13 +254,13 @@ class Compiled:
             self._keep(key, capture, tensors, result)
         elif self._fullgraph:
             raise CompileError(
-                f"{self._name}: the function needs a tensor's value at {capture.broken}, so it cannot be captured "
+                f"{self._name}: the function needs {capture.broken}, so it cannot be captured "
                 "whole; move that out of it, or compile with fullgraph=False"
             )
         elif not self._warned:
             self._warned = True
             warnings.warn(
-                f"weft.compile: {self._name} needs a tensor's value at {capture.broken}; it runs uncaptured",
+                f"weft.compile: {self._name} needs {capture.broken}; it runs uncaptured",
                 stacklevel=3,
             )
         outer.extend(capture.region)
@@ -326,7 +326,10 @@ def compile(
     del dynamic, backend, mode, options
     if model is None:
         return lambda function: compile(function, fullgraph=fullgraph, disable=disable)
-    return model if disable else Compiled(model, fullgraph)
+    if disable:
+        return model
+    around = getattr(type(model), "_compiled", None)  # what a replica does around its module stays outside
+    return Compiled(model, fullgraph) if around is None else around(model, lambda inner: Compiled(inner, fullgraph))
 
 
 # --- structures of arguments and results --------------------------------------------------------------------------

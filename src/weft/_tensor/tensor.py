@@ -180,18 +180,13 @@ class Tensor(Derived):
     def grad(self, grad: Tensor | None) -> None:
         if grad is not None:
             if not isinstance(grad, Tensor):
-                raise ArgumentError(
-                    f"assigned grad expected to be a Tensor or None but got {kind_of(grad)}{way_in(grad)}"
-                )
+                given = f"{kind_of(grad)}{way_in(grad)}"
+                raise ArgumentError(f"assigned grad expected to be a Tensor or None but got {given}")
             if grad.shape != self.shape:
-                raise ShapeError(
-                    f"assigned grad has data of a different size: it is {list(grad.shape)}, and the tensor is "
-                    f"{list(self.shape)}"
-                )
+                given = f"{list(grad.shape)}, not {list(self.shape)}"
+                raise ShapeError(f"assigned grad has data of a different size: {given}")
             if grad.dtype is not self.dtype:
-                raise ShapeError(
-                    f"assigned grad has data of a different type: {grad.dtype}, and the tensor {self.dtype}"
-                )
+                raise ShapeError(f"assigned grad has data of a different type: {grad.dtype}, not {self.dtype}")
         elif self._tape is None:
             return
         if self._tape is None:
@@ -204,8 +199,7 @@ class Tensor(Derived):
     @property
     def grad_fn(self) -> Any:
         """The recorded application that made it, or None for a leaf."""
-        value = self._read()
-        return None if self.is_leaf else GradFn(value)
+        return None if self.is_leaf else GradFn(self._read())
 
     def retain_grad(self) -> None:
         """Collect the gradient of a tensor that is no leaf in `.grad`, too."""
@@ -279,21 +273,21 @@ class Tensor(Derived):
 
     # --- values -----------------------------------------------------------------------------------------------
 
-    def _array(self) -> Any:
-        """The jax array, computed now if need be."""
+    def _looked_at(self) -> Value:
         capture = ambient().capture
         if capture is not None:
             capture.needs_value()
-        return realize.array_of(self._read())
+        return self._read()
+
+    def _array(self) -> Any:
+        """The jax array, computed now if need be."""
+        return realize.array_of(self._looked_at())
 
     def _host(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, after all index checks so far."""
-        state = ambient()
-        if state.capture is not None:
-            state.capture.needs_value()
-        found = np.asarray(realize.held_by(self._read()))
+        found = np.asarray(realize.held_by(self._looked_at()))
         found.flags.writeable = False
-        realize.check_flags(state.pending.flags)
+        realize.check_flags(ambient().pending.flags)
         return found
 
     def item(self) -> Any:

@@ -9,7 +9,7 @@ __getattr__, __dir__ = _on_first_use(__name__, {
     "weft._comm.store": ("Store", "HashStore", "PrefixStore"),
     "weft._comm.file_store": ("FileStore",),
     "weft._comm.tcp_store": ("TCPStore",),
-    "weft.errors": ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError"),
+    "weft.errors": ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError", "QueueEmptyError"),
     "weft.distributed._reduce_op": ("ReduceOp",),
     "weft.distributed._work": ("Work",),
     "weft.distributed._group": ("ProcessGroup",),
@@ -17,8 +17,9 @@ __getattr__, __dir__ = _on_first_use(__name__, {
     "weft.distributed._rendezvous": ("register_rendezvous_handler", "rendezvous"),
     "weft.distributed._world": (
         "GroupMember", "default_pg_timeout", "destroy_process_group", "get_backend", "get_global_rank",
-        "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "init_process_group",
-        "is_available", "is_initialized", "is_torchelastic_launched", "new_group", "new_subgroups",
+        "get_group_rank", "get_node_local_rank", "get_process_group_ranks", "get_rank", "get_world_size", "group",
+        "init_process_group", "is_available", "is_initialized", "is_torchelastic_launched", "new_group",
+        "new_subgroups", "new_subgroups_by_enumeration",
     ),
     "weft.distributed._collectives": (
         "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce",
@@ -33,5 +34,6 @@ __getattr__, __dir__ = _on_first_use(__name__, {
     ),
     "weft.distributed._p2p": ("P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"),
     "weft.distributed._threads": ("run_threads",),
-    "weft.distributed._reducer": ("GradBucket",),
-}, ("elastic", "nn", "run"))  # fmt: skip
+    "weft.distributed._grad_bucket": ("GradBucket",),
+    "weft.distributed.algorithms.ddp_comm_hooks._builtin": ("BuiltinCommHookType",),
+}, ("algorithms", "elastic", "nn", "run"))  # fmt: skip

@@ -2,70 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import jax
+
 from weft._base.state import ambient, using
+from weft._tensor.compile import Compiled
+from weft._tensor.convert import tensor
 from weft._tensor.spelling import op as rows
+from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
 from weft.distributed._bucket import buckets_of
+from weft.distributed._ddp_options import bucket_limits, require_module, require_options
+from weft.distributed._grad_bucket import GradBucket, Hook, taken_apart
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import all_gather_object
-from weft.distributed._reducer import MEGABYTE, Hook, Reducer, _taken_apart
+from weft.distributed._reduce_op import ReduceOp
+from weft.distributed._reducer import MEGABYTE, Reducer
 from weft.distributed._world import require_group
+from weft.distributed.algorithms.ddp_comm_hooks._builtin import BuiltinCommHookType, hook_of_type
+from weft.distributed.algorithms.join import Join, Joinable, JoinHook
 from weft.errors import ArgumentError, OptionError, PreconditionError, ValueRangeError
+from weft.futures import Future
 from weft.nn import Module
 
 _COALESCED = 250 * MEGABYTE
+_OUTSIDE = (
+    "the ranks that a DistributedDataParallel averages over (compile the module that it wraps, "
+    "DistributedDataParallel(weft.compile(module)), and not what calls it)"
+)
 
 
-class DistributedDataParallel(Module):
+class DistributedDataParallel(Module, Joinable):
     """A replica of `module`: starts from rank 0's parameters and buffers, and averages gradients with the others.
 
-    Gradients travel in buckets of `bucket_cap_mb` MB (25 unless given; the first has one), started in the order in
-    which they become ready, while the backward pass goes on. Each rank has the same parameters with the same
-    names, sizes and types; `RuntimeError` names the first that differs. `find_unused_parameters` is for models
-    whose loss does not depend on all of them. Buffers are those of rank 0 in each forward pass that trains, unless
-    `broadcast_buffers` is False.
+    Gradients travel in buckets of `bucket_cap_mb` MB (25 unless given; the first has one), or of those of
+    `bucket_cap_mb_list`, started in the order in which they become ready, while the backward pass goes on. Each rank
+    has the same parameters with the same names, sizes and types; `RuntimeError` names the first that differs.
+
+    find_unused_parameters   for models whose loss does not depend on all of them
+    static_graph             the same, for models whose loss depends on the same ones in each step; the first step tells
+    gradient_as_bucket_view  gradients have no memory besides their bucket's; in a backward pass they cannot be read
+    forward_sync_buffers     whether buffers are made those of rank 0 before forward passes (`broadcast_buffers`, the
+                             older name, is also about the start)
+
+    `module` may be compiled. Delayed reduction, mixed precision and meshes are refused.
     """
 
     def __init__(
         self, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0,
-        broadcast_buffers: bool = True, init_sync: bool = True, process_group: Any = None,
+        broadcast_buffers: bool | None = None, init_sync: bool = True, process_group: Any = None,
         bucket_cap_mb: float | None = None, find_unused_parameters: bool = False, check_reduction: bool = False,
-        gradient_as_bucket_view: bool = False, static_graph: bool = False,
+        gradient_as_bucket_view: bool = False, static_graph: bool = False, delay_all_reduce_named_params: Any = None,
+        param_to_hook_all_reduce: Any = None, mixed_precision: Any = None, device_mesh: Any = None,
+        skip_all_reduce_unused_params: bool = False, bucket_cap_mb_list: list[float] | None = None,
+        batched_grad_copy: bool = False, forward_sync_buffers: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        del output_device, check_reduction, device_ids
-        if bucket_cap_mb is not None and bucket_cap_mb <= 0:
-            raise ValueRangeError(f"bucket_cap_mb must be positive, but got {bucket_cap_mb}")
-        trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        if not trained:
-            raise OptionError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a "
-                "gradient."
-            )
-        self.module = module
-        self.dim = dim
-        self.broadcast_buffers = broadcast_buffers
+        Joinable.__init__(self)
+        del skip_all_reduce_unused_params, batched_grad_copy  # what they speed up costs nothing here
+        require_options(
+            mixed_precision, device_mesh, delay_all_reduce_named_params, param_to_hook_all_reduce, check_reduction,
+            broadcast_buffers, forward_sync_buffers,
+        )  # fmt: skip
+        limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
+        if isinstance(module, Compiled):
+            self._compiled_module, module = module, module._function
+        else:
+            self._compiled_module = None
+        self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        trained = require_module(module, self.parameters_to_ignore, device_ids, output_device)
+        self.module, self.dim, self.device = module, dim, trained[0][1].device
+        self.device_ids, self.output_device = device_ids or None, output_device
+        formerly = broadcast_buffers is not False
+        self.forward_sync_buffers = formerly if forward_sync_buffers is None else forward_sync_buffers
         self.find_unused_parameters = find_unused_parameters
         self.gradient_as_bucket_view = gradient_as_bucket_view
-        self.static_graph = static_graph
+        self.static_graph = False
         self.require_backward_grad_sync = True
+        self.require_forward_param_sync = True
         self.process_group: ProcessGroup = require_group(process_group)
-        ignored = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
-        self._buffers_sent = [b for name, b in module.named_buffers() if name not in ignored]
-        trained = [(name, p) for name, p in trained if name not in ignored]
+        self._divide_by_initial_world_size = True
         if init_sync:
             self._verify(trained)
-            self._broadcast([p for name, p in module.named_parameters() if name not in ignored] + self._buffers_sent)
-        cap = int((25 if bucket_cap_mb is None else bucket_cap_mb) * MEGABYTE)
-        limits = [cap] if bucket_cap_mb is not None else [MEGABYTE, cap]
+            self._broadcast(self._states(forward_sync_buffers is not None or formerly), 0)
         self.reducer = Reducer(
             [p for _, p in trained], [name for name, _ in trained], self.process_group, limits,
-            find_unused=find_unused_parameters, static=static_graph,
+            find_unused=find_unused_parameters, in_buckets=gradient_as_bucket_view,
         )  # fmt: skip
+        if static_graph:
+            self._set_static_graph()
+
+    @property
+    def broadcast_buffers(self) -> bool:
+        """The older name of `forward_sync_buffers`."""
+        return self.forward_sync_buffers
+
+    def _set_static_graph(self) -> None:
+        """The same as `static_graph=True`, before the first forward pass."""
+        if self.static_graph:
+            warnings.warn("You've set static_graph to be True, no need to set it again.", stacklevel=2)
+            return
+        if self.find_unused_parameters:
+            warnings.warn(
+                "You passed find_unused_parameters=true to DistributedDataParallel, `_set_static_graph` will detect "
+                "unused parameters automatically, so you do not need to set find_unused_parameters=true, just be sure "
+                "these unused parameters will not change during training loop while calling `_set_static_graph`.",
+                stacklevel=2,
+            )
+        self.static_graph = True
+        self.reducer.become_static()
+
+    # --- equal replicas ---------------------------------------------------------------------------------------
+
+    def _buffers_sent(self) -> list[Tensor]:
+        return [buffer for name, buffer in self.module.named_buffers() if name not in self.parameters_to_ignore]
+
+    def _states(self, with_buffers: bool) -> list[Tensor]:
+        named = self.module.named_parameters()
+        found = [parameter for name, parameter in named if name not in self.parameters_to_ignore]
+        return found + (self._buffers_sent() if with_buffers else [])
 
     def _verify(self, trained: list[tuple[str, Any]]) -> None:
         """Raise unless all ranks have the same parameters."""
@@ -85,29 +145,50 @@ class DistributedDataParallel(Module):
                     f"{len(mine)} params, while rank {rank} has inconsistent {len(theirs)} params."
                 )
 
-    def _broadcast(self, tensors: list[Any]) -> None:
-        """Give all ranks the tensors of rank 0, several in one message."""
-        if not tensors:
-            return
+    def _broadcast(self, tensors: list[Tensor], source: int) -> None:
+        """Give all ranks the tensors of one, several in one message."""
         sizes = [t.numel() * t.dtype.itemsize for t in tensors]
-        for bucket in buckets_of(sizes, [t.dtype for t in tensors], [_COALESCED]):
+        for bucket in buckets_of(sizes, [(t.dtype, t.device) for t in tensors], [_COALESCED]):
             chosen = [tensors[at] for at in bucket]
             with using(grad=False):
                 flat = rows.cat([rows.reshape(t.detach(), (-1,)) for t in chosen])
-                _collectives.broadcast(flat, group=self.process_group, group_src=0)
-                if self.process_group.rank():
-                    for tensor, part in zip(chosen, _taken_apart(flat, chosen), strict=True):
-                        tensor.copy_(part)
+                _collectives.broadcast(flat, group=self.process_group, group_src=source)
+                if self.process_group.rank() != source:
+                    for one, part in zip(chosen, taken_apart(flat, chosen), strict=True):
+                        one.copy_(part)
+
+    # --- forward passes ---------------------------------------------------------------------------------------
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results. Buffers are made equal first."""
-        trains = ambient().grad and self.require_backward_grad_sync
-        if trains and self.broadcast_buffers:
-            self._broadcast(self._buffers_sent)
-        found = self.module(*inputs, **kwargs)
-        if trains:
-            self.reducer.prepare()
+        capture = ambient().capture
+        if capture is not None:
+            capture.needs_value(_OUTSIDE)
+        self.reducer.require_unchanged()
+        counted = Join.notify_join_context(self)
+        if self._join_config.enable:
+            self.reducer.leader, _ = self._agree(has_data=True)
+        if counted is not None and not self._divide_by_initial_world_size:
+            self.reducer.divisor = int(counted.result()[0].item())
+        self._send_buffers()
+        if self.device_ids:
+            inputs, kwargs = _moved(inputs, self.device), _moved(kwargs, self.device)
+        found = (self._compiled_module or self.module)(*inputs, **kwargs)
+        syncs = ambient().grad and self.require_backward_grad_sync
+        if ambient().grad:
+            self.reducer.expect(sync=syncs)
+        if syncs:
+            self.reducer.foresee([x._read() for x in jax.tree.leaves(found) if isinstance(x, Tensor)])
+        self.require_forward_param_sync = syncs
         return found
+
+    def will_sync_module_buffers(self) -> bool:
+        """Whether the next forward pass makes buffers equal: it does after one that was for a synchronised step."""
+        return self.require_forward_param_sync and self.forward_sync_buffers
+
+    def _send_buffers(self) -> None:
+        if self.will_sync_module_buffers():
+            self._broadcast(self._buffers_sent(), self.reducer.leader)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -118,19 +199,151 @@ class DistributedDataParallel(Module):
         finally:
             self.require_backward_grad_sync = before
 
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the calls of the wrapped module in place; the collectives stay outside."""
+        self.module.compile(*args, **kwargs)
+
+    def _compiled(self, compile: Callable[[Any], Any]) -> Any:
+        """What `weft.compile` makes of a replica."""
+        return _CompiledReplica(self, compile(self.module))
+
+    # --- uneven inputs ----------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:
+        """A context around the training loop of ranks with different numbers of inputs.
+
+        Ranks without data take part in the collectives of the others with zeros. Gradients are divided by the number
+        of all ranks, or of those with data unless `divide_by_initial_world_size`. In the end all have the model of a
+        rank that had data until then. With `throw_on_early_termination` all raise `RuntimeError` instead as soon as one
+        has none left; this is for models with collectives of their own, which cannot be shadowed.
+        """
+        return Join(
+            [self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size
+        )
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What this rank does when it has no data; `divide_by_initial_world_size` is as for `join`."""
+        self._divide_by_initial_world_size = kwargs.get("divide_by_initial_world_size", True)
+        self.reducer.divisor = None
+        return _ReplicaJoinHook(self)
+
+    @property
+    def join_device(self) -> Any:
+        """The device of the parameters."""
+        return self.device
+
+    @property
+    def join_process_group(self) -> ProcessGroup:
+        """The group that gradients are averaged over."""
+        return self.process_group
+
+    def _agree(self, *, has_data: bool) -> tuple[int, bool]:
+        """The highest rank with data, and whether gradients are averaged in this iteration."""
+        rank = self.process_group.rank() if has_data else -1
+        found = tensor([rank, int(has_data and self.require_backward_grad_sync)], device=self.device)
+        _collectives.all_reduce(found, ReduceOp.MAX, self.process_group)
+        leader, syncs = found.tolist()
+        return leader, bool(syncs)
+
+    def _shadow_iteration(self) -> None:
+        reducer = self.reducer
+        reducer.leader, syncs = self._agree(has_data=False)
+        reducer.divisor = None if self._divide_by_initial_world_size else 1
+        self._send_buffers()
+        self.require_forward_param_sync = syncs
+        if syncs:
+            reducer.shadow()
+
+    def _take_final_model(self, is_last_joiner: bool) -> None:
+        leader, _ = self._agree(has_data=is_last_joiner)
+        self._broadcast(self._states(self.forward_sync_buffers), leader)
+        self.reducer.leader, self.reducer.divisor = 0, None
+        self._divide_by_initial_world_size = True
+
+    # --- communication hooks ----------------------------------------------------------------------------------
+
     def register_comm_hook(self, state: Any, hook: Hook) -> None:
         """Call `hook(state, bucket)` in place of the average; its future gives the bucket's gradients, flat."""
-        if not callable(hook):
-            raise ArgumentError("Communication hook must be callable.")
+        _require_hook(hook)
         if self.reducer.hook is not None:
             raise OptionError("register_comm_hook or register_builtin_comm_hook can only be called once.")
         self.reducer.hook, self.reducer.hook_state = hook, state
+
+    def _register_builtin_comm_hook(self, comm_hook_type: BuiltinCommHookType) -> None:
+        """Register one of the usual hooks, with the group of this replica as its state."""
+        self.register_comm_hook(self.process_group, hook_of_type(comm_hook_type))
 
     def __getstate__(self) -> dict[str, Any]:
         raise PreconditionError(
             "a DistributedDataParallel holds a process group and cannot be pickled or copied; save its module, or its "
             "state_dict()"
         )
+
+
+class _ReplicaJoinHook(JoinHook):
+    """Shadows the collectives of a replica."""
+
+    def __init__(self, replica: DistributedDataParallel) -> None:
+        self._replica = replica
+
+    def main_hook(self) -> None:
+        self._replica._shadow_iteration()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        self._replica._take_final_model(is_last_joiner)
+
+
+class _CompiledReplica:
+    """A replica whose module is compiled for calls of this object. All else is the replica's."""
+
+    def __init__(self, replica: DistributedDataParallel, module: Any) -> None:
+        self._replica = replica
+        self._module = module
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        replica = self._replica
+        before, replica._compiled_module = replica._compiled_module, self._module
+        try:
+            return replica(*args, **kwargs)
+        finally:
+            replica._compiled_module = before
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replica, name)
+
+
+def _require_hook(hook: Any) -> None:
+    """Raise unless `hook` can be one: callable, with the right annotations where it has any."""
+    if not callable(hook):
+        raise ArgumentError("Communication hook must be callable.")
+    signature = inspect.signature(hook)
+    bucket = signature.parameters.get("bucket")
+    if bucket is not None and _is_other(bucket.annotation, GradBucket):
+        raise ValueRangeError("Communication hook: bucket annotation should be dist.GradBucket.")
+    if _is_other(signature.return_annotation, Future[Tensor]):
+        raise ValueRangeError("Communication hook: return annotation should be torch.futures.Future[torch.Tensor].")
+
+
+def _is_other(annotation: Any, expected: Any) -> bool:
+    """Whether something else is annotated. Texts, which `from __future__ import annotations` makes, may be anything."""
+    return annotation is not inspect.Parameter.empty and not isinstance(annotation, str) and annotation != expected
+
+
+def _moved(structure: Any, device: Any) -> Any:
+    """Tensors in nested containers, on a device."""
+    if isinstance(structure, Tensor):
+        return structure.to(device)
+    if isinstance(structure, dict):
+        return {key: _moved(value, device) for key, value in structure.items()}
+    if isinstance(structure, (list, tuple)):
+        items = [_moved(item, device) for item in structure]
+        return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
+    return structure
 
 
 def _shown(parameter: tuple[str, tuple[int, ...], str]) -> str:

@@ -48,11 +48,13 @@ class Backend(ABC):
     All ranks of the group make the same calls in the same order. `DistBackendError` names the operation and the ranks
     that are missing, have ended, or did something else; the group cannot be used after it.
 
-    on_host  whether it takes arrays as the host holds them, and gives NumPy arrays; others take jax arrays
+    on_host    whether it takes arrays as the host holds them, and gives NumPy arrays; others take jax arrays
+    one_order  whether the operations of all its groups must run in one order
     """
 
     name: str
     on_host = False
+    one_order = False
 
     def __init__(self, rank: int, size: int, timeout: timedelta) -> None:
         self.rank = rank
@@ -124,12 +126,17 @@ class _Collected(threading.local):
 class ProcessGroup:
     """Ranks that work together: `ranks[i]` is the rank in the job of the group's rank `i`."""
 
-    def __init__(self, name: str, backend: Backend, ranks: Sequence[int], store: Any) -> None:
+    def __init__(
+        self, name: str, backend: Backend, ranks: Sequence[int], store: Any, before: ProcessGroup | None = None
+    ) -> None:
+        """`before` is the job's group, where there is one."""
         self.group_name = name
         self.ranks = tuple(ranks)
         self.store = store
+        self.enter: Callable[[], None] = lambda: None  # makes a thread belong to this rank
         self._backend = backend
-        self._line = Line(name)
+        self._shared = before._line if before is not None and backend.one_order else None
+        self._line = self._shared or Line(name, lambda: self.enter())
         self._messages = Line(f"{name}, messages")
         self._collected = _Collected()
 
@@ -237,7 +244,9 @@ class ProcessGroup:
         lines = (self._line, self._messages)
         if any(line.busy for line in lines):
             self._backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")
-        if all(line.close(_GRACE_SECONDS) for line in lines):
+        if self._shared is not None:
+            self._line.run(lambda: None)  # what is under way ends first
+        if all(line.close(_GRACE_SECONDS) for line in lines if line is not self._shared):
             self._backend.close()
 
 

@@ -7,190 +7,326 @@ this thread records on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from weft._autograd.engine import queue_callback
 from weft._base.state import using
+from weft._lazy.realize import flush_pending
+from weft._lazy.value import Value, inputs_first
 from weft._tensor.composite.create import zeros
-from weft._tensor.composite.shape import split
 from weft._tensor.convert import tensor
 from weft._tensor.spelling import op as rows
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _collectives
 from weft.distributed._bucket import buckets_of
+from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, require_future, taken_apart
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
-from weft.errors import GradientError
+from weft.errors import DistBackendError, GradientError, OptionError
 from weft.futures import Future
 
 MEGABYTE = 1 << 20
-
-
-class GradBucket:
-    """What a communication hook gets: the gradients of a bucket, one after the other in one tensor."""
-
-    def __init__(self, index: int, buffer: Tensor, parameters: Sequence[Tensor], last: bool) -> None:
-        self._index = index
-        self._buffer = buffer
-        self._parameters = list(parameters)
-        self._last = last
-
-    def index(self) -> int:
-        """The number of the bucket; 0 is sent first."""
-        return self._index
-
-    def buffer(self) -> Tensor:
-        """All gradients, flat."""
-        return self._buffer
-
-    def set_buffer(self, buffer: Tensor) -> None:
-        """Put another tensor of the same size in its place."""
-        self._buffer = buffer
-
-    def gradients(self) -> list[Tensor]:
-        """The gradients in the shapes of their parameters."""
-        return _taken_apart(self._buffer, self._parameters)
-
-    def parameters(self) -> list[Tensor]:
-        """The parameters."""
-        return list(self._parameters)
-
-    def is_last(self) -> bool:
-        """Whether no bucket follows."""
-        return self._last
-
-
-Hook = Callable[[Any, GradBucket], Future[Any]]
-
-
-def average(group: ProcessGroup, bucket: GradBucket) -> Future[Any]:
-    """The hook that replicas have unless another is registered."""
-    work = _collectives.all_reduce(bucket.buffer(), ReduceOp.AVG, group, async_op=True)
-    assert work is not None, "a replica is a member of its group"
-    return work.get_future().then(lambda future: future.value()[0])
-
-
-def _taken_apart(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    parts = split(flat, [p.numel() for p in like])
-    return [rows.view(part, tuple(p.shape)) for part, p in zip(parts, like, strict=True)]
 
 
 class Reducer:
     """Averages the gradients of `parameters` over a group.
 
     `limits` are the bytes of the first bucket and of the others. With `find_unused`, parameters that take no part in a
-    backward pass count as ready, and keep their gradients where no rank used them.
+    backward pass count as ready, and keep their gradients where no rank used them. After `become_static`, those of the
+    first pass do so in all that follow. With `in_buckets`, gradients have no memory of their own while they are
+    exchanged.
+
+    leader   the rank in the group whose order of parameters counts
+    divisor  what sums are divided by, where it is not the size of the group
     """
 
     def __init__(
         self, parameters: Sequence[Any], names: Sequence[str], group: ProcessGroup, limits: Sequence[int],
-        *, find_unused: bool, static: bool,
+        *, find_unused: bool, in_buckets: bool,
     ) -> None:  # fmt: skip
         self.parameters = list(parameters)
         self.names = list(names)
         self.group = group
         self.limits = limits
         self.find_unused = find_unused
-        self.static = static
+        self.static = False
+        self.in_buckets = in_buckets
+        self.leader = 0
+        self.divisor: int | None = None
         self.hook: Hook | None = None
         self.hook_state: Any = None
+        self._avals = [p._read().aval for p in self.parameters]
+        self._all = frozenset(range(len(self.parameters)))
         self._order = list(reversed(range(len(self.parameters))))
-        self._rebuilt = False
+        self._foreseen = self._rebuilt = False
         self._plan()
-        self._armed = False
-        self._seen: list[int] = []
+        self._syncs = False  # whether backward passes average
+        self._passes = 0  # since the last forward pass that asked for it
+        self._running = False
+        self._touched: set[int] = set()  # parameters that have got gradients since they were last averaged
+        self._seen: dict[int, int] = {}  # how often this pass has given a parameter a gradient, in order
+        self._fires: list[int] = [1] * len(self.parameters)  # how often a pass gives each a gradient
+        self._learnt = True  # whether `_fires` is known
+        self._static_used: frozenset[int] | None = None  # by any rank
         for at, parameter in enumerate(self.parameters):
             parameter.register_post_accumulate_grad_hook(lambda _, at=at: self._ready(at))
 
+    def become_static(self) -> None:
+        """Take it that all backward passes are like the first."""
+        self.static, self._learnt = True, False
+
     def _plan(self) -> None:
-        ordered = [self.parameters[at] for at in self._order]
-        kinds = [(p.dtype, p.device) for p in ordered]
-        sizes = [p.numel() * p.dtype.itemsize for p in ordered]
-        self.buckets = [[self._order[i] for i in bucket] for bucket in buckets_of(sizes, kinds, self.limits)]
+        ordered = [self._avals[at] for at in self._order]
+        kinds = [(aval.dtype, aval.device) for aval in ordered]
+        self.buckets = [
+            [self._order[i] for i in bucket] for bucket in buckets_of([a.nbytes for a in ordered], kinds, self.limits)
+        ]
         self._bucket_of = {at: number for number, bucket in enumerate(self.buckets) for at in bucket}
+
+    def require_unchanged(self) -> None:
+        """`RuntimeError` for a parameter that has another type, shape or device than when buckets were planned."""
+        for name, parameter, aval in zip(self.names, self.parameters, self._avals, strict=True):
+            now = parameter._read().aval
+            if now is not aval:
+                raise OptionError(
+                    f"the parameter {name} was {aval!r} on {aval.device} when DistributedDataParallel was made, and is "
+                    f"{now!r} on {now.device} now; move or cast a module before it is wrapped"
+                )
+
+    # --- order ------------------------------------------------------------------------------------------------
+
+    def foresee(self, outputs: Sequence[Value]) -> None:
+        """Before the first backward pass: put parameters in the order in which it will make their gradients ready.
+
+        So the buckets are those of all later passes, and a run that goes on from a checkpoint computes the same bits
+        as one that was never stopped.
+        """
+        if self._foreseen or self.find_unused:
+            return
+        numbers = {p._read(): at for at, p in enumerate(self.parameters)}
+        last: dict[int, tuple[int, int]] = {}  # the use of a parameter that the pass comes to last
+        for output in outputs:
+            for value in inputs_first(output, _inside_tape, _inside_tape):
+                for place, x in enumerate(value.inputs):
+                    at = numbers.get(x)
+                    if at is not None:
+                        last[at] = max(last.get(at, (-value.time, place)), (-value.time, place))
+        self._agree_on_order(sorted(last, key=last.__getitem__))
+
+    def _agree_on_order(self, first: Iterable[int]) -> None:
+        """Take the leader's order: the parameters `first`, then the others."""
+        order = tensor(list(dict.fromkeys([*first, *self._order])), device=self._avals[0].device)
+        _collectives.broadcast(order, group=self.group, group_src=self.leader)
+        self._order = order.tolist()
+        self._foreseen = True
+        self._plan()
 
     # --- one backward pass ------------------------------------------------------------------------------------
 
-    def prepare(self) -> None:
-        """Expect a backward pass; called at the end of a forward pass."""
-        self._armed = True
-        self._missing = [len(bucket) for bucket in self.buckets]
-        self._next = 0
-        self._under_way: list[tuple[GradBucket, Future[Any]]] = []
-        self._seen = []
+    def expect(self, *, sync: bool) -> None:
+        """A forward pass has ended; backward passes from here on average gradients if `sync`.
+
+        One without does not take back what an earlier one has asked for and no backward pass has done yet.
+        """
+        self._running = False
+        if sync or self._passes:
+            self._syncs, self._passes = sync, 0
 
     def _ready(self, at: int) -> None:
         """The gradient of a parameter is there."""
-        if not self._armed:
+        self._touched.add(at)
+        if not self._syncs:
             return
-        if not self._seen:
+        if not self._running:
+            self._begin()
             queue_callback(self._finish)
-        self._seen.append(at)
+        self._seen[at] = self._seen.get(at, 0) + 1
+        if not self._learnt:
+            return
+        if not self.static and self._seen[at] > 1:
+            raise GradientError(
+                f"Expected to mark a variable ready only once. The parameter {self.names[at]} got a gradient twice in "
+                "one backward pass, as happens where derivatives run backward passes of their own; pass "
+                "static_graph=True to DistributedDataParallel"
+            )
         self._missing[self._bucket_of[at]] -= 1
         self._start_complete()
 
+    def _begin(self) -> None:
+        self._running = True
+        self._passes += 1
+        self._missing = [sum(self._fires[at] for at in bucket) for bucket in self.buckets]
+        self._next = 0
+        self._under_way: list[tuple[GradBucket, Future[Any]]] = []
+        self._seen = {}
+
     def _start_complete(self) -> None:
-        while self._next < len(self.buckets) and not self._missing[self._next]:
+        """Send the buckets that miss nothing, in order."""
+        while self._next < len(self.buckets) and self._missing[self._next] <= 0:
             self._start(self._next)
             self._next += 1
 
     def _start(self, number: int) -> None:
         parameters = [self.parameters[at] for at in self.buckets[number]]
         with using(grad=False):
-            parts = [
-                rows.reshape(zeros(p.shape, dtype=p.dtype) if p.grad is None else p.grad, (-1,)) for p in parameters
-            ]
-            flat = rows.cat(parts)
-            bucket = GradBucket(number, flat, parameters, number == len(self.buckets) - 1)
-            future = (self.hook or average)(self.hook_state if self.hook else self.group, bucket)
+            flat = rows.cat([rows.reshape(_zeros_like(p) if p.grad is None else p.grad, (-1,)) for p in parameters])
+            if self.in_buckets:  # what nobody holds is not computed for its own sake
+                for at in self._touched.intersection(self.buckets[number]):
+                    self.parameters[at].grad = None
+            self._send(number, flat)
+
+    def _send(self, number: int, flat: Tensor) -> None:
+        parameters = [self.parameters[at] for at in self.buckets[number]]
+        bucket = GradBucket(number, flat, parameters, number == len(self.buckets) - 1)
+        future = self._average(bucket) if self.hook is None else require_future(self.hook(self.hook_state, bucket))
+        if not future.done():
+            future = future.then(_computed)
         self._under_way.append((bucket, future))
+
+    def _average(self, bucket: GradBucket) -> Future[Any]:
+        divisor = self.divisor
+        work = _collectives.all_reduce(
+            bucket.buffer(), ReduceOp.AVG if divisor is None else ReduceOp.SUM, self.group, async_op=True
+        )
+        assert work is not None, "a replica is a member of its group"
+        return work.get_future().then(lambda done: done.value()[0] if divisor is None else done.value()[0] / divisor)
 
     def _finish(self) -> None:
         """The backward pass is over: wait for the averages, and put them in place."""
-        self._armed = False
-        unused = sorted(set(range(len(self.parameters))) - set(self._seen))
-        if unused and not (self.find_unused or self.static):
-            self._refuse(unused)
-        for at in unused:
-            self._missing[self._bucket_of[at]] -= 1
-        self._start_complete()
-        used = self._used_anywhere(unused) if self.find_unused else set(range(len(self.parameters)))
-        with using(grad=False):
-            for number, (bucket, future) in enumerate(self._under_way):
-                flat = future.wait()
-                for at, grad in zip(self.buckets[number], _taken_apart(flat, bucket.parameters()), strict=True):
-                    if at in used:
-                        self.parameters[at].grad = grad
-        self._under_way = []
-        if not self._rebuilt and not self.find_unused:
-            self._rebuild()
+        self._running = False
+        unused = self._all.difference(self._seen)
+        with self._explained(), using(grad=False):
+            if unused and not (self.find_unused or self.static):
+                self._refuse(sorted(unused))
+            self._missing = [0] * len(self.buckets)
+            self._start_complete()
+            used = self._used_anywhere()
+            for bucket, future in self._under_way:
+                flat = flat_result(future.wait(), bucket)
+                self._put(self.buckets[bucket.index()], taken_apart(flat, bucket.parameters()), used)
+            self._end()
+        if self.static:
+            self._compare_with_first()
 
-    def _used_anywhere(self, unused: list[int]) -> set[int]:
-        used = tensor([float(at not in set(unused)) for at in range(len(self.parameters))])
-        _collectives.all_reduce(used, ReduceOp.MAX, self.group)
-        return {at for at, one in enumerate(used.tolist()) if one}
+    def _put(self, bucket: list[int], grads: list[Tensor], used: frozenset[int]) -> None:
+        for at, grad in zip(bucket, grads, strict=True):
+            if at in used:
+                self.parameters[at].grad = wrap(grad._read())  # a tensor of its own, no view
+
+    def _end(self) -> None:
+        self._under_way = []
+        self._touched.clear()
+        if not self._rebuilt and (self.static or not self.find_unused):
+            self._agree_on_order(self._seen)  # as the leader saw them become ready
+            self._rebuilt = True
+
+    def shadow(self) -> None:
+        """Do what a backward pass of the other ranks asks of this one, which has no data any more."""
+        self.foresee(())
+        self._begin()
+        self._running = False
+        self._touched.clear()
+        with using(grad=False):
+            for number, bucket in enumerate(self.buckets):
+                self._send(number, rows.cat([rows.reshape(_zeros_like(self.parameters[at]), (-1,)) for at in bucket]))
+            self._used_anywhere()
+            for _, future in self._under_way:
+                future.wait()
+            self._end()
+
+    def _used_anywhere(self) -> frozenset[int]:
+        """The parameters whose averages count: all, unless it is looked for those that no rank uses."""
+        if self._static_used is not None:
+            return self._static_used
+        if not (self.find_unused or self.static):
+            return self._all
+        flags = tensor([float(at in self._touched) for at in range(len(self.parameters))], device=self._avals[0].device)
+        _collectives.all_reduce(flags, ReduceOp.MAX, self.group)
+        used = frozenset(at for at, flag in enumerate(flags.tolist()) if flag)
+        if self.static:
+            self._static_used = used
+        return used
+
+    # --- what goes wrong --------------------------------------------------------------------------------------
+
+    def _named(self, parameters: Sequence[int]) -> str:
+        return ", ".join(self.names[at] for at in parameters)
+
+    def _compare_with_first(self) -> None:
+        """Learn how often parameters get gradients from the first pass; `RuntimeError` for one that differs from it."""
+        counts = [self._seen.get(at, 0) for at in range(len(self.parameters))]
+        if not self._learnt:
+            self._fires, self._learnt = counts, True
+        changed = [at for at, count in enumerate(counts) if count != self._fires[at]]
+        if changed:
+            words = (f"{self.names[at]} ({self._fires[at]} before, {counts[at]} now)" for at in changed)
+            raise GradientError(
+                "Your training graph has changed in this iteration, e.g., one parameter is unused in first iteration, "
+                "but then got used in the second iteration. this is not compatible with static_graph set to True. "
+                f"Parameters with another number of gradients: {', '.join(words)}"
+            )
 
     def _refuse(self, unused: list[int]) -> None:
         """Raise for parameters without a gradient, and say how this rank differs from the others."""
+        store, key = self.group.store, _key(self.group.rank())
+        if store is not None:
+            store.set(key, json.dumps(unused))
         listed: list[Any] = [None] * self.group.size()
-        all_gather_object(listed, unused, self.group)
-        mine = ", ".join(self.names[at] for at in unused)
+        try:
+            all_gather_object(listed, unused, self.group)
+        except DistBackendError as error:  # others exchange averages: they miss nothing
+            raise self._without_gradient(unused, self._told()) from error
+        if store is not None:
+            store.delete_key(key)
+        raise self._without_gradient(unused, listed)
+
+    def _told(self) -> list[list[int]]:
+        """By rank, the parameters without a gradient that ranks have told of."""
+        store, keys = self.group.store, map(_key, range(self.group.size()))
+        return [json.loads(store.get(key)) if store is not None and store.check([key]) else [] for key in keys]
+
+    def _without_gradient(self, unused: list[int], listed: Sequence[list[int]]) -> GradientError:
         others = [rank for rank, found in enumerate(listed) if found != unused]
         differs = ""
         if others:
-            other = ", ".join(self.names[at] for at in listed[others[0]]) or "none"
+            other = self._named(listed[others[0]]) or "none"
             differs = f" The first rank that differs is rank {others[0]}, where they are: {other}."
-        raise GradientError(
-            f"Rank {self.group.rank()}: parameters without a gradient in this backward pass: {mine}.{differs} Pass "
-            "find_unused_parameters=True to DistributedDataParallel, or make sure that the loss depends on all of them"
+        return GradientError(
+            f"Rank {self.group.rank()}: parameters without a gradient in this backward pass: "
+            f"{self._named(unused) or 'none'}.{differs} Pass find_unused_parameters=True to DistributedDataParallel, "
+            "or make sure that the loss depends on all of them"
         )
 
-    def _rebuild(self) -> None:
-        """Put parameters into buckets in the order in which rank 0 saw them become ready."""
-        order = tensor(self._seen)
-        _collectives.broadcast(order, group=self.group, group_src=0)
-        self._order = order.tolist()
-        self._rebuilt = True
-        self._plan()
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Where averages fail, tell of the ranks that miss gradients, if that is why."""
+        try:
+            yield
+        except DistBackendError as error:
+            told = self._told()
+            if any(told):
+                raise self._without_gradient([], told) from error
+            raise
+
+
+def _inside_tape(value: Value) -> bool:
+    return value.tape is not None and not value.tape.leaf
+
+
+def _zeros_like(parameter: Tensor) -> Tensor:
+    return zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+
+
+def _key(rank: int) -> str:
+    return f"ddp/without a gradient/{rank}"
+
+
+def _computed(done: Future[Any]) -> Any:
+    """In the group's thread: start what a hook has recorded there, which nobody else would sweep out."""
+    found = done.value()
+    flush_pending()
+    return found

@@ -136,8 +136,9 @@ class Line:
     before all that waits, so that ranks agree on the order.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, begin: Callable[[], None] = lambda: None) -> None:
         self._name = name
+        self._begin = begin  # what the thread does first
         self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._busy = False
         self._lock = threading.Lock()
@@ -197,6 +198,7 @@ class Line:
             return self._changed.wait_for(lambda: not self._busy, timeout)
 
     def _work(self) -> None:
+        self._begin()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or (self._waiting and not self._busy))

@@ -17,7 +17,8 @@ from weft._comm.store import PrefixStore, Store
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed._rendezvous import rendezvous
-from weft.errors import ArgumentError, DistBackendError, DistStoreError, ValueRangeError
+from weft.errors import ArgumentError, DistBackendError, DistStoreError, OptionError, ValueRangeError
+from weft.utils.data.distributed import ask_for_group
 
 default_pg_timeout = timedelta(minutes=30)
 
@@ -51,7 +52,11 @@ def _world() -> _World:
 
 def become_rank(rank: ThreadRank) -> None:
     """Make this thread a rank of its own."""
-    _here.rank, _here.world = rank, _World()
+    _become(rank, _World())
+
+
+def _become(rank: ThreadRank, world: _World) -> None:
+    _here.rank, _here.world = rank, world
 
 
 class _NonGroupMember:
@@ -68,6 +73,9 @@ class GroupMember:
     NON_GROUP_MEMBER = _NonGroupMember()
 
 
+group = GroupMember
+
+
 # --- joining --------------------------------------------------------------------------------------------------
 
 
@@ -80,8 +88,9 @@ def init_process_group(
 
     `init_method` is `env://` (the default: what `weft run` sets), `tcp://HOST:PORT` of the rank 0, or `file:///PATH`;
     or give a `store` that all processes share. `backend` is `shm` (processes of one host, the default, which `gloo`
-    also stands for) or `threads`. `timeout` is how long operations
-    wait for their peers, 30 minutes unless given. `DistBackendError` names the ranks that did not come, came twice,
+    also stands for), `xla` (any hosts and devices; `nccl` says that these are accelerators), `mpi` (started by
+    `mpiexec`, which needs no `init_method`) or `threads`. `timeout` is how long operations wait for their peers,
+    30 minutes unless given. `DistBackendError` names the ranks that did not come, came twice,
     or expected another number of ranks.
     """
     del pg_options, device_id
@@ -95,7 +104,11 @@ def init_process_group(
     timeout = _checked_timeout(timeout)
     backend = _backends.checked(backend)
     world.begun += 1
-    store, rank, world_size = _meeting_place(init_method, store, rank, world_size, timeout)
+    place = _backends.meeting_place(backend) if store is None and init_method is None else None
+    if place is not None:
+        store, rank, world_size = place(rank, world_size, timeout)
+    else:
+        store, rank, world_size = _meeting_place(init_method, store, rank, world_size, timeout)
     if not 0 <= rank < world_size:
         raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {world_size}")
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -171,6 +184,9 @@ def host_identity() -> str:
 
 def _registered(world: _World, group: ProcessGroup) -> ProcessGroup:
     world.groups.append(group)
+    rank = getattr(_here, "rank", None)
+    if rank is not None:  # callbacks of the group's operations are this rank's, too
+        group.enter = lambda: _become(rank, world)
     return group
 
 
@@ -208,7 +224,7 @@ def new_group(
     key = f"group/{name}/{zlib.crc32(repr(members).encode()):x}"  # ranks that name other members do not meet
     own = None if default.store is None else PrefixStore(key, default.store)
     made = _backends.subgroup(chosen, default, own, members, timeout)
-    return _registered(world, ProcessGroup(name, made, members, own))
+    return _registered(world, ProcessGroup(name, made, members, own, default))
 
 
 def new_subgroups(
@@ -225,6 +241,22 @@ def new_subgroups(
         for start in range(0, size, group_size)
     ]
     return groups[get_rank() // group_size], groups
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]], timeout: timedelta | None = None, backend: str | None = None,
+    pg_options: Any = None, group_desc: str | None = None,
+) -> tuple[Any, list[Any]]:  # fmt: skip
+    """Groups of these ranks of the job, none of which is in two: this rank's, or None, and all of them."""
+    del pg_options, group_desc
+    groups_of: dict[int, Sequence[int]] = {}
+    for ranks in ranks_per_subgroup_list:
+        for rank in ranks:
+            if groups_of.setdefault(rank, ranks) is not ranks:
+                raise ValueRangeError(f"Rank {rank} has appeared in both subgroup {groups_of[rank]} and {ranks}")
+    groups = [new_group(ranks, timeout=timeout, backend=backend) for ranks in ranks_per_subgroup_list]
+    mine = [one for one, ranks in zip(groups, ranks_per_subgroup_list, strict=True) if get_rank() in ranks]
+    return (mine[0] if mine else None), groups
 
 
 def destroy_process_group(group: Any = None) -> None:
@@ -309,6 +341,17 @@ def get_world_size(group: Any = None) -> int:
     return -1 if group is GroupMember.NON_GROUP_MEMBER else require_group(group).size()
 
 
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
+    """This process's rank on its host, which launchers tell it; else `fallback_rank`, or `RuntimeError`."""
+    told = os.environ.get("LOCAL_RANK", fallback_rank)
+    if told is None:
+        raise OptionError(
+            "LOCAL_RANK is not in the environment. Consider passing fallback_rank to allow `get_node_local_rank` to "
+            "work, assuming you are not running in a multi-device context and want the code to run locally instead."
+        )
+    return int(told)
+
+
 def get_backend(group: Any = None) -> str:
     """The name of a group's backend."""
     return require_group(group).name()
@@ -330,3 +373,6 @@ def get_global_rank(group: Any, group_rank: int) -> int:
     if not 0 <= group_rank < len(ranks):
         raise ValueRangeError(f"Group rank {group_rank} is not part of group {group!r}")
     return ranks[group_rank]
+
+
+ask_for_group(lambda: (get_world_size(), get_rank()) if is_initialized() else None)

@@ -1,5 +1,6 @@
 """Layers, losses and the base of models."""
 
+from weft._base.exports import on_first_use as _on_first_use
 from weft.nn import functional as functional
 from weft.nn import init as init
 from weft.nn import modules as modules
@@ -172,3 +173,6 @@ from weft.nn._transformer import TransformerDecoder as TransformerDecoder
 from weft.nn._transformer import TransformerDecoderLayer as TransformerDecoderLayer
 from weft.nn._transformer import TransformerEncoder as TransformerEncoder
 from weft.nn._transformer import TransformerEncoderLayer as TransformerEncoderLayer
+from weft.nn.parallel import DataParallel as DataParallel
+
+__getattr__, __dir__ = _on_first_use(__name__, {"weft.distributed._sync_norm": ("SyncBatchNorm",)})

@@ -1,5 +1,6 @@
 """All layers, losses and containers, under PyTorch's import paths. Each file only names what others define."""
 
+from weft._base.exports import on_first_use as _on_first_use
 from weft.nn.modules import activation as activation
 from weft.nn.modules import adaptive as adaptive
 from weft.nn.modules import batchnorm as batchnorm
@@ -184,3 +185,5 @@ from weft.nn.modules.transformer import TransformerEncoderLayer as TransformerEn
 from weft.nn.modules.upsampling import Upsample as Upsample
 from weft.nn.modules.upsampling import UpsamplingBilinear2d as UpsamplingBilinear2d
 from weft.nn.modules.upsampling import UpsamplingNearest2d as UpsamplingNearest2d
+
+__getattr__, __dir__ = _on_first_use(__name__, {"weft.distributed._sync_norm": ("SyncBatchNorm",)})

@@ -1,5 +1,9 @@
-"""Training on several devices. What is here stands on `weft.distributed`, and is loaded on first use."""
+"""Training on several devices. What stands on `weft.distributed` is loaded on first use."""
 
 from weft._base.exports import on_first_use as _on_first_use
+from weft.nn.parallel._data_parallel import DataParallel as DataParallel
+from weft.nn.parallel._data_parallel import data_parallel as data_parallel
 
-__getattr__, __dir__ = _on_first_use(__name__, {"weft.distributed._ddp": ("DistributedDataParallel",)})
+__getattr__, __dir__ = _on_first_use(
+    __name__, {"weft.distributed._ddp": ("DistributedDataParallel",)}, ("distributed",)
+)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from weft._tensor.generator import Generator
@@ -17,36 +18,48 @@ class DistributedSampler(Sampler[int]):
     """Every `num_replicas`-th index, from `rank` on, of an order that all processes share.
 
     The order is repeated from its start until all shares are equally long; with `drop_last`, cut instead. It depends
-    on `seed` and the epoch: call `set_epoch` before each pass, or every pass has the same one. `num_replicas` and
-    `rank` come from the environment (`WORLD_SIZE`, `RANK`) where they are not given; `ValueError` where they are
-    nowhere, and for a rank outside of the replicas.
+    on `seed` and the epoch: call `set_epoch` before each pass, or every pass has the same one. Where they are not
+    given, `num_replicas` and `rank` are those of the default process group, or, without one, of the environment
+    (`WORLD_SIZE`, `RANK`); `ValueError` where they are nowhere, and for a rank outside of the replicas.
+
+    Batches of b indices in each of n processes are, together, the next b · n of the order: the same for any n, if b · n
+    is. `start` is how many indices of the order a pass leaves out at its beginning, 0 but where a `DataLoader` goes on
+    in the middle.
     """
 
     def __init__(
         self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
         seed: int = 0, drop_last: bool = False,
     ) -> None:  # fmt: skip
-        num_replicas = _from_environment("WORLD_SIZE") if num_replicas is None else num_replicas
-        rank = _from_environment("RANK") if rank is None else rank
+        group = _group.ask() if _group.ask else None
+        if num_replicas is None:
+            num_replicas = group[0] if group else _from_environment("WORLD_SIZE")
+        if rank is None:
+            rank = group[1] if group else _from_environment("RANK")
         if not 0 <= rank < num_replicas:
             raise ValueRangeError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset = dataset
         self.num_replicas = num_replicas
         self.rank = rank
         self.epoch = 0
+        self.start = 0
         self.drop_last = drop_last
         self.shuffle = shuffle
         self.seed = seed
-        count = len(dataset)
-        self.num_samples = count // num_replicas if drop_last else math.ceil(count / num_replicas)
+        self.num_samples = self._share(len(dataset))
         self.total_size = self.num_samples * num_replicas
+
+    def _share(self, count: int) -> int:
+        """How many of `count` indices each process has."""
+        return count // self.num_replicas if self.drop_last else math.ceil(count / self.num_replicas)
 
     def __iter__(self) -> Iterator[int]:
         count = len(self.dataset)
         order = list(range(count))
         if self.shuffle:
             order = permutation(count, Generator().manual_seed(self.seed + self.epoch))
-        return iter([order[at % count] for at in range(self.rank, self.total_size, self.num_replicas)])
+        end = self.start + self._share(max(0, count - self.start)) * self.num_replicas
+        return iter([order[at % count] for at in range(self.start + self.rank, end, self.num_replicas)])
 
     def __len__(self) -> int:
         return self.num_samples
@@ -54,6 +67,21 @@ class DistributedSampler(Sampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next pass."""
         self.epoch = epoch
+
+
+@dataclass
+class _Group:
+    """How to ask for the size of the default process group and the rank in it; None where there are no groups."""
+
+    ask: Callable[[], tuple[int, int] | None] | None = None
+
+
+_group = _Group()
+
+
+def ask_for_group(how: Callable[[], tuple[int, int] | None]) -> None:
+    """Tell samplers where to ask; `how()` is None while there is no default group."""
+    _group.ask = how
 
 
 def _from_environment(name: str) -> int:

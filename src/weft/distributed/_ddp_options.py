@@ -1,0 +1,90 @@
+"""What `DistributedDataParallel` can be given."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from weft.distributed._reducer import MEGABYTE
+from weft.errors import OptionError, ValueRangeError
+from weft.nn import Module, UninitializedParameter
+
+_CAP_MB = 25
+_FIRST_CAP_MB = 1
+
+
+def bucket_limits(cap_mb: float | None, caps_mb: Sequence[float] | None) -> list[int]:
+    """Bytes of the first bucket, the next, and so on; the last holds for all that follow."""
+    wanted = list(caps_mb or ([_FIRST_CAP_MB, _CAP_MB] if cap_mb is None else [cap_mb]))
+    for cap in wanted:
+        if cap <= 0:
+            raise ValueRangeError(f"bucket_cap_mb must be positive, but got {cap}")
+    return [int(cap * MEGABYTE) for cap in wanted]
+
+
+def require_options(
+    mixed_precision: Any, device_mesh: Any, delayed: Any, delayed_to: Any, check_reduction: bool,
+    broadcast_buffers: bool | None, forward_sync_buffers: bool | None,
+) -> None:  # fmt: skip
+    """Raise for what is not supported, and warn of what PyTorch has deprecated."""
+    if (delayed is None) != (delayed_to is None):
+        raise ValueRangeError(
+            "delay_all_reduce_named_params and param_to_hook_all_reduce need to be set at the same time."
+        )
+    refused = {
+        "mixed_precision": (mixed_precision, "cast the module before it is wrapped, or compress what is exchanged "
+                            "with bf16_compress_hook"),
+        "device_mesh": (device_mesh, "give the group of its dim as process_group"),
+        "delay_all_reduce_named_params": (delayed, "list the names in module._ddp_params_and_buffers_to_ignore and "
+                                          "all_reduce these gradients after the backward pass"),
+    }  # fmt: skip
+    for name, (value, instead) in refused.items():
+        if value is not None:
+            raise OptionError(f"DistributedDataParallel does not support {name}; {instead}")
+    if check_reduction:
+        warnings.warn(
+            "The `check_reduction` argument in `DistributedDataParallel` module is deprecated. Please avoid using it.",
+            FutureWarning, stacklevel=3,
+        )  # fmt: skip
+    if broadcast_buffers is not None:
+        warnings.warn(_about_buffers(forward_sync_buffers is not None), FutureWarning, stacklevel=3)
+
+
+def _about_buffers(both: bool) -> str:
+    if both:
+        return (
+            "Both `broadcast_buffers` and `forward_sync_buffers` were specified. `broadcast_buffers` is deprecated and "
+            "its value is ignored when `forward_sync_buffers` is provided."
+        )
+    return (
+        "`broadcast_buffers` is deprecated. Use `forward_sync_buffers` instead. Unlike `broadcast_buffers=False`, "
+        "`forward_sync_buffers=False` still makes buffers equal at the start."
+    )
+
+
+def require_module(module: Any, ignored: Collection[str], device_ids: Any, output_device: Any) -> list[tuple[str, Any]]:
+    """The names and parameters of a module that replicas can be made of, and that are trained."""
+    if not isinstance(module, Module):
+        raise OptionError(f"DistributedDataParallel wraps a module, or a compiled one, not {type(module).__name__}")
+    named = [(name, parameter) for name, parameter in module.named_parameters() if name not in ignored]
+    trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+    if not trained:
+        raise OptionError(
+            "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
+        )
+    if any(isinstance(parameter, UninitializedParameter) for _, parameter in named):
+        raise OptionError(
+            "Modules with uninitialized parameters can't be used with `DistributedDataParallel`. Run a dummy forward "
+            "pass to correctly initialize the modules"
+        )
+    if device_ids is not None and len(device_ids) > 1:
+        raise ValueRangeError("device_ids can only be None or contain a single element.")
+    devices = {parameter.device for _, parameter in named}
+    if (device_ids or output_device) and (len(devices) > 1 or next(iter(devices)).type == "cpu"):
+        raise ValueRangeError(
+            "DistributedDataParallel device_ids and output_device arguments only work with single-device/multiple-"
+            f"device GPU modules or CPU modules, but got device_ids {device_ids}, output_device {output_device}, and "
+            f"module parameters {devices}."
+        )
+    return trained

@@ -1,0 +1,82 @@
+"""What a communication hook gets, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft._tensor.composite.shape import split
+from weft._tensor.spelling import op as rows
+from weft._tensor.tensor import Tensor
+from weft.errors import GradientError, OptionError
+from weft.futures import Future
+
+
+class GradBucket:
+    """The gradients of a bucket, one after the other in one tensor."""
+
+    def __init__(self, index: int, buffer: Tensor, parameters: Sequence[Tensor], last: bool) -> None:
+        self._index = index
+        self._buffer = buffer
+        self._parameters = list(parameters)
+        self._last = last
+
+    def index(self) -> int:
+        """The number of the bucket; 0 is sent first."""
+        return self._index
+
+    def buffer(self) -> Tensor:
+        """All gradients, flat."""
+        return self._buffer
+
+    def set_buffer(self, buffer: Tensor) -> None:
+        """Put another tensor of the same size in its place."""
+        self._buffer = buffer
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients in the shapes of their parameters: views of the buffer."""
+        return taken_apart(self._buffer, self._parameters)
+
+    def parameters(self) -> list[Tensor]:
+        """The parameters."""
+        return list(self._parameters)
+
+    def is_last(self) -> bool:
+        """Whether no bucket follows."""
+        return self._last
+
+
+Hook = Callable[[Any, GradBucket], Future[Any]]
+
+
+def taken_apart(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Views of a flat tensor in the shapes of `like`, one after the other."""
+    parts = split(flat, [p.numel() for p in like])
+    return [rows.view(part, tuple(p.shape)) for part, p in zip(parts, like, strict=True)]
+
+
+def require_future(found: Any) -> Future[Any]:
+    """What a hook returned, which must be a future."""
+    if isinstance(found, Future):
+        return found
+    kind = type(found)
+    raise OptionError(
+        "DDP communication hook's callback must return a torch.futures.Future or torch._C.Future object, but got "
+        f"{kind.__module__}.{kind.__qualname__}."
+    )
+
+
+def flat_result(found: Any, bucket: GradBucket) -> Tensor:
+    """The tensor that a hook's future holds, flat and in the type of the bucket's parameters."""
+    if isinstance(found, (list, tuple)) and len(found) == 1:
+        found = found[0]
+    if not isinstance(found, Tensor):
+        raise OptionError(f"expected the hook result is either a Tensor or a TensorList found {type(found).__name__}")
+    parameters = bucket.parameters()
+    size = sum(p.numel() for p in parameters)
+    if found.numel() != size:
+        raise GradientError(
+            f"the communication hook's future for bucket {bucket.index()} holds a tensor of shape "
+            f"{list(found.shape)}; expected the {size} elements of the bucket's gradients"
+        )
+    return rows.reshape(found, (-1,)).to(parameters[0].dtype)

@@ -1,0 +1,68 @@
+"""The hooks that go by a type."""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from weft.distributed._grad_bucket import Hook
+from weft.distributed.algorithms.ddp_comm_hooks import (
+    debugging_hooks,
+    default_hooks,
+    powerSGD_hook,
+)
+from weft.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
+
+
+class BuiltinCommHookType(Enum):
+    """Hooks that `DistributedDataParallel._register_builtin_comm_hook` takes."""
+
+    ALLREDUCE = 0
+    FP16_COMPRESS = 1
+
+
+def hook_of_type(kind: BuiltinCommHookType) -> Hook:
+    """The hook that a type stands for."""
+    if kind is BuiltinCommHookType.ALLREDUCE:
+        return default_hooks.allreduce_hook
+    return default_hooks.fp16_compress_hook
+
+
+def _plain(comm_hook: Hook, model: Any, state: Any) -> None:
+    model.register_comm_hook(state, comm_hook)
+
+
+def _power_sgd(
+    comm_hook: Any, model: Any, state: Any, matrix_approximation_rank: int, start_powerSGD_iter: int = 1_000
+) -> None:
+    own = PowerSGDState(state, matrix_approximation_rank, start_powerSGD_iter)
+    model.register_comm_hook(own, comm_hook)
+
+
+class _Registers:
+    """The value of an entry: registers its hook on a model."""
+
+    def __init__(self, register: Any, comm_hook: Any, **options: Any) -> None:
+        self._call = partial(register, comm_hook=comm_hook, **options)
+
+    def __call__(self, *, model: Any, state: Any, **options: Any) -> None:
+        self._call(model=model, state=state, **options)
+
+
+class DDPCommHookType(Enum):
+    """Hooks with their options; `DDPCommHookType.X.value(model=…, state=…)` registers one."""
+
+    ALLREDUCE = _Registers(_plain, default_hooks.allreduce_hook)
+    FP16_COMPRESS = _Registers(_plain, default_hooks.fp16_compress_hook)
+    BF16_COMPRESS = _Registers(_plain, default_hooks.bf16_compress_hook)
+    POWER_SGD = _Registers(_power_sgd, powerSGD_hook.powerSGD_hook, matrix_approximation_rank=1)
+    POWER_SGD_RANK2 = _Registers(_power_sgd, powerSGD_hook.powerSGD_hook, matrix_approximation_rank=2)
+    BATCHED_POWER_SGD = _Registers(_power_sgd, powerSGD_hook.batched_powerSGD_hook, matrix_approximation_rank=1)
+    BATCHED_POWER_SGD_RANK2 = _Registers(_power_sgd, powerSGD_hook.batched_powerSGD_hook, matrix_approximation_rank=2)
+    NOOP = _Registers(_plain, debugging_hooks.noop_hook)
+
+
+def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Any, state: Any = None) -> None:
+    """Register a hook of `DDPCommHookType` on a replica; `state` is a process group, or None for the default one."""
+    comm_hook_type.value(model=model, state=state)

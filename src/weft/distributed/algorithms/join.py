@@ -1,0 +1,147 @@
+"""Ranks that run out of data at different times: those that have none left do what the others' collectives ask for."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from weft._tensor.convert import tensor
+from weft.distributed import _collectives
+from weft.distributed._group import ProcessGroup
+from weft.distributed._work import Work
+from weft.errors import DistError, PreconditionError, ValueRangeError
+
+_MUCH_SKEW = 1000  # iterations
+
+
+class JoinHook:
+    """What a rank without data does for one `Joinable`."""
+
+    def main_hook(self) -> None:
+        """Shadow the collectives of one iteration of the others."""
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """Called once when no rank has data; `is_last_joiner` on those that had some until the end."""
+
+
+class _JoinConfig(NamedTuple):
+    """What a `Joinable` knows of the context that it is in."""
+
+    enable: bool = False
+    throw_on_early_termination: bool = False
+    is_first_joinable: bool = False
+
+
+class Joinable(ABC):
+    """A class whose collectives a rank without data can shadow."""
+
+    @abstractmethod
+    def __init__(self) -> None:
+        super().__init__()
+        self._join_config = _JoinConfig()
+
+    @abstractmethod
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """The hook; gets what was given to `Join` by name."""
+
+    @property
+    @abstractmethod
+    def join_device(self) -> Any:
+        """Where tensors of the context's own collectives live."""
+
+    @property
+    @abstractmethod
+    def join_process_group(self) -> Any:
+        """The group of the context's own collectives."""
+
+
+class Join:
+    """A context around a training loop whose ranks have different numbers of inputs.
+
+    A rank that leaves the loop runs the main hooks of `joinables`, in order, until no rank has data any more, and then
+    their post hooks. With `throw_on_early_termination` all ranks raise `RuntimeError` instead as soon as one has left.
+    `kwargs` go to the hooks. All joinables have one process group (`ValueError`).
+    """
+
+    def __init__(
+        self,
+        joinables: Sequence[Joinable],
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if not joinables:
+            raise ValueRangeError("The join context manager requires at least one joinable")
+        groups = [joinable.join_process_group for joinable in joinables]
+        if any(group is not groups[0] for group in groups):
+            raise ValueRangeError("Using join context manager with multiple process groups")
+        self._joinables = list(joinables)
+        self._hooks = [joinable.join_hook(**kwargs) for joinable in joinables]
+        self._enable = enable
+        self._throws = throw_on_early_termination
+        self._group: ProcessGroup = groups[0]
+        self._device = joinables[0].join_device
+        for at, joinable in enumerate(joinables):
+            joinable._join_config = _JoinConfig(enable, throw_on_early_termination, at == 0)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if self._enable and type is None:
+                self._shadow_the_others()
+        finally:
+            for joinable in self._joinables:
+                joinable._join_config = _JoinConfig()
+
+    def _shadow_the_others(self) -> None:
+        rounds = 0
+        while self._sum(0):
+            if self._throws:
+                self._sum(1)
+                raise DistError(f"Rank {self._group.rank()} exhausted all inputs.")
+            for hook in self._hooks:
+                hook.main_hook()
+            rounds += 1
+            if rounds == _MUCH_SKEW + 1:
+                warnings.warn(
+                    f"Detected uneven input skew of greater than {_MUCH_SKEW}. This means that rank "
+                    f"{self._group.rank()} has at least {_MUCH_SKEW} fewer inputs than other currently-active ranks. "
+                    "This level of skew could lead to performance degradation during training.",
+                    stacklevel=3,
+                )
+        for hook in self._hooks:
+            hook.post_hook(not rounds)
+
+    def _sum(self, mine: int) -> int:
+        """The sum of what all ranks give: those with data say 1 in `notify_join_context`."""
+        count = tensor([float(mine)], device=self._device)
+        _collectives.all_reduce(count, group=self._group)
+        return int(count.item())
+
+    @staticmethod
+    def notify_join_context(joinable: Joinable) -> Work | None:
+        """Tell the ranks without data that this one has some; to be called before the collectives of an iteration.
+
+        Gives the `Work` that counts the ranks with data, for the first joinable of a context; None for others, and
+        outside of one. `RuntimeError` with `throw_on_early_termination` where a rank has none left.
+        """
+        config = getattr(joinable, "_join_config", None)
+        if config is None:
+            raise PreconditionError(f"Check that the {type(joinable)} constructor calls the ``Joinable`` constructor")
+        if not (config.enable and config.is_first_joinable):
+            return None
+        group, device = joinable.join_process_group, joinable.join_device
+        work = _collectives.all_reduce(tensor([1.0], device=device), group=group, async_op=True)
+        if config.throw_on_early_termination:
+            left = tensor([0.0], device=device)
+            _collectives.all_reduce(left, group=group)
+            if left.item():
+                raise DistError("Detected at least one rank that exhausted inputs. Throwing across all ranks.")
+        return work

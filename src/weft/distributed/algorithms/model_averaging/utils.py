@@ -1,0 +1,46 @@
+"""Averages of parameters over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from weft._base.state import using
+from weft._tensor.spelling import op as rows
+from weft._tensor.tensor import Tensor
+from weft.distributed import _collectives
+from weft.distributed._grad_bucket import taken_apart
+from weft.distributed._reduce_op import ReduceOp
+from weft.distributed._world import member_of
+from weft.errors import ArgumentError
+
+
+def average_parameters(params: Iterable[Any], process_group: Any) -> None:
+    """Give parameters their averages over a group (None: the default one), in one message for each type."""
+    group = member_of(process_group, "average_parameters")
+    if group is None:
+        return
+    by_type: dict[Any, list[Tensor]] = {}
+    for parameter in params:
+        by_type.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+    with using(grad=False):
+        for chosen in by_type.values():
+            flat = rows.cat([rows.reshape(p.detach(), (-1,)) for p in chosen])
+            _collectives.all_reduce(flat, ReduceOp.AVG, group)
+            for parameter, part in zip(chosen, taken_apart(flat, chosen), strict=True):
+                parameter.copy_(part)
+
+
+def get_params_to_average(params: Iterable[Any]) -> list[Any]:
+    """Those with a gradient, of a model's parameters or an optimizer's groups."""
+    found: list[Any] = []
+    for entry in params:
+        if not isinstance(entry, (Tensor, dict)):
+            raise ArgumentError(f"Parameter input of type {type(entry)} is not supported")
+        found += entry["params"] if isinstance(entry, dict) else [entry]
+    return [parameter for parameter in found if parameter.grad is not None]
+
+
+def average_parameters_or_parameter_groups(params: Iterable[Any], process_group: Any) -> None:
+    """`average_parameters` of those with a gradient."""
+    average_parameters(get_params_to_average(params), process_group)

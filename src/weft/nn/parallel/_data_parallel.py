@@ -1,0 +1,49 @@
+"""Data parallelism of one process: the form that programs for several GPUs of one process were written in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.errors import OptionError
+from weft.nn._module import Module
+
+
+class DataParallel(Module):
+    """Runs `module` on the device where it is, under the name `module`, so that state dicts keep their keys.
+
+    There is one device for each process: several `device_ids` are refused, and `DistributedDataParallel` is what uses
+    several devices.
+    """
+
+    def __init__(self, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+        super().__init__()
+        _require_one(device_ids)
+        self.module = module
+        self.device_ids = list(device_ids or ())
+        self.output_device = output_device
+        self.dim = dim
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The module's results."""
+        return self.module(*inputs, **kwargs)
+
+
+def data_parallel(
+    module: Any, inputs: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0,
+    module_kwargs: dict[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """`module(*inputs, **module_kwargs)`, as `DataParallel` runs it. `inputs` is a tuple, or one argument."""
+    del output_device, dim
+    _require_one(device_ids)
+    if not isinstance(inputs, tuple):
+        inputs = () if inputs is None else (inputs,)
+    return module(*inputs, **(module_kwargs or {}))
+
+
+def _require_one(device_ids: Sequence[Any] | None) -> None:
+    if device_ids is not None and len(device_ids) > 1:
+        raise OptionError(
+            f"DataParallel runs on one device, but got device_ids {list(device_ids)}; start one process for each "
+            "device with `weft run`, and wrap the module in DistributedDataParallel"
+        )
