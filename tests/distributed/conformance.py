@@ -1,6 +1,7 @@
 """What every backend must do: one program, run by each of them.
 
-`check_all` is called by every rank of a job; `python -m tests.distributed.conformance BACKEND` is such a rank.
+`check_all` is called by every rank of a job; `python -m tests.distributed.conformance BACKEND [RANK SIZE ADDRESS]` is
+such a rank, by itself under `mpiexec`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import weft
 import weft.distributed as dist
 from weft.distributed import ReduceOp
+from weft.distributed._reduce_op import PremulSum
 
 FLOATS = (weft.float32, weft.float64, weft.bfloat16, weft.float16)
 INTEGERS = (weft.int64, weft.int32, weft.int16, weft.int8, weft.uint8)
@@ -68,6 +70,34 @@ def check_reductions(rank, size):
                 np.testing.assert_allclose(x.double().numpy(), expected, rtol=2 * weft.finfo(dtype).eps)
             else:
                 equal(x, expected)
+
+
+def check_types(rank, size):
+    for dtype in TYPES:
+        x = value(rank, (3,), dtype)
+        every = values(size, (3,), dtype)
+        y = x.clone()
+        dist.broadcast(y, size - 1)
+        equal(y, every[size - 1])
+        parts = [weft.zeros_like(x) for _ in range(size)]
+        dist.all_gather(parts, x)
+        dist.all_to_all(parts, [value(rank + other, (3,), dtype) for other in range(size)])
+        for other, part in enumerate(parts):
+            equal(part, value(rank + other, (3,), dtype).to(_wide(dtype)).numpy())
+    x = weft.tensor([-0.0, float("inf"), float("nan")])
+    dist.broadcast(x, size - 1)
+    assert (1 / x).tolist()[:2] == [-float("inf"), 0]
+    assert x.isnan().tolist() == [False, False, True]
+
+
+def check_large_and_scaled_sums(rank, size):
+    for dtype in (weft.float32, weft.bfloat16):
+        x = value(rank, (50_001,), dtype)
+        dist.all_reduce(x)
+        equal(x, values(size, (50_001,), dtype).sum(0))
+    x = weft.full((4,), 2.0)
+    dist.all_reduce(x, PremulSum(rank + 1.0))
+    equal(x, [size * (size + 1.0)] * 4)
 
 
 def check_shapes(rank, size):
@@ -177,6 +207,17 @@ def check_groups(rank, size):
     dist.destroy_process_group(mine)
 
 
+def check_groups_at_once(rank, size):
+    """Operations of two groups of the same ranks are under way together; each finds its own."""
+    group = dist.new_group(range(size))
+    xs = [value(rank + at, (4,), weft.float32) for at in range(8)]
+    works = [dist.all_reduce(x, group=group if at % 2 else None, async_op=True) for at, x in enumerate(xs)]
+    for at, (x, work) in enumerate(zip(xs, works, strict=True)):
+        work.wait()
+        equal(x, sum(value(other + at, (4,), weft.float32).numpy() for other in range(size)))
+    dist.destroy_process_group(group)
+
+
 def check_messages(rank, size):
     if size < 2:
         return
@@ -198,27 +239,38 @@ def check_messages(rank, size):
 
 
 CHECKS = (
-    check_reductions, check_shapes, check_into_tensors, check_all_to_all, check_async, check_views_and_leaves,
-    check_objects, check_groups, check_messages,
+    check_reductions, check_types, check_large_and_scaled_sums, check_shapes, check_into_tensors, check_all_to_all,
+    check_async, check_views_and_leaves, check_objects, check_groups, check_groups_at_once, check_messages,
 )  # fmt: skip
 
 
-def check_all(rank, backend, address=None, world_size=-1):
-    """Join, run all checks, leave."""
-    dist.init_process_group(
-        backend, address, timedelta(seconds=60), rank=rank if address else -1, world_size=world_size
-    )
+def joined(backend, rank=-1, address=None, size=-1):
+    dist.init_process_group(backend, address, timedelta(seconds=60), rank=rank if address else -1, world_size=size)
     assert dist.is_initialized()
     assert dist.get_backend() == backend
-    size = dist.get_world_size()
-    assert dist.get_rank() == rank
+    assert rank in (-1, dist.get_rank())
+    return dist.get_rank(), dist.get_world_size()
+
+
+def check_all(rank, backend, address=None, world_size=-1):
+    """Join, run all checks, leave; join once more."""
+    found, size = joined(backend, rank, address, world_size)
     for check in CHECKS:
-        check(rank, size)
+        check(found, size)
     dist.barrier()
     dist.destroy_process_group()
     assert not dist.is_initialized()
+    joined(backend, rank, address and f"{address}-again", world_size)
+    x = weft.ones(2)
+    dist.all_reduce(x)
+    equal(x, [size] * 2)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    check_all(int(sys.argv[2]), sys.argv[1], sys.argv[4], int(sys.argv[3]))
-    print("all checks passed")
+    _, backend, *place = sys.argv
+    if place:
+        check_all(int(place[0]), backend, place[2], int(place[1]))
+    else:
+        check_all(-1, backend)
+    print("all checks passed", flush=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 import weft
 import weft.distributed as dist
 from tests.distributed.conformance import check_all
+from tests.distributed.processes import ended, mpiexec, needs_mpi, start
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -18,18 +19,26 @@ def test_threads_conform(size):
     dist.run_threads(check_all, ("threads",), nprocs=size)
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_processes_conform(size, tmp_path):
+many = partial(pytest.param, marks=pytest.mark.soak)
+
+
+@pytest.mark.parametrize(("backend", "size"), [("shm", 2), ("shm", 3), ("xla", 2), many("shm", 4), many("xla", 4)])
+def test_processes_conform(backend, size, tmp_path):
     address = f"file://{tmp_path}/store"
-    commands = [
-        [sys.executable, "-m", "tests.distributed.conformance", "shm", str(rank), str(size), address]
+    said = ended(
+        start([sys.executable, "-m", "tests.distributed.conformance", backend, str(rank), str(size), address])
         for rank in range(size)
-    ]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for command in commands]
-    said = [process.communicate(timeout=240) for process in processes]
-    for process, (output, errors) in zip(processes, said, strict=True):
-        assert (process.returncode, output) == (0, b"all checks passed\n"), errors.decode()
+    )
+    for code, output, errors in said:
+        assert (code, output.splitlines()[-1]) == (0, "all checks passed"), errors
     assert not list(tmp_path.iterdir())
+
+
+@needs_mpi
+@pytest.mark.parametrize("size", [2, many(4)])
+def test_processes_of_mpi_conform(size):
+    ((code, output, errors),) = ended([start(mpiexec(size, "-m", "tests.distributed.conformance", "mpi"))])
+    assert (code, output) == (0, size * "all checks passed\n"), errors
 
 
 def in_threads(body, size=2):

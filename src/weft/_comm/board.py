@@ -27,6 +27,7 @@ import numpy as np
 from weft._comm.deadline import Deadline
 from weft._comm.layout import Layout
 from weft._comm.memory import Memory
+from weft._comm.ring import Ring
 from weft.errors import DistBackendError
 
 WEAKLY_ORDERED = platform.machine() not in {"x86_64", "AMD64", "i686"}
@@ -124,6 +125,14 @@ class Board:
         if WEAKLY_ORDERED:
             self._fence()
         return value
+
+    def outgoing(self, peer: int) -> Ring:
+        """This rank's end of the stream to a peer."""
+        return Ring(self, self.rank, peer)
+
+    def incoming(self, peer: int) -> Ring:
+        """This rank's end of the stream from a peer."""
+        return Ring(self, peer, self.rank)
 
     def check(self) -> None:
         """Raise where the board has failed."""

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from functools import lru_cache
 from threading import Lock
-from typing import NamedTuple
 
 import numpy as np
 
 from weft._comm.board import Board
 from weft._comm.deadline import Deadline
 from weft._comm.layout import CALL, CHUNK, LINE
-from weft._comm.reductions import check_reduction, combine, premultiplied
-from weft.errors import ArgumentError
+from weft._comm.operations import Call, Operations, disagreement
+from weft._comm.reductions import combine
 
 Array = np.ndarray
 Phases = Iterator[None]
@@ -31,36 +30,16 @@ _BLOCK = 256 << 10  # bytes that are reduced at a time: they are still in the ca
 _BYTE = np.dtype(np.uint8)
 
 
-class Call(NamedTuple):
-    """What a rank calls. It must be the same on all ranks."""
-
-    operation: str
-    size: int = 0
-    dtype: np.dtype | None = None
-    root: int | None = None
-    reduction: str | None = None
-
-    def __str__(self) -> str:
-        text = self.operation if self.reduction is None else f"{self.operation}({self.reduction})"
-        if self.dtype is not None:
-            text += f" of {self.size} {self.dtype.name}"
-        return text if self.root is None else f"{text} with root {self.root}"
-
-
 @lru_cache(maxsize=1024)  # key: the call
 def _encoded(call: Call) -> bytes:
     return str(call).encode().ljust(CALL, b"\0")
 
 
-class Collectives:
-    """The operations of one rank. Arrays are C-contiguous, of the same size and element type on all ranks.
-
-    Ranks count from 0 within the group. Input and output may be the same array; otherwise they must not overlap.
-    Every operation raises a `DistBackendError` where ranks call different things, end, or do not come by the deadline;
-    the group cannot be used afterwards. Threads may call at the same time, but ranks must agree on the order.
-    """
+class Collectives(Operations):
+    """The operations of one rank at a board."""
 
     def __init__(self, board: Board) -> None:
+        super().__init__(board)
         self.board = board
         self._lock = Lock()
         # Overflow gives inf and no warning. To enter a context is ten times as fast as `np.errstate`.
@@ -77,101 +56,6 @@ class Collectives:
         self._counts.clear()
         self._areas.clear()
         self.board.close()
-
-    # --- operations ---
-
-    def all_reduce(
-        self, source: Array, out: Array, reduction: str, deadline: Deadline, *, factor: float | Array | None = None
-    ) -> None:
-        """Reduce the arrays of all ranks into `out` on every rank. `factor` is for the reduction `premul_sum`."""
-        source, out = _flat(source), _target(out, source)
-        check_reduction(reduction, source.dtype)
-        call = Call("all_reduce", source.size, source.dtype, None, reduction)
-        if factor is not None:
-            source = premultiplied(source, factor)
-        self._run(call, self._reduce(source, out, reduction), deadline)
-
-    def reduce(
-        self,
-        source: Array,
-        out: Array | None,
-        root: int,
-        reduction: str,
-        deadline: Deadline,
-        *,
-        factor: float | Array | None = None,
-    ) -> None:
-        """Reduce the arrays of all ranks into `out` on rank `root`; others need no `out`."""
-        source = _flat(source)
-        check_reduction(reduction, source.dtype)
-        call = Call("reduce", source.size, source.dtype, self._rank(root), reduction)
-        if factor is not None:
-            source = premultiplied(source, factor)
-        target = _target(out, source) if out is not None and self.board.rank == root else None
-        self._run(call, self._reduce(source, target, reduction), deadline)
-
-    def reduce_scatter(
-        self,
-        sources: Sequence[Array],
-        out: Array,
-        reduction: str,
-        deadline: Deadline,
-        *,
-        factor: float | Array | None = None,
-    ) -> None:
-        """Reduce `sources[r]` of all ranks into `out` on rank r."""
-        flats = self._one_each(sources)
-        out = _target(out, *flats)
-        check_reduction(reduction, out.dtype)
-        call = Call("reduce_scatter", out.size, out.dtype, None, reduction)
-        if factor is not None:
-            flats = [premultiplied(source, factor) for source in flats]
-        self._run(call, self._reduce_parts(flats, out, reduction), deadline)
-
-    def broadcast(self, array: Array, root: int, deadline: Deadline) -> None:
-        """Copy the array of rank `root` into those of the others."""
-        flat = _flat(array) if root == self.board.rank else _target(array)
-        call = Call("broadcast", flat.size, flat.dtype, self._rank(root))
-        ours = root == self.board.rank
-        self._run(call, self._spread(flat.nbytes, flat if ours else None, {} if ours else {root: flat}), deadline)
-
-    def all_gather(self, source: Array, outs: Sequence[Array], deadline: Deadline) -> None:
-        """Copy the array of each rank r into `outs[r]` on every rank."""
-        source = _flat(source)
-        targets = [_target(out, source) for out in self._one_each(outs)]
-        call = Call("all_gather", source.size, source.dtype)
-        self._run(call, self._spread(source.nbytes, source, dict(enumerate(targets))), deadline)
-
-    def gather(self, source: Array, outs: Sequence[Array] | None, root: int, deadline: Deadline) -> None:
-        """Copy the array of each rank r into `outs[r]` on rank `root`; others need no `outs`."""
-        source = _flat(source)
-        call = Call("gather", source.size, source.dtype, self._rank(root))
-        targets = [_target(out, source) for out in self._one_each(outs or ())] if root == self.board.rank else ()
-        self._run(call, self._spread(source.nbytes, source, dict(enumerate(targets))), deadline)
-
-    def scatter(self, sources: Sequence[Array] | None, out: Array, root: int, deadline: Deadline) -> None:
-        """Copy `sources[r]` of rank `root` into `out` on rank r; others need no `sources`."""
-        parts = self._one_each(sources or ()) if root == self.board.rank else ()
-        out = _target(out, *parts)
-        call = Call("scatter", out.size, out.dtype, self._rank(root))
-        self._run(call, self._deal(parts, {root: out}, lambda: out.nbytes), deadline)
-
-    def all_to_all(self, sources: Sequence[Array], outs: Sequence[Array], deadline: Deadline) -> None:
-        """Copy `sources[r]` of each rank s into `outs[s]` on rank r. Sizes may differ from pair to pair."""
-        parts, targets = self._one_each(sources), [_target(out) for out in self._one_each(outs)]
-        if any(np.may_share_memory(part, target) for part in parts for target in targets):
-            parts = [part.copy() for part in parts]
-        dtype = parts[0].dtype
-        if dtype != targets[0].dtype:
-            raise ArgumentError(f"all_to_all: {dtype.name} cannot be received as {targets[0].dtype.name}")
-        sizes = [array.nbytes for array in (*parts, *targets)]
-        steps = self._deal(parts, dict(enumerate(targets)), lambda: self._longest(dtype.itemsize))
-        # The number of elements is each pair's own affair; it is checked by `_longest`.
-        self._run(Call("all_to_all", 0, dtype), steps, deadline, sizes)
-
-    def barrier(self, deadline: Deadline) -> None:
-        """Return once every rank has called."""
-        self._run(Call("barrier"), iter((None,)), deadline)
 
     # --- phases ---
 
@@ -276,8 +160,9 @@ class Collectives:
                 target,
             )
 
-    def _spread(self, size: int, source: Array | None, targets: Mapping[int, Array]) -> Phases:
-        """Show `source` to everybody, and copy what the ranks of `targets` show; each is `size` bytes."""
+    def _spread(self, size: int, source: Array | None, targets: Mapping[int, Array], only: int | None = None) -> Phases:
+        """Show `source`, and copy what the ranks of `targets` show; each is `size` bytes."""
+        del only  # whoever wants it looks
         board, areas = self.board, self._areas[_BYTE]
         shown = None if source is None else source.view(_BYTE)
         wanted = {rank: target.view(_BYTE) for rank, target in targets.items()}
@@ -310,52 +195,13 @@ class Collectives:
 
     def _longest(self, itemsize: int) -> int:
         """The most bytes that any pair of ranks exchanges; raises on every rank where a pair does not agree."""
-        size = self.board.size
         table = np.stack(self._counts[self.board.step & 1]) // itemsize
-        sent, received = table[:, :size], table[:, size:].T
-        for source, target in np.argwhere(sent != received):
-            ranks = self.board.ranks
-            self.board.fail(
-                f"all_to_all: rank {ranks[source]} sends {sent[source, target]} elements to rank {ranks[target]}, "
-                f"which expects {received[source, target]}"
-            )
-        return int(sent.max()) * itemsize
-
-    # --- arguments ---
+        if (trouble := disagreement(table, self.board.ranks)) is not None:
+            self.board.fail(trouble)
+        return int(table.max()) * itemsize
 
     def _size_of(self, array: Array) -> tuple[int, int, int]:
         return array.size, self.board.rank, self.board.size
-
-    def _rank(self, root: int) -> int:
-        if not 0 <= root < self.board.size:
-            raise ArgumentError(f"root {root} is not a rank of a group of {self.board.size}")
-        return root
-
-    def _one_each(self, arrays: Sequence[Array]) -> list[Array]:
-        """Flat arrays, one for each rank, all of one element type."""
-        if len(arrays) != self.board.size:
-            raise ArgumentError(f"expected one array for each of {self.board.size} ranks, got {len(arrays)}")
-        if len({array.dtype for array in arrays}) > 1:
-            raise ArgumentError(f"arrays must have one element type, got {[array.dtype.name for array in arrays]}")
-        return [_flat(array) for array in arrays]
-
-
-def _flat(array: Array) -> Array:
-    """The array in one dim, without a copy."""
-    if not array.flags.c_contiguous:
-        raise ArgumentError("arrays must be contiguous to be sent or received")
-    return array.reshape(-1)
-
-
-def _target(array: Array, *sources: Array) -> Array:
-    """A flat array to write into, of the size and type of what will be written."""
-    for source in sources:
-        if array.size != source.size or array.dtype != source.dtype:
-            told = f"{source.size} {source.dtype.name} cannot go into {array.size} {array.dtype.name}"
-            raise ArgumentError(f"input and output must be alike: {told}")
-    if not array.flags.writeable:
-        raise ArgumentError("the array to write into is read-only")
-    return _flat(array)
 
 
 def _piece(array: Array, pieces: int) -> int:

@@ -1,7 +1,7 @@
 """Messages between pairs of ranks: sends and receives that are under way together.
 
-Each ordered pair of ranks has a ring in the group's memory, through which messages stream in order. Whoever waits,
-here or in a collective, moves all messages that can move, so sends and receives may be started in any order. A message
+Each ordered pair of ranks has a stream of bytes, through which messages come in order. Whoever waits, here or in a
+collective, moves all messages that can move, so sends and receives may be started in any order. A message
 that nobody has asked for yet is kept in private memory; those of one source and tag are received in the order sent.
 """
 
@@ -14,8 +14,8 @@ from threading import Lock
 
 import numpy as np
 
-from weft._comm.board import Board
 from weft._comm.deadline import Deadline
+from weft._comm.stream import Place
 from weft.errors import ArgumentError, DistBackendError
 
 Array = np.ndarray
@@ -70,60 +70,15 @@ class _Arrival:
             self.data = request._data
 
 
-class _Ring:
-    """One end of a ring of bytes. Counts only grow; their difference is what lies in the ring."""
-
-    def __init__(self, board: Board, source: int, target: int) -> None:
-        layout = board.layout
-        self._board = board
-        self._data = board.bytes[layout.ring(source, target)]
-        self._size = layout.ring_bytes
-        self._most = layout.ring_bytes // 4  # at a time, so that both ends work at once
-        self._written = layout.written(source, target)
-        self._taken = layout.taken(source, target)
-        self._count = 0  # written or taken by this end
-
-    def room(self) -> int:
-        return self._size - self._count + self._board.read(self._taken)
-
-    def ready(self) -> int:
-        return self._board.read(self._written) - self._count
-
-    def write(self, data: Array) -> int:
-        """Put in what fits; returns the number of bytes."""
-        count = min(self.room(), len(data), self._most)
-        for place, part in self._parts(count):
-            self._data[place] = data[part]
-        self._count += count
-        self._board.post(self._written, self._count)
-        return count
-
-    def take(self, data: Array) -> int:
-        """Take out what is there and wanted; returns the number of bytes."""
-        count = min(self.ready(), len(data), self._most)
-        for place, part in self._parts(count):
-            data[part] = self._data[place]
-        self._count += count
-        self._board.post(self._taken, self._count)
-        return count
-
-    def _parts(self, count: int) -> list[tuple[slice, slice]]:
-        """Where the next bytes lie in the ring, and in the data: one piece, or two around the end."""
-        at = self._count % self._size
-        first = min(count, self._size - at)
-        parts = [(slice(at, at + first), slice(0, first))]
-        return parts if first == count else [*parts, (slice(0, count - first), slice(first, count))]
-
-
 class Messages:
     """Sends and receives of one rank. Any thread may call."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Place) -> None:
         self.board = board
         ranks = range(board.size)
         self._lock = Lock()
-        self._out = [_Ring(board, board.rank, peer) for peer in ranks]
-        self._in = [_Ring(board, peer, board.rank) for peer in ranks]
+        self._out = [board.outgoing(peer) for peer in ranks]
+        self._in = [board.incoming(peer) for peer in ranks]
         self._sends: list[deque[Request]] = [deque() for _ in ranks]
         self._coming: list[_Arrival | None] = [None] * board.size
         self._unclaimed: list[_Arrival] = []  # in the order of coming
@@ -196,11 +151,10 @@ class Messages:
     def _push(self, peer: int, request: Request) -> bool:
         ring = self._out[peer]
         begun = request._moved
-        if begun == 0 and ring.room() < _HEAD.size:
-            return False
         if begun < _HEAD.size:
-            request._moved += ring.write(np.frombuffer(request._head, np.uint8))
-        request._moved += ring.write(request._data[request._moved - _HEAD.size :])
+            request._moved += ring.write(np.frombuffer(request._head, np.uint8)[begun:])
+        if request._moved >= _HEAD.size:
+            request._moved += ring.write(request._data[request._moved - _HEAD.size :])
         request.done = request._moved == _HEAD.size + len(request._data)
         return request._moved > begun
 

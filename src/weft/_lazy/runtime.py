@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import os
 import platform
+import sys
+import threading
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ import numpy as np
 from weft._base import config
 from weft._base.device import CPU, device
 from weft._lazy.value import Aval
-from weft.errors import DeviceError
+from weft.errors import DeviceError, DistBackendError
 
 # mallopt's parameters, from glibc's <malloc.h>
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
@@ -86,11 +90,13 @@ def device_of(array: jax.Array) -> device:
     return named(next(iter(array.devices())))
 
 
+@lru_cache(maxsize=64)
 def named(held: Any) -> device:
-    """The name of a jax device."""
-    if held.platform == "cpu" and held.id == 0:
+    """The name of a jax device: those of this process are counted from 0."""
+    index = jax.local_devices(backend=held.platform).index(held) if jax.distributed.is_initialized() else held.id
+    if held.platform == "cpu" and index == 0:
         return CPU
-    return device("cuda" if held.platform == "gpu" else held.platform, held.id)
+    return device("cuda" if held.platform == "gpu" else held.platform, index)
 
 
 def new_array(aval: Aval, number: complex) -> jax.Array:
@@ -100,3 +106,71 @@ def new_array(aval: Aval, number: complex) -> jax.Array:
 
 filled_array = lru_cache(maxsize=256)(new_array)
 """The same, shared: for constants."""
+
+
+# --- several processes ------------------------------------------------------------------------------------------
+
+_NEVER = 10**9  # seconds without a heartbeat: groups watch their ranks themselves, and this would end the process
+_PARTING = 3.0  # seconds for which this process tries to take its leave at its end
+
+
+def in_runtime() -> tuple[int, int] | None:
+    """This process's rank in XLA's runtime of several processes and their number; None outside of one."""
+    return (jax.process_index(), jax.process_count()) if jax.distributed.is_initialized() else None
+
+
+def join_runtime(port: int, rank: int, size: int, seconds: float) -> None:
+    """Join XLA's runtime of several processes, whose coordinator is reached at this port of this host.
+
+    Rank 0 is the coordinator. Nothing may have been computed yet. A process that ends does not end the others.
+    """
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_recoverability", True)
+    jax.config.update("jax_enable_preemption_service", False)
+    local = os.environ.get("LOCAL_RANK") if "CUDA_VISIBLE_DEVICES" not in os.environ else None
+    try:
+        jax.distributed.initialize(
+            f"127.0.0.1:{port}", size, rank, None if local is None else [int(local)],
+            cluster_detection_method="deactivate", initialization_timeout=max(1, int(seconds)),
+            heartbeat_timeout_seconds=_NEVER, coordinator_bind_address=f"127.0.0.1:{port}",
+        )  # fmt: skip
+    except RuntimeError as error:
+        if "before any JAX" in " ".join(str(error).split()):
+            raise DistBackendError(
+                "init_process_group('xla') must come before anything is computed in this process, since XLA learns of "
+                "its peers when it starts; call it first, right after the imports"
+            ) from None
+        raise DistBackendError(f"XLA's runtime of several processes did not start: {error}") from error
+
+
+def is_ready(array: jax.Array) -> bool:
+    """Whether an array is computed."""
+    return array.is_ready()  # pyright: ignore[reportAttributeAccessIssue]  jax's stub lacks it
+
+
+unfinished: list[jax.Array] = []
+"""Results of exchanges with other processes that a group has given up; XLA waits for them at its end."""
+
+
+def _leave_runtime() -> None:
+    """Leave at the end of the process. Where the coordinator does not answer any more XLA would wait for minutes."""
+    if not jax.distributed.is_initialized():
+        return
+    leaving = threading.Thread(target=jax.distributed.shutdown, name="leave XLA's runtime", daemon=True)
+    leaving.start()
+    leaving.join(_PARTING)
+    if leaving.is_alive():
+        _end("the process of rank 0 has ended before this one")
+    if not all(map(is_ready, unfinished)):
+        _end("XLA still waits for the ranks that have not come")
+
+
+def _end(why: str) -> None:
+    """End the process at once."""
+    print(f"weft: {why}; ending with status 1", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+atexit.register(_leave_runtime)

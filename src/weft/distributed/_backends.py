@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
+from weft._comm.store import Store
 from weft.distributed._group import Backend, ProcessGroup
 from weft.errors import ArgumentError, DistBackendError, ValueRangeError
 
 Join = Callable[..., Backend]
 """`join(store, rank, ranks, timeout)` makes this rank's part of a group whose members are `ranks` of the job."""
 
+Place = Callable[[int, int, timedelta], tuple[Store, int, int]]
+"""`place(rank, world_size, timeout)` gives a store, the rank and the world size; -1 stands for those to be found."""
+
 _JOIN = {
     "shm": "weft.distributed._group_host:join_processes",
     "threads": "weft.distributed._group_host:join_threads",
+    "xla": "weft.distributed._group_xla:join",
+    "nccl": "weft.distributed._group_xla:join_accelerators",
+    "mpi": "weft.distributed._group_mpi:join",
 }
+_PLACES = {"mpi": "weft.distributed._group_mpi:meet"}
+_PACKAGES = {"mpi": "mpi4py"}  # of extras
 _OTHER_NAMES = {"gloo": "auto", "undefined": "auto"}
 _registered: dict[str, Join] = {}
 
@@ -47,16 +57,31 @@ def is_backend_available(backend: str) -> bool:
     """Whether groups of this backend can be made here."""
     try:
         found = checked(backend)
-        return found == "auto" or bool(_join_of(found))
-    except (ValueError, ImportError):
+    except ValueError:
         return False
+    return found not in _PACKAGES or find_spec(_PACKAGES[found]) is not None
+
+
+def meeting_place(backend: str) -> Place | None:
+    """How the processes of a job find each other where the backend knows: what started them has told it."""
+    return _loaded(_PLACES[backend]) if backend in _PLACES else None
 
 
 def _join_of(backend: str) -> Join:
-    if backend in _registered:
-        return _registered[backend]
-    module, _, function = _JOIN[backend].partition(":")
-    return getattr(import_module(module), function)
+    return _registered.get(backend) or _loaded(_JOIN[backend])
+
+
+def _loaded(name: str) -> Any:
+    module, _, function = name.partition(":")
+    try:
+        return getattr(import_module(module), function)
+    except ModuleNotFoundError as error:
+        if error.name != "mpi4py":
+            raise
+        raise ModuleNotFoundError(
+            "backend mpi needs the package mpi4py and an MPI library; install both with: pip install weft[mpi]",
+            name="mpi4py",
+        ) from None
 
 
 def made(backend: str, store: Any, rank: int, hosts: Sequence[str], timeout: timedelta) -> Backend:

@@ -1,4 +1,4 @@
-"""Groups whose ranks exchange arrays through memory of the host: processes that share it, or threads."""
+"""Groups whose ranks exchange arrays as the host holds them: through shared memory, of threads, or by MPI."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from weft._comm.board import connect
+from weft._comm.board import Board, connect
 from weft._comm.collectives import Collectives
 from weft._comm.deadline import Deadline
+from weft._comm.meeting import Meeting
 from weft._comm.memory import Memory, PrivateMemory, SharedMemory
 from weft._comm.messages import Messages, Request
+from weft._comm.operations import Operations
 from weft._tensor.convert import room_like
 from weft.distributed._group import Array, Backend
 from weft.distributed._reduce_op import PremulSum, Reduction
@@ -21,19 +23,19 @@ Host = np.ndarray[Any, Any]
 
 
 class HostBackend(Backend):
-    """Collectives over a board."""
+    """Collectives over NumPy arrays, of ranks that meet at a board or by messages."""
 
     on_host = True
 
     def __init__(
-        self, name: str, memory: type[Memory], store: Any, rank: int, ranks: Sequence[int], timeout: timedelta
+        self, name: str, board: Board | Meeting, collectives: Operations, messages: Messages, timeout: timedelta
     ) -> None:
-        super().__init__(rank, len(ranks), timeout)
+        super().__init__(board.rank, board.size, timeout)
         self.name = name
         self._seconds = timeout.total_seconds()
-        self._board = connect(memory, store, rank, len(ranks), self._deadline(), ranks=ranks)
-        self._collectives = Collectives(self._board)
-        self._messages = Messages(self._board)
+        self._board = board
+        self._collectives = collectives
+        self._messages = messages
 
     def _deadline(self) -> Deadline:
         return Deadline(self._seconds)
@@ -103,8 +105,8 @@ class HostBackend(Backend):
         self._board.abort(text)
 
     def close(self) -> None:
-        self._messages.close()
         self._collectives.close()
+        self._messages.close()
 
 
 class _Message:
@@ -142,9 +144,16 @@ def _factor(op: Reduction) -> float | None:
 
 def join_processes(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
     """The backend `shm`: processes of one user on one host."""
-    return HostBackend("shm", SharedMemory, store, rank, ranks, timeout)
+    return _joined("shm", SharedMemory, store, rank, ranks, timeout)
 
 
 def join_threads(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
     """The backend `threads`: threads of one process."""
-    return HostBackend("threads", PrivateMemory, store, rank, ranks, timeout)
+    return _joined("threads", PrivateMemory, store, rank, ranks, timeout)
+
+
+def _joined(
+    name: str, memory: type[Memory], store: Any, rank: int, ranks: Sequence[int], timeout: timedelta
+) -> HostBackend:
+    board = connect(memory, store, rank, len(ranks), Deadline(timeout.total_seconds()), ranks=ranks)
+    return HostBackend(name, board, Collectives(board), Messages(board), timeout)

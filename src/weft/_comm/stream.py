@@ -1,0 +1,99 @@
+"""Streams of bytes between the ranks of a group, and what messages need of the place where ranks meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from weft._comm.deadline import Deadline
+
+Array = np.ndarray
+
+
+class Source(Protocol):
+    """The end of a stream that bytes come out of."""
+
+    def ready(self) -> int:
+        """How many bytes are there, at least."""
+        ...
+
+    def take(self, data: Array) -> int:
+        """Take out what is there and wanted; returns the number of bytes."""
+        ...
+
+
+class Target(Protocol):
+    """The end of a stream that bytes go into."""
+
+    def write(self, data: Array) -> int:
+        """Put in what fits; returns the number of bytes."""
+        ...
+
+
+class NoStream:
+    """The stream from a rank to itself: nothing goes that way."""
+
+    def ready(self) -> int:
+        return 0
+
+    def take(self, data: Array) -> int:
+        del data
+        return 0
+
+    def write(self, data: Array) -> int:
+        del data
+        return 0
+
+
+NO_STREAM = NoStream()
+
+
+class Place(Protocol):
+    """Where the ranks of a group meet. While a rank waits it calls `drive`, which says whether anything moved."""
+
+    rank: int
+    size: int
+    ranks: tuple[int, ...]
+    drive: Callable[[], bool]
+
+    def outgoing(self, peer: int) -> Target:
+        """The stream to a peer."""
+        ...
+
+    def incoming(self, peer: int) -> Source:
+        """The stream from a peer."""
+        ...
+
+    def check(self) -> None:
+        """Raise where the group has failed."""
+        ...
+
+    def wait(self, missing: Callable[[], Sequence[int]], what: object, deadline: Deadline) -> None:
+        """Return once `missing` names no rank any more; a `DistBackendError` where it cannot come to that."""
+        ...
+
+
+class Streams(Protocol):
+    """The streams of one rank to and from all others, and what is known of those who have ended."""
+
+    def outgoing(self, peer: int) -> Target:
+        """The stream to a peer."""
+        ...
+
+    def incoming(self, peer: int) -> Source:
+        """The stream from a peer."""
+        ...
+
+    def ended(self) -> dict[int, str]:
+        """The peers that have ended, and how this shows."""
+        ...
+
+    def pause(self, seconds: float) -> None:
+        """Wait until something may have come, or for that long."""
+        ...
+
+    def close(self) -> None:
+        """Give the connections back."""
+        ...

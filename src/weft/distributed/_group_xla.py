@@ -1,0 +1,345 @@
+"""Groups whose ranks exchange arrays through XLA's own runtime: Gloo between CPUs, NCCL or ICI between accelerators.
+
+XLA knows neither timeouts nor other calls elsewhere: whoever comes waits. Therefore the ranks meet before each
+operation, over connections of their own (`_comm/meeting.py`), and then run one program: a `shard_map` over a mesh of
+one device for each rank. Messages go over the connections.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import lru_cache, partial, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from weft._comm.deadline import Deadline
+from weft._comm.links import connect
+from weft._comm.meeting import Meeting
+from weft._comm.messages import Request
+from weft._comm.operations import Call, disagreement
+from weft._comm.reductions import check_reduction
+from weft._comm.store import PrefixStore, Store
+from weft._comm.tcp_store import TCPStore
+from weft._comm.tunnel import Gate, Tunnel
+from weft._lazy.runtime import in_runtime, is_ready, join_runtime, unfinished
+from weft.distributed._group import Array, Backend
+from weft.distributed._reduce_op import PremulSum, Reduction
+from weft.distributed.elastic.rendezvous.utils import free_port, own_address
+from weft.errors import ArgumentError, DistBackendError
+
+Body = Callable[..., jax.Array]
+
+_RANKS = "ranks"  # the mesh's axis
+_LONGEST_FAREWELL = 60.0  # seconds for which rank 0, the coordinator, waits at its end for the others
+
+
+class XlaBackend(Backend):
+    """Collectives over XLA. Sums are taken in XLA's order, which is the same on all ranks and in each run."""
+
+    name = "xla"
+    one_order = True
+
+    def __init__(self, store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> None:
+        super().__init__(rank, len(ranks), timeout)
+        _enter_runtime(store, rank, ranks, timeout.total_seconds())
+        links = connect(store, rank, len(ranks), self._deadline(), address=_address(store), ranks=ranks)
+        self._meeting = Meeting(links, rank, len(ranks), ranks)
+        devices = {device.process_index: device for device in reversed(jax.devices())}
+        self._device = devices[ranks[rank]]
+        self._mesh = Mesh(np.array([devices[one] for one in ranks]), (_RANKS,))
+        self._split = NamedSharding(self._mesh, PartitionSpec(_RANKS))
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self.timeout.total_seconds())
+
+    def _call(self, call: Call, x: Array, body: Body, *static: Any) -> Array:
+        """What `body`, which runs on all ranks at once, gives here for `x`."""
+        deadline = self._deadline()
+        return self._meeting.run(call, lambda: self._exchange(call, deadline, x, body, *static), deadline)
+
+    def _exchange(self, call: Call, deadline: Deadline, x: Array, body: Body, *static: Any) -> Array:
+        mine = jax.device_put(x, self._device) if x.ndim else jax.device_put(x, self._device).reshape(1)
+        shape = (self.size * mine.shape[0], *mine.shape[1:])  # a rank's array is its part along the first dim
+        whole = jax.make_array_from_single_device_arrays(shape, self._split, [mine])
+        every = _program(self._mesh, body, *static)(whole)
+        try:
+            self._meeting.complete(partial(is_ready, every), call, deadline)
+        except BaseException:
+            unfinished.append(every)
+            raise
+        try:
+            every.block_until_ready()
+        except (ValueError, jax.errors.JaxRuntimeError) as error:
+            self._meeting.fail_after(error, call)
+        found = every.addressable_data(0)
+        if not every.size:  # such arrays are on all devices whole
+            found = found.reshape(every.shape[0] // self.size, *every.shape[1:])
+        if not x.ndim:
+            found = found.reshape(found.shape[:-1])
+        return jax.device_put(found, x.sharding) if isinstance(x, jax.Array) else found
+
+    def all_reduce(self, x: Array, op: Reduction) -> Array:
+        return self._reduced(Call("all_reduce", x.size, x.dtype, None, _word(op)), x, op)
+
+    def reduce(self, x: Array, root: int, op: Reduction) -> Array:
+        found = self._reduced(Call("reduce", x.size, x.dtype, root, _word(op)), x, op)
+        return found if root == self.rank else x
+
+    def _reduced(self, call: Call, x: Array, op: Reduction) -> Array:
+        check_reduction(_word(op), np.dtype(x.dtype))
+        return self._call(call, _multiplied(x, op), _reduce, _word(op))
+
+    def broadcast(self, x: Array, root: int) -> Array:
+        return self._call(Call("broadcast", x.size, x.dtype, root), x, _broadcast, root)
+
+    def all_gather(self, x: Array) -> list[Array]:
+        return list(self._call(Call("all_gather", x.size, x.dtype), x, _gather))
+
+    def gather(self, x: Array, root: int) -> list[Array] | None:
+        found = self._call(Call("gather", x.size, x.dtype, root), x, _gather)
+        return list(found) if root == self.rank else None
+
+    def scatter(self, xs: Sequence[Array] | None, like: Array, root: int) -> Array:
+        given = jnp.zeros((self.size, *like.shape), like.dtype) if xs is None else jnp.stack(xs)
+        return self._call(Call("scatter", like.size, like.dtype, root), given, _exchange_parts)[root]
+
+    def reduce_scatter(self, xs: Sequence[Array], op: Reduction) -> Array:
+        word, x = _word(op), xs[self.rank]
+        check_reduction(word, np.dtype(x.dtype))
+        call = Call("reduce_scatter", x.size, x.dtype, None, word)
+        return self._call(call, jnp.stack([_multiplied(x, op) for x in xs]), _reduce_parts, word)
+
+    def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+        sizes = [int(np.prod(shape)) for shape in shapes]
+        call, deadline = Call("all_to_all", 0, xs[0].dtype), self._deadline()
+
+        def steps() -> Array:
+            counts = np.array([x.size for x in xs] + sizes, np.int64)
+            table = np.asarray(self._exchange(call, deadline, counts, _gather))
+            if (trouble := disagreement(table, self._meeting.ranks)) is not None:
+                self._meeting.fail(trouble)
+            longest = int(table.max())
+            padded = jnp.stack([jnp.pad(jnp.ravel(x), (0, longest - x.size)) for x in xs])
+            return self._exchange(call, deadline, padded, _exchange_parts)
+
+        found = self._meeting.run(call, steps, deadline)
+        return [part[:size].reshape(shape) for part, size, shape in zip(found, sizes, shapes, strict=True)]
+
+    def barrier(self, timeout: timedelta | None = None) -> None:
+        deadline = self._deadline() if timeout is None else Deadline(timeout.total_seconds())
+        self._meeting.run(Call("barrier"), lambda: None, deadline)
+
+    def send(self, x: Array, peer: int, tag: int) -> _Message:
+        return _Message(self, self._meeting.messages.send(np.asarray(x), peer, tag), None, x)
+
+    def receive(self, like: Array, peer: int | None, tag: int) -> _Message:
+        out = np.empty(like.shape, like.dtype)
+        return _Message(self, self._meeting.messages.receive(out, peer, tag), out, like)
+
+    def abort(self, text: str) -> None:
+        self._meeting.abort(text)
+
+    def close(self) -> None:
+        self._meeting.close()
+
+
+class _Message:
+    """A message of this backend; `like` is an array where the received one is to be."""
+
+    def __init__(self, backend: XlaBackend, request: Request, received: np.ndarray | None, like: Array) -> None:
+        self._backend = backend
+        self._request = request
+        self._received = received
+        self._like = like
+
+    @property
+    def done(self) -> bool:
+        if not self._request.done:
+            self._backend._meeting.messages.progress()
+        return self._request.done
+
+    def wait(self) -> tuple[list[Array], int]:
+        self._backend._meeting.messages.wait(self._request, self._backend._deadline())
+        assert self._request.peer is not None, "a message that has come has a source"
+        where = self._like.sharding if isinstance(self._like, jax.Array) else self._backend._device
+        found = [] if self._received is None else [jax.device_put(self._received, where)]
+        return found, self._request.peer
+
+
+# --- what all ranks run: from a rank's array to its result ---------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)  # key: the ranks' devices, what they run, and its constants
+def _program(mesh: Mesh, body: Body, *static: Any) -> Callable[[jax.Array], jax.Array]:
+    spec = PartitionSpec(_RANKS)
+
+    def run(x: jax.Array) -> jax.Array:
+        return body(x, *static)
+
+    return jax.jit(jax.shard_map(run, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
+
+
+def _gather(x: jax.Array) -> jax.Array:
+    """(…) -> (ranks, …)"""
+    return lax.all_gather(x, _RANKS)
+
+
+def _exchange_parts(x: jax.Array) -> jax.Array:
+    """(target ranks, …) -> (source ranks, …)"""
+    return lax.all_to_all(x, _RANKS, 0, 0)
+
+
+def _reduce_parts(x: jax.Array, word: str) -> jax.Array:
+    """(target ranks, …) -> (…)"""
+    return _fold(_exchange_parts(x), word)
+
+
+def _broadcast(x: jax.Array, root: int) -> jax.Array:
+    """XLA:CPU has no broadcast: a sum of bit patterns, of which all but one are zero."""
+    bits = _bits(x)
+    chosen = lax.psum(jnp.where(lax.axis_index(_RANKS) == root, bits, jnp.zeros_like(bits)), _RANKS)
+    if x.dtype == jnp.bool_:
+        return chosen.astype(jnp.bool_)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        real, imaginary = lax.bitcast_convert_type(chosen, x.real.dtype)
+        return lax.complex(real, imaginary)
+    return lax.bitcast_convert_type(chosen, x.dtype)
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    if x.dtype == jnp.bool_:
+        return x.astype(jnp.uint8)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return _bits(jnp.stack([x.real, x.imag]))
+    return lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}")
+
+
+def _reduce(x: jax.Array, word: str) -> jax.Array:
+    if x.dtype != jnp.bool_ and word in _NATIVE:
+        return _finished(_NATIVE[word](_wide(x, word), _RANKS), x, word)
+    return _fold(_gather(x), word)
+
+
+def _fold(parts: jax.Array, word: str) -> jax.Array:
+    """(ranks, …) -> (…), in the order of ranks."""
+    return _finished(reduce(_PAIRWISE[word], list(_wide(parts, word))), parts, word)
+
+
+def _wide(x: jax.Array, word: str) -> jax.Array:
+    """Short floats are added and multiplied in float32."""
+    short = jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize <= 2 and word not in {"min", "max"}
+    return x.astype(jnp.float32) if short else x
+
+
+def _finished(total: jax.Array, like: jax.Array, word: str) -> jax.Array:
+    if word == "avg" and like.dtype != jnp.bool_:
+        total = lax.div(total, jnp.asarray(lax.axis_size(_RANKS), total.dtype))  # integers: towards zero
+    return total.astype(like.dtype)
+
+
+_NATIVE: dict[str, Callable[[jax.Array, str], jax.Array]] = {
+    "sum": lax.psum, "avg": lax.psum, "premul_sum": lax.psum, "min": lax.pmin, "max": lax.pmax,
+}  # fmt: skip
+_PAIRWISE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
+    "sum": jnp.add, "avg": jnp.add, "premul_sum": jnp.add, "prod": jnp.multiply, "min": jnp.minimum,
+    "max": jnp.maximum, "band": jnp.bitwise_and, "bor": jnp.bitwise_or, "bxor": jnp.bitwise_xor,
+}  # fmt: skip
+
+
+def _word(op: Reduction) -> str:
+    return "premul_sum" if isinstance(op, PremulSum) else op.value
+
+
+def _multiplied(x: Array, op: Reduction) -> Array:
+    return (x * op.factor).astype(x.dtype) if isinstance(op, PremulSum) else x
+
+
+# --- joining ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Runtime:
+    """What this process has of XLA's runtime, which it joins once and keeps to its end."""
+
+    process: str = field(default_factory=lambda: secrets.token_hex(8))
+    token: str = ""  # the same in all processes of the runtime
+    way: Gate | Tunnel | None = None
+
+
+_runtime = _Runtime()
+
+
+def _enter_runtime(store: Store, rank: int, ranks: Sequence[int], seconds: float) -> None:
+    """Join the runtime with all ranks of the job, or make sure that this has been done."""
+    if in_runtime() is not None and not _runtime.token:
+        _runtime.token = "joined by the user"
+    store.set(f"runtime/{rank}", f"{_runtime.process} {_runtime.token}")
+    told = store.multi_get([f"runtime/{peer}" for peer in range(len(ranks))])
+    processes, _, tokens = zip(*[one.decode().partition(" ") for one in told], strict=True)
+    if len(set(processes)) < len(ranks):
+        raise DistBackendError(
+            "the ranks of backend xla are processes; use backend 'threads' for threads of one process"
+        )
+    if len(set(tokens)) > 1:
+        other = next(peer for peer, token in enumerate(tokens) if token != tokens[rank])
+        raise DistBackendError(
+            f"backend xla: ranks {ranks[rank]} and {ranks[other]} belong to different jobs of XLA's runtime, which a "
+            "process joins only once; start all processes anew"
+        )
+    if not _runtime.token:
+        _join_runtime(store, rank, len(ranks), seconds)
+    place = in_runtime()
+    if place is None or place[0] != ranks[rank] or place[1] <= max(ranks):
+        raise DistBackendError(
+            f"backend xla: this process is rank {ranks[rank]} of the job, and in XLA's runtime {place}; a process "
+            "keeps its rank there as long as it lives; start all processes anew"
+        )
+
+
+def _join_runtime(store: Store, rank: int, size: int, seconds: float) -> None:
+    if rank == 0:
+        port = free_port()
+        gate = Gate(port)
+        token = secrets.token_hex(16)
+        place = {"addresses": ["127.0.0.1", _address(store)], "port": gate.port, "token": token}
+        store.set("coordinator", json.dumps(place))
+        way = gate
+        atexit.register(gate.close, min(seconds, _LONGEST_FAREWELL))
+    else:
+        place = json.loads(store.get("coordinator"))
+        way = Tunnel(place["addresses"], place["port"], seconds)
+        token, port = place["token"], way.port
+    join_runtime(port, rank, size, seconds)
+    _runtime.token, _runtime.way = token, way
+
+
+def _address(store: Store) -> str:
+    """The address of this host as the others see it, who have reached the store."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return own_address(store.host) if isinstance(store, TCPStore) else own_address()
+
+
+def join(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> XlaBackend:
+    """The backend `xla`: processes on any hosts, with one device each."""
+    return XlaBackend(store, rank, ranks, timeout)
+
+
+def join_accelerators(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> XlaBackend:
+    """The backend `nccl`: `xla` where the devices are accelerators."""
+    backend = XlaBackend(store, rank, ranks, timeout)
+    if backend._device.platform == "cpu":
+        backend.close()
+        raise ArgumentError("backend nccl is for accelerators, and this process has none; use 'xla', or 'gloo' on CPUs")
+    backend.name = "nccl"
+    return backend
