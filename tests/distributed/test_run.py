@@ -22,6 +22,7 @@ MULTIWORD = {
     "--max-restarts": "3", "--monitor-interval": "2.5", "--start-method": "fork", "--event-log-handler": "console",
     "--log-dir": "d", "--local-ranks-filter": "0", "--node-rank": "1", "--master-addr": "h", "--master-port": "7",
     "--local-addr": "l", "--logs-specs": "s", "--signals-to-handle": "SIGTERM", "--shutdown-timeout": "9",
+    "--print-manifest": "slurm", "--container-image": "i",
     "--duplicate-stdout-filters": "a", "--duplicate-stderr-filters": "a",
 }  # fmt: skip
 
@@ -77,7 +78,8 @@ def test_defaults():
         "log_dir": None, "redirects": "0", "tee": "0", "local_ranks_filter": "", "duplicate_stdout_filters": [],
         "duplicate_stderr_filters": [], "node_rank": 0, "master_addr": "127.0.0.1", "master_port": None,
         "local_addr": None, "logs_specs": None, "signals_to_handle": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-        "shutdown_timeout": None, "virtual_local_rank": False, "training_script": "x.py",
+        "shutdown_timeout": None, "print_manifest": None, "container_image": None,
+        "virtual_local_rank": False, "training_script": "x.py",
         "training_script_args": ["--lr", "1"],
     }  # fmt: skip
 
@@ -239,6 +241,12 @@ def test_signals_are_handed_on(script, tmp_path):
         (["--redirects", "9", "SCRIPT"], 1, "^weft run: error: 9 does not match"),
         (["--local-ranks-filter", "a", "SCRIPT"], 1, "must be a comma-separated list of integers.*got 'a'"),
         (["--max-restarts", "-1", "SCRIPT"], 1, "--max-restarts must be at least 0, got -1"),
+        (["--monitor-interval", "0", "SCRIPT"], 1, "--monitor-interval must be more than 0 seconds, got 0$"),
+        (["--signals-to-handle", "SIGTERM,SIGNOPE", "SCRIPT"], 1, "--signals-to-handle: 'SIGNOPE' is no signal"),
+        (["--event-log-handler", "x", "SCRIPT"], 2, "argument --event-log-handler.*choose from.*console"),
+        (["--log-dir", "/proc/none", "SCRIPT"], 1, "No such file or directory: '/proc/none'"),
+        (["--master-port", "99999", "SCRIPT"], 1, "'127.0.0.1:99999' must be an integer between 0 and 65535"),
+        (["--shutdown-timeout", "-1", "SCRIPT"], 1, "shutdown_timeout must be non-negative, got -1"),
         (["--rdzv-backend", "carrier", "SCRIPT"], 1, "The rendezvous backend 'carrier' is not registered.*Known are"),
         (["--rdzv-conf", "a", "SCRIPT"], 1, "option 'a' must have a value specified: --rdzv-conf a=VALUE"),
         (["--nnodes", "1:2", "SCRIPT"], 1, "the static rendezvous needs a fixed number of nodes.*--rdzv-backend c10d"),
@@ -291,6 +299,36 @@ def pair(script, tmp_path):
     for node in started:
         if node.process.poll() is None:
             node.kill()
+
+
+@pytest.mark.parametrize("backend", ["static", "c10d"])
+def test_an_unknown_host_is_told(backend, script):
+    where = {
+        "static": ("--nnodes", 2, "--node-rank", 1, "--master-addr", "no.such.host", "--master-port", 1),
+        "c10d": ("--rdzv-backend", "c10d", "--rdzv-endpoint", "no.such.host:1", "--rdzv-id", "x"),
+    }[backend]
+    done = run(*where, "--rdzv-conf", "connect_timeout=0.1", script(""), code=1)
+    assert done.stderr.startswith("weft run: error: no rendezvous at no.such.host:1 (")
+    assert "is the address right (--rdzv-endpoint, or --master-addr" in done.stderr
+
+
+def test_missing_nodes_are_told(script):
+    conf = ("--rdzv-endpoint", "127.0.0.1:0", "--rdzv-conf", "join_timeout=0.1", "--rdzv-id", "x")
+    done = run("--nnodes", 2, "--rdzv-backend", "c10d", *conf, script(""), code=1)
+    assert done.stderr.startswith("weft run: error: 1 of at least 2 nodes joined job 'x' within 0.1 s")
+    assert "start the others with the same --rdzv-id and --rdzv-endpoint" in done.stderr
+
+
+def test_a_wrong_job_key_is_told_by_c10d(script, tmp_path):
+    flags = ("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "x")
+    path = script("")
+    first = Node(*flags, "--rdzv-conf", "is_host=1", path, env={"WEFT_JOB_KEY": "right", "TMPDIR": str(tmp_path)})
+    second = Node(*flags, "--rdzv-conf", "is_host=0", path, env={"WEFT_JOB_KEY": "wrong", "TMPDIR": str(tmp_path)})
+    try:
+        assert second.end() == 1
+        assert "has another job key; give all processes of a job the same WEFT_JOB_KEY" in second.stderr
+    finally:
+        first.kill()
 
 
 def test_a_wrong_job_key_is_told(pair):

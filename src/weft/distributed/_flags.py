@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import REMAINDER, ArgumentParser
+from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, NamedTuple, NoReturn
@@ -44,7 +44,7 @@ _FLAGS = (
     _Flag(
         ("--start-method",), "spawn", "how processes are made for --run-path", choices=("spawn", "fork", "forkserver")
     ),
-    _Flag(("--event-log-handler",), "null", "handler of events: null, console, or a registered one"),
+    _Flag(("--event-log-handler",), "null", "where events go", choices=("null", "console", "dynamic_rendezvous")),
     _Flag(("--role",), "default", "role of the workers"),
     _Flag(("--log-dir",), None, "folder for logs; each run makes its own below"),
     _Flag(("-r", "--redirects"), "0", "streams to write to files: 1 stdout, 2 stderr, 3 both, or RANK:N,..."),
@@ -59,6 +59,13 @@ _FLAGS = (
     _Flag(("--logs-specs",), None, "entry point of group torchrun.logs_specs that says where logs go"),
     _Flag(("--signals-to-handle",), SIGNALS, "signals that end the job and are handed on to workers"),
     _Flag(("--shutdown-timeout",), None, "seconds that workers have to end before they are killed (30)", int),
+    _Flag(
+        ("--print-manifest",),
+        None,
+        "write a batch script or manifests for this command",
+        choices=("slurm", "kubernetes"),
+    ),
+    _Flag(("--container-image",), None, "image with the program, for --print-manifest"),
 )
 _SWITCHES = (
     _Flag(("--standalone",), False, "a job of this machine alone, with a rendezvous of its own on a free port"),
@@ -67,6 +74,10 @@ _SWITCHES = (
     _Flag(("--run-path",), False, "run the script in processes made by --start-method"),
     _Flag(("--virtual-local-rank",), False, "LOCAL_RANK is 0 in each worker, which sees one GPU"),
 )
+_OF_THE_NODES = {
+    "nnodes", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "standalone", "node_rank", "master_addr",
+    "master_port", "local_addr", "print_manifest", "container_image",
+}  # fmt: skip
 
 
 class _Parser(ArgumentParser):
@@ -74,7 +85,8 @@ class _Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         known = [name for flag in (*_FLAGS, *_SWITCHES) for name in flag.names]
-        unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
+        of_a_known_flag = message.startswith("argument ")
+        unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--") and not of_a_known_flag]
         near = [match for word in unknown if word not in known for match in get_close_matches(word, known, 1)]
         super().error(f"{message}; did you mean {near[0]}?" if near else message)
 
@@ -96,6 +108,15 @@ def get_args_parser() -> ArgumentParser:
     parser.add_argument("training_script", help="the program: a script, a module with -m, a command with --no-python")
     parser.add_argument("training_script_args", nargs=REMAINDER, help="its arguments")
     return parser
+
+
+def flags_to_hand_on(args: Namespace) -> dict[str, Any]:
+    """The flags that a command has, and each node's has as well, by name: not those that say where nodes are."""
+    return {
+        flag.names[-1]: getattr(args, flag.dest)
+        for flag in (*_FLAGS, *_SWITCHES)
+        if flag.dest not in _OF_THE_NODES and getattr(args, flag.dest) != flag.default
+    }
 
 
 def _spellings(flag: _Flag) -> list[str]:

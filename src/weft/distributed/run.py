@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import sys
 import uuid
 from argparse import Namespace
@@ -21,13 +22,16 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from weft._comm.key import job_key
-from weft.distributed._flags import get_args_parser
+from weft.distributed._flags import flags_to_hand_on, get_args_parser
 from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException, Std
-from weft.distributed.elastic.multiprocessing._entry import run_script
+from weft.distributed.elastic.multiprocessing._entry import RUNNER, run_script
 from weft.distributed.elastic.multiprocessing._signals import put_back, raise_on_signals
 from weft.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_config
-from weft.distributed.launcher.api import SCRIPT_RUNNER, LaunchConfig, elastic_launch
+from weft.distributed.launcher._kubernetes import kubernetes
+from weft.distributed.launcher._manifest import job_of
+from weft.distributed.launcher._slurm import slurm
+from weft.distributed.launcher.api import SIGNALS, LaunchConfig, elastic_launch
 from weft.errors import DistError, ValueRangeError, WeftError
 
 _MASTER_PORT = 29500
@@ -84,9 +88,7 @@ def _gpu_count() -> int:
 def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] | str, list[str]]:
     """What to launch, and how: the configuration, the entrypoint and its arguments."""
     min_nodes, max_nodes = parse_min_max_nnodes(args.nnodes)
-    for name in ("max_restarts", "monitor_interval"):
-        if getattr(args, name) < 0:
-            raise ValueRangeError(f"--{name.replace('_', '-')} must be at least 0, got {getattr(args, name)}")
+    _check(args)
     nproc = determine_local_world_size(args.nproc_per_node)
     if nproc > 1 and "OMP_NUM_THREADS" not in os.environ:
         os.environ["OMP_NUM_THREADS"] = "1"
@@ -119,6 +121,17 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
     )
     entrypoint, arguments = _program(args)
     return config, entrypoint, arguments
+
+
+def _check(args: Namespace) -> None:
+    """Refuse what would be noticed late, or never."""
+    if args.max_restarts < 0:
+        raise ValueRangeError(f"--max-restarts must be at least 0, got {args.max_restarts}")
+    if args.monitor_interval <= 0:
+        raise ValueRangeError(f"--monitor-interval must be more than 0 seconds, got {args.monitor_interval:g}")
+    for name in args.signals_to_handle.split(","):
+        if name.strip() not in signal.Signals.__members__:
+            raise ValueRangeError(f"--signals-to-handle: {name!r} is no signal; name them as in {SIGNALS}")
 
 
 def _logs(args: Namespace) -> LogsSpecs:
@@ -159,7 +172,7 @@ def _program(args: Namespace) -> tuple[Callable[..., Any] | str, list[str]]:
     other = os.environ.get("PYTHON_EXEC")
     if other:  # an interpreter of the user's choice need not have this package
         return other, ["-u", *how, *rest]
-    return sys.executable, ["-u", "-m", SCRIPT_RUNNER, *how, *rest]
+    return sys.executable, [*RUNNER, *how, *rest]
 
 
 def _must_exist(script: str) -> None:
@@ -184,6 +197,9 @@ def _run_path(script: str, *args: str) -> None:
 
 def run(args: Namespace) -> None:
     """Launch what the command line says and return when all workers have succeeded."""
+    if args.print_manifest:
+        print(_manifest(args), end="")
+        return
     alone = args.standalone or (
         args.rdzv_backend == "static"
         and not args.rdzv_endpoint
@@ -200,6 +216,14 @@ def run(args: Namespace) -> None:
         elastic_launch(config, entrypoint)(*arguments)
     finally:
         put_back(before)
+
+
+def _manifest(args: Namespace) -> str:
+    """The text that has a scheduler run this command on all its nodes; the program need not be here."""
+    if args.nproc_per_node not in ("auto", "cpu", "gpu"):
+        determine_local_world_size(args.nproc_per_node)
+    job = job_of(args, parse_min_max_nnodes(args.nnodes), flags_to_hand_on(args))
+    return slurm(job) if args.print_manifest == "slurm" else kubernetes(job)
 
 
 def _hand_on_key(run_id: str, *, alone: bool) -> None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from weft.distributed.elastic._health import create_healthcheck_server
+from weft.distributed.elastic.agent.server.health_check_server import create_healthcheck_server
 
 
 def ask(port, request=b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", host="127.0.0.1"):

@@ -6,12 +6,21 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.distributed.elastic.agent.server import LocalElasticAgent, WorkerSpec
-from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException
+from weft.distributed.elastic.multiprocessing import (
+    DefaultLogsSpecs,
+    LogsSpecs,
+    PContext,
+    SignalException,
+    start_processes,
+)
+from weft.distributed.elastic.multiprocessing._entry import RUNNER
+from weft.distributed.elastic.multiprocessing._forked import ForkServer, preloaded_for
 from weft.distributed.elastic.multiprocessing.errors import ChildFailedError
 from weft.distributed.elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
@@ -20,7 +29,6 @@ from weft.errors import ValueRangeError
 _log = logging.getLogger(__name__)
 
 _LEGACY_TIMEOUT = 900
-SCRIPT_RUNNER = "weft.distributed.elastic.multiprocessing._entry"
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 
@@ -83,7 +91,14 @@ def launch_agent(config: LaunchConfig, entrypoint: Callable[..., Any] | str, arg
         config.run_id = str(uuid.uuid4().int)
         _log.warning("config has no run_id, generated a random run_id: %s", config.run_id)
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
-    agent = _agent(config, entrypoint, args)
+    with _starter(config, entrypoint, args) as starter:
+        return _launched(config, entrypoint, args, starter)
+
+
+def _launched(
+    config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any], starter: Callable[..., PContext]
+) -> dict[int, Any]:
+    agent = _agent(config, entrypoint, args, starter)
     handler = agent.get_worker_group().spec.rdzv_handler
     ends_job = True
     try:
@@ -101,7 +116,29 @@ def launch_agent(config: LaunchConfig, entrypoint: Callable[..., Any] | str, arg
             handler.leave()
 
 
-def _agent(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any]) -> LocalElasticAgent:
+@contextmanager
+def _starter(
+    config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any]
+) -> Iterator[Callable[..., PContext]]:
+    """What starts the processes: a fork server, where one start is for several workers, or may not be the last."""
+    several = config.nproc_per_node > 1 or config.max_restarts > 0 or config.max_nodes > config.min_nodes
+    program = args[len(RUNNER) :] if several and _is_run_here(entrypoint, args) else []
+    modules = preloaded_for(program)
+    if not modules:
+        yield start_processes
+        return
+    with ForkServer(modules, program) as server:
+        yield server.start
+
+
+def _is_run_here(entrypoint: Callable[..., Any] | str, args: list[Any]) -> bool:
+    """Whether this interpreter runs a script or a module by our runner."""
+    return entrypoint == sys.executable and tuple(args[: len(RUNNER)]) == RUNNER
+
+
+def _agent(
+    config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any], starter: Callable[..., PContext]
+) -> LocalElasticAgent:
     parameters = RendezvousParameters(
         config.rdzv_backend,
         config.rdzv_endpoint,
@@ -134,6 +171,7 @@ def _agent(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: lis
         config.start_method,
         log_line_prefix_template=config.log_line_prefix_template,
         shutdown_timeout=30 if config.shutdown_timeout is None else config.shutdown_timeout,
+        starter=starter,
     )
 
 
@@ -152,6 +190,6 @@ def _name(entrypoint: Callable[..., Any] | str, args: list[Any]) -> str:
     if entrypoint != sys.executable:
         return entrypoint
     words = [str(arg) for arg in args]
-    if SCRIPT_RUNNER in words:
-        words = words[words.index(SCRIPT_RUNNER) + 1 :]
+    if _is_run_here(entrypoint, args):
+        words = words[len(RUNNER) :]
     return next((word for word in words if not word.startswith("-")), entrypoint)

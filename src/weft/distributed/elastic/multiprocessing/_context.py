@@ -98,6 +98,10 @@ class PContext(ABC):
     def _exit_code(self, local_rank: int) -> int | None:
         """The exit code, negative for a signal, or None while the process runs. Never blocks."""
 
+    def _watched(self, pid: int) -> int:
+        """A new descriptor that is readable when the process has ended."""
+        return os.pidfd_open(pid)
+
     def _collect(self) -> None:  # noqa: B027  programs send nothing
         """Read what the processes have sent so far. Never blocks."""
 
@@ -119,12 +123,12 @@ class PContext(ABC):
             raise DistError(f"{self.name}: the processes have been started already; make a new context")
         self._handlers = raise_on_signals()
         atexit.register(self._close_at_exit)
-        self._guardian = Guardian()
+        self._guardian = Guardian(self._dest.temporary)
         for rank in range(self.nprocs):
             pid = self._pids[rank] = self._launch(rank)
             self._guardian.watch(pid)
             with suppress(OSError, AttributeError):  # neither every kernel nor every system has it
-                self._watches[rank] = os.pidfd_open(pid)
+                self._watches[rank] = self._watched(pid)
         self._tails = [tail.start() for tail in self._tail_logs(self._dest)]
 
     def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:

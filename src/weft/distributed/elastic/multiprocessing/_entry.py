@@ -16,8 +16,12 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
+from weft.distributed.elastic.multiprocessing._lossy import survive_full_disks
 from weft.distributed.elastic.multiprocessing.errors import get_error_handler
 from weft.distributed.elastic.multiprocessing.errors._record import record_once
+
+RUNNER = ("-u", "-m", "weft.distributed.elastic.multiprocessing._entry")
+"""What stands between the interpreter and the program in a worker's command."""
 
 
 def main(argv: list[str]) -> None:
@@ -26,6 +30,7 @@ def main(argv: list[str]) -> None:
     name, *args = argv[as_module:] or [""]
     if not name:
         sys.exit("usage: python -m weft.distributed.elastic.multiprocessing._entry [-m] PROGRAM [ARGS …]")
+    survive_full_disks()
     handler = get_error_handler()
     handler.initialize()
     try:
@@ -48,15 +53,20 @@ def run_script(path: str, args: list[str]) -> None:
     if not os.path.exists(path):
         print(f"{sys.executable}: can't open file {os.path.abspath(path)!r}: no such file", file=sys.stderr)
         sys.exit(2)
-    if not _is_source(path):
+    if not is_source(path):
         runpy.run_path(path, run_name="__main__")
         return
-    if not sys.flags.safe_path:
-        sys.path[0] = os.path.dirname(os.path.realpath(path))
+    find_modules_beside(path)
     path = os.path.abspath(path)
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
     _run(code, path, None, None, SourceFileLoader("__main__", path))
+
+
+def find_modules_beside(path: str) -> None:
+    """Look for modules in the folder of a script first, as Python does when it runs the script."""
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
 
 
 def run_module(name: str, args: list[str]) -> None:
@@ -69,7 +79,8 @@ def run_module(name: str, args: list[str]) -> None:
     _run(code, spec.origin, spec, spec.parent, spec.loader)
 
 
-def _is_source(path: str) -> bool:
+def is_source(path: str) -> bool:
+    """Whether a script is a file of Python's text: no folder, archive or compiled file."""
     if os.path.isdir(path) or path.endswith(".pyc"):
         return False
     with open(path, "rb") as file:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from string import Template
 from typing import Any
 
-from weft.distributed.elastic._health import HealthCheckServer, create_healthcheck_server
 from weft.distributed.elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
+from weft.distributed.elastic.agent.server.health_check_server import HealthCheckServer, create_healthcheck_server
 from weft.distributed.elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
 from weft.distributed.elastic.events import Event, EventSource, record
 from weft.distributed.elastic.metrics import prof
@@ -49,7 +49,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         log_line_prefix_template: text before each line of teed output, with `${role_name}`, `${rank}`, `${local_rank}`.
         shutdown_timeout: seconds between SIGTERM and SIGKILL.
         log_dir: directory of the output, short for `logs_specs=DefaultLogsSpecs(log_dir)`.
-        starter: what starts the processes, called like `start_processes`; spare processes come in here.
+        starter: what starts the processes, called like `start_processes`; a fork server comes in here.
     """
 
     def __init__(

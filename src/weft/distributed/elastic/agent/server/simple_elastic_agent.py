@@ -24,7 +24,15 @@ from weft.distributed.elastic.agent.server.api import (
 )
 from weft.distributed.elastic.metrics import prof
 from weft.distributed.elastic.multiprocessing.api import SignalException
-from weft.errors import DistError, DistStoreError, RendezvousTimeoutError, WorkerError
+from weft.errors import (
+    DistError,
+    DistNetworkError,
+    DistStoreError,
+    PeerGoneError,
+    RendezvousConnectionError,
+    RendezvousTimeoutError,
+    WorkerError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -181,12 +189,17 @@ class SimpleElasticAgent(ElasticAgent):
         ]
 
     def _await_keys(self, store: Store, keys: list[str], deadline: Deadline) -> bool:
-        """Wait until all keys are there; False at the deadline, an error when nodes come or go meanwhile."""
+        """Wait until all keys are there; False at the deadline, an error when nodes come or go meanwhile.
+
+        A network that fails for a while is borne as long as the rendezvous bears it.
+        """
         while True:
             try:
                 store.wait(keys, min(_GLANCE, timedelta(seconds=deadline.left() or 0.001)))
                 return True
-            except (DistStoreError, TimeoutError):
+            except PeerGoneError:
+                raise
+            except (DistStoreError, DistNetworkError, RendezvousConnectionError, TimeoutError):
                 if deadline.expired:
                     return False
                 if self._members_changed():

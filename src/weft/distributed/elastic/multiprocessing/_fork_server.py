@@ -1,0 +1,136 @@
+"""A process that has imported what a program needs, and forks a copy of itself for each worker.
+
+`python -m weft.distributed.elastic.multiprocessing._fork_server FD MODULES [-m] PROGRAM [ARGS …]`: imports the modules
+(comma-separated), says `ready` on the socket FD, and then forks on request; see `_forked`. It computes nothing, since
+a process in which XLA has started must not be forked. PROGRAM and ARGS are there for those who look for the program
+among the processes, and say where Python looks for modules.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from weft.distributed.elastic.multiprocessing import _entry
+from weft.distributed.elastic.multiprocessing.redirects import send
+from weft.errors import PreconditionError
+
+_CHUNK = 1 << 16
+
+
+def main(argv: list[str]) -> None:
+    """Serve until the socket's other end is gone; in a worker, run its program."""
+    fd, modules, *program = argv
+    peer = socket.socket(fileno=int(fd))
+    peer.set_inheritable(False)
+    if program[0] != "-m" and _entry.is_source(program[0]):
+        _entry.find_modules_beside(program[0])
+    try:
+        _import(modules.split(","))
+    except Exception as error:  # whatever importing raises, the workers will meet it again, and show it
+        _tell(peer, failed=f"{type(error).__name__}: {error}")
+        os._exit(1)
+    _tell(peer, ready=os.getpid())
+    request = _serve(peer)
+    if request is None:
+        os._exit(0)
+    _become(request)
+    _entry.main(request["args"])
+
+
+def _import(modules: list[str]) -> None:
+    for name in modules:
+        import_module(name)
+    if not _is_alone():
+        raise PreconditionError(f"importing {', '.join(modules)} has started threads, which forks do not have")
+    gc.collect()
+    gc.freeze()  # so that the collector of a worker does not look at, and so copy, what was imported
+
+
+def _is_alone() -> bool:
+    """Whether this thread is the only one. NumPy's OpenBLAS ends its threads in a fork, so one is tried before."""
+    if not (pid := os.fork()):
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return len(os.listdir("/proc/self/task")) == 1
+
+
+def _serve(peer: socket.socket) -> dict[str, Any] | None:
+    """Fork for each request and tell how workers end. Returns the request in a worker, None at the end."""
+    workers: dict[int, int] = {}  # process numbers by descriptors that are readable when the process has ended
+    received = b""
+    poll = select.poll()
+    poll.register(peer, select.POLLIN)
+    while True:
+        for fd, _ in poll.poll():
+            if fd in workers:
+                poll.unregister(fd)
+                os.close(fd)
+                pid = workers.pop(fd)
+                _tell(peer, pid=pid, code=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                continue
+            chunk = _received(peer)
+            if not chunk:
+                _kill(workers.values())
+                return None
+            *requests, received = (received + chunk).split(b"\n")
+            for request in requests:
+                if not (pid := os.fork()):
+                    _let_go(peer, workers)
+                    return json.loads(request)
+                workers[watch := os.pidfd_open(pid)] = pid
+                poll.register(watch, select.POLLIN)
+                _tell(peer, forked=pid)
+
+
+def _received(peer: socket.socket) -> bytes:
+    try:
+        return peer.recv(_CHUNK)
+    except ConnectionResetError:  # the other end is gone, and has not read all that it was told
+        return b""
+
+
+def _let_go(peer: socket.socket, watches: Iterable[int]) -> None:
+    """In a worker: close what is the server's."""
+    peer.close()
+    for watch in watches:
+        os.close(watch)
+
+
+def _tell(peer: socket.socket, **message: int | str) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):  # the next look at the socket finds its end
+        peer.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _kill(pids: Iterable[int]) -> None:
+    """Whoever watched the workers is gone."""
+    for pid in pids:
+        for kill in (os.killpg, os.kill):  # a worker that has just been forked leads no group yet
+            with suppress(ProcessLookupError, PermissionError):
+                kill(pid, signal.SIGKILL)
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Make this copy what a freshly started interpreter would be."""
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(request["env"])
+    sys.orig_argv[:] = [sys.executable, *_entry.RUNNER, *request["args"]]
+    for std in ("stdout", "stderr"):
+        if request[std]:
+            send(std, request[std])
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()  # as after its import: all copies would draw the same numbers
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,199 @@
+"""Workers that a fork server makes, which has imported already what they need."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from weft.distributed.elastic.multiprocessing._context import PContext
+from weft.distributed.elastic.multiprocessing._entry import RUNNER
+from weft.distributed.elastic.multiprocessing._start import start_processes
+
+_SERVER = "weft.distributed.elastic.multiprocessing._fork_server"
+_PRELOADED = "weft.distributed._preload"
+_CHUNK = 1 << 16
+_USES_TENSORS = re.compile(
+    rb"^[ \t]*(import|from)[ \t]+weft\b(?!\.(_comm|errors|distributed\.(elastic|launcher|run))\b)", re.MULTILINE
+)
+_SETS_UP = re.compile(rb"\b(JAX|XLA|TF|OMP|MKL|OPENBLAS|WEFT)_(?!RENDEZVOUS|JOB)[A-Z]")
+_log = logging.getLogger(__name__)
+
+
+def preloaded_for(program: Sequence[str]) -> str:
+    """The modules that a fork server should import for a program (`[-m] NAME ARGS …`), comma-separated; empty: none.
+
+    That is this package, if the program's text imports more of it than the parts without tensors, and names no variable
+    that is read by imports, which the program may want to set before. `WEFT_PRELOAD` overrides it.
+    """
+    if not program or not _can_fork():
+        return ""
+    chosen = os.environ.get("WEFT_PRELOAD")
+    if chosen is not None:
+        return chosen
+    try:
+        text = _source(program).read_bytes()
+    except OSError:
+        return ""
+    return _PRELOADED if _USES_TENSORS.search(text) and not _SETS_UP.search(text) else ""
+
+
+def _can_fork() -> bool:
+    """Whether this system has what a fork server needs: Linux 5.3 with /proc."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return os.path.isdir("/proc/self/task")
+
+
+def _source(program: Sequence[str]) -> Path:
+    """Where the text of a program is."""
+    name, *_ = program
+    if name != "-m":
+        return Path(name, "__main__.py") if os.path.isdir(name) else Path(name)
+    top, *parts = program[1].split(".")
+    spec = importlib.util.find_spec(top)  # looking further would import the package
+    folders = spec.submodule_search_locations if spec else None
+    if not folders:
+        return Path(spec.origin or "" if spec else "")
+    module = Path(next(iter(folders)), *parts)
+    return module / "__main__.py" if module.is_dir() else module.with_suffix(".py")
+
+
+class ForkServer:
+    """A process that forks the workers of one program (`[-m] NAME ARGS …`) after it has imported what they need.
+
+    It imports `modules` (comma-separated) while this process does other things; the first `start` waits for it. Where
+    it fails, workers are started without it.
+    """
+
+    def __init__(self, modules: str, program: Sequence[str]) -> None:
+        self._socket, far = socket.socketpair()
+        self._codes: dict[int, int] = {}
+        self._forked: int | None = None
+        self._ready = self._gone = False
+        with far:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", "-m", _SERVER, str(far.fileno()), modules, *map(str, program)],
+                pass_fds=[far.fileno()],
+                start_new_session=True,  # it is this process that tells workers of signals
+            )
+
+    def start(self, **options: Any) -> PContext:
+        """Start workers, by forks if it can be; the options are those that an agent gives to `start_processes`."""
+        while not (self._ready or self._gone):
+            self._read()
+        self._look()
+        if self._gone:
+            return start_processes(**options)
+        context = ForkedContext(self, **options)
+        try:
+            context.start()
+        except BrokenPipeError:
+            context.close()
+            return start_processes(**options)
+        except BaseException:
+            context.close()
+            raise
+        return context
+
+    def fork(self, **request: Any) -> int:
+        """Have a worker made; returns its process number. `BrokenPipeError` if the server has ended."""
+        self._forked = None
+        self._socket.sendall(json.dumps(request).encode() + b"\n")
+        while self._forked is None:
+            self._read()
+            if self._gone:
+                raise BrokenPipeError("the process that forks the workers has ended; was it killed?")
+        return self._forked
+
+    def exit_code(self, pid: int) -> int | None:
+        """How a worker ended, None while it runs. If the server has ended, nobody can tell: the worker is killed."""
+        self._look()
+        if self._gone and pid not in self._codes:
+            _log.error("the process that forks the workers was killed, so that worker %d is ended, too", pid)
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            self._codes[pid] = -signal.SIGKILL
+        return self._codes.get(pid)
+
+    def watched(self) -> int:
+        """A new descriptor that is readable when there is something to look at."""
+        return os.dup(self._socket.fileno())
+
+    def _look(self) -> None:
+        """Take in what the server has said so far."""
+        with suppress(BlockingIOError):
+            while not self._gone:
+                self._read(socket.MSG_DONTWAIT)
+
+    def _read(self, flags: int = 0) -> None:
+        """Take in what the server says next, or that it has ended.
+
+        It is taken off the socket last: the handler of a signal may raise before, and it must not be lost.
+        """
+        try:
+            chunk = self._socket.recv(_CHUNK, flags | socket.MSG_PEEK)
+        except ConnectionResetError:
+            chunk = b""
+        self._gone = not chunk
+        lines = chunk[: chunk.rfind(b"\n") + 1]
+        for message in map(json.loads, lines.splitlines()):
+            if "code" in message:
+                self._codes[message["pid"]] = message["code"]
+            elif "forked" in message:
+                self._forked = message["forked"]
+                self._codes.pop(message["forked"], None)  # of an earlier process of this number
+            elif "failed" in message:
+                _log.warning("workers are started without sharing imports: %s", message["failed"])
+            else:
+                self._ready = True
+        if lines:
+            self._socket.recv(len(lines))
+
+    def close(self) -> None:
+        """End the server, which ends workers that are left."""
+        self._socket.close()
+        if not self._ready:
+            self._process.kill()  # it would finish its imports before
+        self._process.wait()
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class ForkedContext(PContext):
+    """Workers that a fork server makes."""
+
+    def __init__(self, server: ForkServer, *, start_method: str, **options: Any) -> None:
+        del start_method  # of functions
+        super().__init__(**options)
+        self._server = server
+
+    def _launch(self, local_rank: int) -> int:
+        return self._server.fork(
+            args=[str(arg) for arg in self.args[local_rank][len(RUNNER) :]],
+            env={**os.environ, **self.envs[local_rank]},
+            stdout=self.stdouts[local_rank],
+            stderr=self.stderrs[local_rank],
+        )
+
+    def _watched(self, pid: int) -> int:
+        return self._server.watched()
+
+    def _exit_code(self, local_rank: int) -> int | None:
+        return self._server.exit_code(self._pids[local_rank])

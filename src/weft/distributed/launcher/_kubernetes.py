@@ -1,0 +1,116 @@
+"""Manifests for Kubernetes: a job with an index for each node, and what its nodes need to find and trust each other."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from weft.distributed.launcher._manifest import Job
+from weft.errors import ValueRangeError
+
+_CONNECT_SECONDS = 600  # a node may have to be found, and an image be fetched
+_FAREWELL_SECONDS = 30  # for the launcher, when its workers have ended or been killed
+_UID_LABEL = "batch.kubernetes.io/controller-uid"
+
+
+def kubernetes(job: Job) -> str:
+    """YAML of a Secret, a headless Service, and an indexed Job; pod 0 serves a c10d rendezvous."""
+    if not job.image:
+        raise ValueRangeError(
+            "--print-manifest kubernetes needs the image that holds weft and the program: pass --container-image NAME"
+        )
+    return "---\n".join("\n".join(_yaml(part)) + "\n" for part in (_secret(job), _service(job), _job(job)))
+
+
+def _secret(job: Job) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": job.name},
+        "stringData": {"WEFT_JOB_KEY": secrets.token_hex(32)},
+    }  # fmt: skip
+
+
+def _service(job: Job) -> dict[str, Any]:
+    """Gives pods their names; also before they are ready, since they become so together."""
+    return {
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": job.name},
+        "spec": {
+            "clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"job-name": job.name},
+            "ports": [{"name": "rendezvous", "port": job.port}],
+        },
+    }  # fmt: skip
+
+
+def _job(job: Job) -> dict[str, Any]:
+    logs = {"volumes": [{"name": "logs", "emptyDir": {}}]} if job.log_dir else {}
+    return {
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job.name},
+        "spec": {
+            "completionMode": "Indexed", "completions": job.max_nodes, "parallelism": job.max_nodes,
+            "backoffLimit": job.max_restarts,
+            # pods that are evicted come again, and join the others, without being counted as failures
+            "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [
+                {"type": "DisruptionTarget", "status": "True"},
+            ]}]},
+            "template": {"spec": {
+                "subdomain": job.name, "restartPolicy": "Never", **logs, "containers": [_container(job)],
+                "terminationGracePeriodSeconds": job.shutdown_timeout + _FAREWELL_SECONDS,
+            }},
+        },
+    }  # fmt: skip
+
+
+def _container(job: Job) -> dict[str, Any]:
+    own = [
+        {"name": "WEFT_JOB_KEY", "valueFrom": {"secretKeyRef": {"name": job.name, "key": "WEFT_JOB_KEY"}}},
+        {"name": "JOB_UID", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{_UID_LABEL}']"}}},
+    ]
+    return {
+        "name": "node",
+        "image": job.image,
+        "command": ["/bin/sh", "-c", _script(job).replace("$(", "$$(")],  # which Kubernetes would expand
+        "env": [*own, *({"name": name, "value": value.replace("$(", "$$(")} for name, value in job.env.items())],
+        "ports": [{"name": "rendezvous", "containerPort": job.port}],
+        **({"resources": {"requests": {"cpu": str(job.cpus)}}} if job.cpus else {}),
+        **({"volumeMounts": [{"name": "logs", "mountPath": job.log_dir}]} if job.log_dir else {}),
+    }
+
+
+def _script(job: Job) -> str:
+    command = job.command(
+        "exec weft run",
+        endpoint=f"{job.name}-0.{job.name}:{job.port}",
+        run_id='"$JOB_UID"',
+        conf=f'"is_host=$is_host,connect_timeout={_CONNECT_SECONDS}"' if job.serves else "",
+    )
+    return ('[ "$JOB_COMPLETION_INDEX" = 0 ] && is_host=1 || is_host=0\n' if job.serves else "") + command
+
+
+def _yaml(value: Any) -> Iterator[str]:
+    """Lines of YAML; a text is written as in JSON, which is YAML, and one of several lines as a block."""
+    if isinstance(value, Mapping) and value:
+        for key, part in value.items():
+            yield from _entry(f"{key}:", part)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for part in value:
+            first, *rest = _yaml(part) if not _is_block(part) else _entry("", part)
+            yield f"- {first}"
+            yield from (f"  {line}" for line in rest)
+    else:
+        yield json.dumps(value)
+
+
+def _entry(head: str, value: Any) -> Iterator[str]:
+    if _is_block(value):
+        yield f"{head} |-".lstrip()
+        yield from (f"  {line}" for line in value.split("\n"))
+    elif isinstance(value, (Mapping, list)) and value:
+        yield head
+        yield from (f"  {line}" for line in _yaml(value))
+    else:
+        yield f"{head} {json.dumps(value)}"
+
+
+def _is_block(value: Any) -> bool:
+    return isinstance(value, str) and "\n" in value
