@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # Thousands of small programs run once each: compiling them is most of the work, and nothing of it is worth keeping.
 QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60
 
-.PHONY: demo test bench lint oracle oracle-quick oracle-all stubs soak clean
+.PHONY: demo test bench lint oracle oracle-quick oracle-all stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -16,14 +16,17 @@ $(VENV)/.oracle: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev,plot,oracle]"
 	touch $@
 
-demo: $(VENV)/.installed  ## train a character-level GPT on the standard library's source
-	$(BIN)/python examples/train_gpt.py
+demo: $(VENV)/.installed  ## train a GPT in two processes, kill one, and compare with one process
+	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed  ## every test that needs no PyTorch
 	$(QUICK) $(BIN)/python -m pytest -n 2
 
 soak: $(VENV)/.installed  ## the long tests too, and many more random programs
-	$(BIN)/python -m pytest -n 2 -m "" --hypothesis-profile=soak
+	$(BIN)/python -m pytest -n 2 -m "not faults" --hypothesis-profile=soak
+
+faults: $(VENV)/.installed  ## kill, stop, cut off and fill up what jobs need, 20 times each; two hosts need root
+	$(BIN)/python -m pytest -n 2 -m faults tests/faults
 
 lint: $(VENV)/.installed  ## format, lint and type check
 	$(BIN)/ruff format --check src tests bench examples

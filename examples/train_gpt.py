@@ -4,8 +4,11 @@
     python examples/train_gpt.py            # again: goes on where the last one was stopped or killed
     python examples/train_gpt.py --help
 
+    weft run --standalone --nproc-per-node 2 --max-restarts 3 examples/train_gpt.py     # the same in two processes
+
 It is an ordinary PyTorch program. Operators are recorded and run as one compiled program per step; a learning rate
-that changes in every step compiles nothing anew.
+that changes in every step compiles nothing anew. Several processes share each batch, and average their gradients. When
+one dies, the launcher starts all of them again, and they go on from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -19,14 +22,15 @@ from pathlib import Path
 import weft as torch
 from _gpt.curve import drawn, plot
 from _gpt.options import options, settings_of
+from _gpt.ranks import Ranks
 from _gpt.report import Report
 from _gpt.run import OtherRunError, Run, noticing_ctrl_c
 from _gpt.sample import continued
-from _gpt.text import VOCABULARY, Shuffled, Text, Windows, batches
+from _gpt.text import VOCABULARY, Text, Windows, batches
 from weft import nn
 from weft.nn import functional as F
 
-CHECKPOINT, SAMPLE, CURVE, PICTURE = "checkpoint.weft", "sample.txt", "loss.txt", "loss.png"
+CHECKPOINT, SAMPLE, CURVE, PICTURE, PROCESSES = "checkpoint.weft", "sample.txt", "loss.txt", "loss.png", "processes.txt"
 
 
 def main() -> int:
@@ -34,15 +38,18 @@ def main() -> int:
     given = options()
     folder: Path = given.out
     folder.mkdir(parents=True, exist_ok=True)
-    if given.restart:
+    ranks = Ranks.joined()
+    if given.batch % ranks.size:
+        raise SystemExit(f"--batch {given.batch} cannot be shared by {ranks.size} processes: give a multiple")
+    if given.restart and not ranks.restarts:
         for name in (CHECKPOINT, SAMPLE, CURVE, PICTURE):
             (folder / name).unlink(missing_ok=True)
 
     text = Text.of_standard_library()
-    run = Run({**settings_of(given), "text checksum": text.checksum()})
+    run = Run({**settings_of(given), "text checksum": text.checksum()}, text, ranks)
     if (folder / CHECKPOINT).exists():
         run.load(folder / CHECKPOINT)
-    report = Report(run)
+    report = Report(run, quiet=ranks.rank > 0)
     if run.finished and (folder / SAMPLE).exists():
         report.say(f"{folder} holds a finished run of {run.step} steps; --restart trains anew")
         return 0
@@ -50,44 +57,47 @@ def main() -> int:
     if run.step:
         report.say(f"going on at step {run.step} of {folder / CHECKPOINT}")
 
-    train(run, text, report, folder / CHECKPOINT, given.checkpoint_every)
+    train(run, text, ranks, report, folder, given.checkpoint_every)
     if not run.finished:
         report.say(f"stopped at step {run.step}; the same command goes on from there")
         return 130
-    show(run, text, report, folder)
+    if ranks.rank == 0:
+        show(run, text, report, folder)
     return 0
 
 
-def train(run: Run, text: Text, report: Report, checkpoint: Path, every: int) -> None:
+def train(run: Run, text: Text, ranks: Ranks, report: Report, folder: Path, every: int) -> None:
     """Train to the last step, or until Ctrl-C, with a checkpoint at the end and every few steps."""
-    windows = Windows(text.training, run.settings["context"])
-    order = Shuffled(windows, run.settings["seed"], run.position)
+    processes = ranks.processes()
+    if ranks.rank == 0:
+        (folder / PROCESSES).write_text("".join(f"{number}\n" for number in processes), "utf-8")
+    model = ranks.replica(run.model)
     with noticing_ctrl_c() as interrupted, report:
-        for tokens in islice(batches(windows, order, run.settings["batch"]), run.settings["steps"] - run.step):
-            learn(run, tokens)
+        for tokens in islice(run.batches(), run.settings["steps"] - run.step):
+            loss, stopping = ranks.mean(learn(run, model, tokens), interrupted.is_set())
+            run.losses.append(loss)
             report.stepped()
             due = run.step % every == 0 or run.finished
             if due:
-                run.validation.append((run.step, validation_loss(run, text)))
-            if due or interrupted.is_set():
-                run.save(checkpoint)
+                run.validation.append((run.step, validation_loss(run, text, ranks)))
+            if (due or stopping) and ranks.rank == 0:
+                run.save(folder / CHECKPOINT)
                 report.checkpointed()
-            if interrupted.is_set():
+            if stopping:
                 break
     report.ended()
 
 
-def learn(run: Run, tokens: torch.Tensor) -> None:
-    """One step of training on a batch of windows."""
+def learn(run: Run, model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+    """One step of training on this process' share of a batch; returns its loss."""
     for group in run.optimizer.param_groups:
         group["lr"] = learning_rate(run.step, run.settings["steps"], run.settings["lr"])
-    loss = loss_of(run.model, tokens)
+    loss = loss_of(model, tokens)
     run.optimizer.zero_grad()
     loss.backward()
-    nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     run.optimizer.step()
-    run.position += len(tokens)
-    run.losses.append(loss.item())
+    return loss
 
 
 def learning_rate(step: int, steps: int, highest: float) -> float:
@@ -105,11 +115,11 @@ def loss_of(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def validation_loss(run: Run, text: Text) -> float:
+def validation_loss(run: Run, text: Text, ranks: Ranks) -> float:
     """The mean loss on 16 batches of the validation text, always the same."""
-    windows = Windows(text.validation, run.settings["context"])
-    loader = batches(windows, Shuffled(windows, seed=0, position=0), run.settings["batch"])
-    return statistics.fmean(loss_of(run.model, tokens).item() for tokens in islice(loader, 16))
+    loader = batches(Windows(text.validation, run.settings["context"]), run.settings["batch"], 0, ranks)
+    (mean,) = ranks.mean(statistics.fmean(loss_of(run.model, tokens).item() for tokens in islice(loader, 16)))
+    return mean
 
 
 def show(run: Run, text: Text, report: Report, folder: Path) -> None:

@@ -114,7 +114,8 @@ def test_interruptions_change_no_bit(folder, disturbed):
         assert tensor.numpy().tobytes() == parts["model"][name].numpy().tobytes(), name
     assert whole["losses"] == parts["losses"]
     assert whole["validation"] == parts["validation"]
-    assert whole["position"] == parts["position"] == 4 * 240
+    assert whole["loader"] == parts["loader"]
+    assert whole["loader"]["position"] == 4 * 240
     samples = [(folder / name / "sample.txt").read_text("utf-8") for name in ("whole", "parts")]
     assert samples[0] == samples[1]
 
@@ -140,6 +141,39 @@ def test_restart_forgets_the_run(folder, undisturbed):
     assert status == 0
     assert "going on" not in err
     assert len(load(folder, "again")["losses"]) == 1
+
+
+# --- in two processes ---
+
+
+@pytest.mark.soak
+def test_the_demo_kills_a_worker_and_ends_with_the_curve_of_one_process(folder):
+    """And with the bits of two processes that nobody disturbs."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "WEFT_COMPILE_CACHE": str(folder / "xla")}
+    arguments = [*TINY, "--checkpoint-every", "20", "--out"]
+    demo = subprocess.run(
+        [sys.executable, "examples/demo.py", *arguments, str(folder / "demo")],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert demo.returncode == 0, demo.stderr
+    behind = int(
+        re.search(r"^demo: kill -9 \d+: .* behind the checkpoint of step (\d+)$", demo.stderr, re.MULTILINE)[1]
+    )
+    assert behind >= 96
+    assert f"going on at step {behind:.0f} of" in demo.stderr
+    assert numbers(r"^largest difference in the first 4 steps: (.*), in any step: ", demo.stdout)[0] < 1e-5
+    assert numbers(r", in any step: (.*)$", demo.stdout)[0] < 0.1
+    launcher = ["-m", "weft.distributed.run", "--standalone", "--nproc-per-node", "2", "examples/train_gpt.py"]
+    subprocess.run(
+        [sys.executable, *launcher, *arguments, str(folder / "calm")],
+        cwd=ROOT, env=environment, check=True, capture_output=True, timeout=600,
+    )  # fmt: skip
+    calm, killed = load(folder, "calm"), load(folder, "demo/two")
+    for name, tensor in calm["model"].items():
+        assert tensor.numpy().tobytes() == killed["model"][name].numpy().tobytes(), name
+    assert calm["losses"] == killed["losses"]
+    samples = [(folder / name / "sample.txt").read_text("utf-8") for name in ("calm", "demo/two")]
+    assert samples[0] == samples[1]
 
 
 # --- the short ones, at a small size ---

@@ -17,15 +17,18 @@ _EVERY = 10  # steps between the lines that stand for the progress bar where the
 
 
 class Report:
-    """A progress bar on a terminal, lines elsewhere; notes of compilations and checkpoints on both."""
+    """A progress bar on a terminal, lines elsewhere; notes of compilations and checkpoints on both.
 
-    def __init__(self, run: Run) -> None:
+    A quiet one shows nothing: one process speaks for all.
+    """
+
+    def __init__(self, run: Run, *, quiet: bool) -> None:
         self._run = run
         self._tokens = run.settings["batch"] * run.settings["context"]
-        self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True, quiet=quiet)
         self._progress = Progress(
             TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"),
-            TimeRemainingColumn(), console=self._console, disable=not self._console.is_terminal,
+            TimeRemainingColumn(), console=self._console, disable=quiet or not self._console.is_terminal,
         )  # fmt: skip
         self._bar = self._progress.add_task("compiling", total=run.settings["steps"], completed=run.step)
         self._seconds: deque[float] = deque(maxlen=50)  # of the last steps

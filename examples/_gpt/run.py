@@ -5,13 +5,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import weft as torch
 from _gpt.model import GPT
-from _gpt.text import VOCABULARY
+from _gpt.ranks import Ranks
+from _gpt.text import VOCABULARY, Text, Windows, batches
 
 
 class OtherRunError(Exception):
@@ -19,14 +21,14 @@ class OtherRunError(Exception):
 
 
 class Run:
-    """A model, its optimizer, how far they are, and what was measured on the way."""
+    """A model, its optimizer, its text, how far they are, and what was measured on the way."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], text: Text, ranks: Ranks) -> None:
         torch.manual_seed(settings["seed"])
         self.settings = settings
         self.model = GPT(VOCABULARY, *(settings[name] for name in ("width", "layers", "heads")))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), settings["lr"], betas=(0.9, 0.95), weight_decay=0.1)
-        self.position = 0  # windows of text seen
+        self.loader = batches(Windows(text.training, settings["context"]), settings["batch"], settings["seed"], ranks)
         self.losses: list[float] = []  # one per step
         self.validation: list[tuple[int, float]] = []  # step, loss
 
@@ -40,11 +42,17 @@ class Run:
         """Whether the last step is made."""
         return self.step >= self.settings["steps"]
 
+    def batches(self) -> Iterator[torch.Tensor]:
+        """The batches to come, epoch after epoch, each in another order."""
+        for epoch in count(self.loader.sampler.epoch):
+            self.loader.sampler.set_epoch(epoch)
+            yield from self.loader
+
     def save(self, file: Path) -> None:
         """Write a checkpoint. `weft.save` replaces the file at once, so a killed process leaves the old one whole."""
         state = {
             "settings": self.settings, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
-            "random": torch.get_rng_state(), "position": self.position, "losses": self.losses,
+            "loader": self.loader.state_dict(), "random": torch.get_rng_state(), "losses": self.losses,
             "validation": self.validation,
         }  # fmt: skip
         torch.save(state, file)
@@ -58,8 +66,9 @@ class Run:
             raise OtherRunError(f"{file}: its run has {', '.join(other)}; give the same, another --out, or --restart")
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.loader.load_state_dict(state["loader"])
         torch.set_rng_state(state["random"])
-        self.position, self.losses, self.validation = state["position"], state["losses"], state["validation"]
+        self.losses, self.validation = state["losses"], state["validation"]
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import weft as torch
-from weft.utils.data import DataLoader, Dataset, Sampler
+from _gpt.ranks import Ranks
+from weft.utils.data import DataLoader, Dataset, DistributedSampler
 
 VOCABULARY = 128  # ASCII
 _HELD_BACK = 20  # every so manieth file is for validation
@@ -73,30 +74,14 @@ class Windows(Dataset):
         return self._tokens[start : start + self._context + 1]
 
 
-class Shuffled(Sampler):
-    """Numbers of windows without end, in another order in every epoch, from `position` on.
+def batches(windows: Windows, size: int, seed: int, ranks: Ranks) -> DataLoader:
+    """This process' share of batches of `size` windows in random order, `uint8[size / processes, context + 1]`.
 
-    The order depends on seed and epoch alone, so the position is all that a checkpoint must hold of the data.
+    Together the shares are the same batches for any number of processes.
     """
-
-    def __init__(self, windows: Windows, seed: int, position: int) -> None:
-        self._size = len(windows)
-        self._seed = seed
-        self._position = position
-
-    def __iter__(self) -> Iterator[int]:
-        epoch, start = divmod(self._position, self._size)
-        while True:
-            order = np.random.default_rng((self._seed, epoch)).permutation(self._size)
-            yield from order[start:].tolist()
-            epoch, start = epoch + 1, 0
+    sampler = DistributedSampler(windows, ranks.size, ranks.rank, seed=seed, drop_last=True)
+    return DataLoader(windows, size // ranks.size, sampler=sampler, drop_last=True, collate_fn=_stacked)
 
 
-def batches(windows: Windows, sampler: Sampler, size: int) -> DataLoader:
-    """Batches of windows, `uint8[size, context + 1]`."""
-    own = (
-        torch.Generator()
-    )  # a loader draws a seed for each pass; drawn here, it leaves the model's random numbers alone
-    return DataLoader(
-        windows, size, sampler=sampler, generator=own, collate_fn=lambda rows: torch.from_numpy(np.stack(rows))
-    )
+def _stacked(rows: list[np.ndarray]) -> torch.Tensor:
+    return torch.from_numpy(np.stack(rows))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
+import weft.distributed as dist
 from weft.utils import data
 from weft.utils.data.distributed import DistributedSampler
 
@@ -70,6 +71,17 @@ def test_replicas_shuffle_differently_in_each_epoch():
     sampler.set_epoch(1)
     assert list(sampler) != first
     assert list(DistributedSampler(range(20), 1, 0, seed=1)) == list(sampler)
+
+
+def test_the_rank_comes_from_the_process_group(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "7")
+    monkeypatch.setenv("RANK", "5")
+
+    def shares(rank):
+        dist.init_process_group("threads")
+        return list(DistributedSampler(range(5), shuffle=False))
+
+    assert dist.run_threads(shares, nprocs=2) == [[0, 2, 4], [1, 3, 0]]
 
 
 def test_the_rank_comes_from_the_environment(monkeypatch):

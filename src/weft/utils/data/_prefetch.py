@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
-from weft.errors import ValueRangeError
+from weft.errors import StateDictError, ValueRangeError
 from weft.utils.data._utils.collate import by_leaf
 
 
@@ -23,19 +24,36 @@ class prefetch_to:
     def __init__(self, loader: Iterable[Any], device: Any, ahead: int = 2) -> None:
         if ahead < 1:
             raise ValueRangeError(f"prefetch_to: ahead should be a positive integer, but got ahead={ahead}")
-        self._loader = loader
+        self._loader: Any = loader
         self._device = existing(device)
         self._ahead = ahead
+        self._state: dict[str, Any] | None = None  # of the loader, when it gave the batch that the loop has now
 
     def __iter__(self) -> Iterator[Any]:
-        moved = (by_leaf(batch, self._moved) for batch in self._loader)
+        moved = ((by_leaf(batch, self._moved), self._told()) for batch in self._loader)
         waiting = deque(islice(moved, self._ahead))
         while waiting:
-            yield waiting.popleft()
+            batch, self._state = waiting.popleft()
+            yield batch
             waiting.extend(islice(moved, 1))
+        self._state = None
+
+    def _told(self) -> dict[str, Any] | None:
+        with suppress(StateDictError):  # not all that has batches knows its place
+            return self._loader.state_dict() if hasattr(self._loader, "state_dict") else None
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the loop over this is: `DataLoader.state_dict`, without the batches that are on their way."""
+        return self._state or self._loader.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next pass go on behind a state: `DataLoader.load_state_dict`."""
+        self._state = None
+        self._loader.load_state_dict(state_dict)
 
     def _moved(self, leaf: Any) -> Any:
         return leaf.to(self._device) if isinstance(leaf, Tensor) else leaf
 
     def __len__(self) -> int:
-        return len(self._loader)  # pyright: ignore[reportArgumentType]  TypeError where it has no length
+        return len(self._loader)  # TypeError where it has no length

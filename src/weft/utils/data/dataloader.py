@@ -10,13 +10,15 @@ from multiprocessing.context import BaseContext
 from typing import Any, Generic, TypeVar
 
 from weft._tensor.generator import Generator
-from weft.errors import ArgumentError, ValueRangeError
+from weft.errors import ArgumentError, StateDictError, ValueRangeError
 from weft.utils.data._utils.collate import default_collate as default_collate
 from weft.utils.data._utils.collate import default_convert as default_convert
 from weft.utils.data._utils.fetch import Source
 from weft.utils.data._utils.info import get_worker_info as get_worker_info
 from weft.utils.data._utils.iterator import LocalIterator, WorkerIterator
+from weft.utils.data._utils.place import Place, place_of, start_of
 from weft.utils.data.dataset import IterableDataset
+from weft.utils.data.distributed import DistributedSampler
 from weft.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
 T = TypeVar("T", covariant=True)
@@ -73,6 +75,8 @@ class DataLoader(Generic[T]):
         self._iterable = iterable
         self._length_told: int | None = None  # what `len` has said of an iterable dataset
         self._iterator: WorkerIterator | None = None
+        self._place: Place | None = None  # of the newest pass
+        self._loaded: Place | None = None  # for the next one
         self._complete = True
         self.check_worker_number_rationality()
 
@@ -109,6 +113,48 @@ class DataLoader(Generic[T]):
         else:
             self._iterator.restart(self)
         return self._iterator
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the newest pass is, for a checkpoint: numbers and lists.
+
+        Counted are batches that the loop was given, not those that workers have ready. After the end of a pass this is
+        the start of the next. `RuntimeError` for iterable datasets, which keep their place themselves, and
+        for `in_order=False` with several workers.
+        """
+        self._check_counted()
+        return (self._loaded or self._place or start_of(self)).state()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next pass go on behind the batches that were counted in a state: no sample before is read.
+
+        With a `DistributedSampler`, which gets the state's epoch, the state may come from another rank and from
+        another number of processes: it counts samples of the order that they share. If `set_epoch` then
+        chooses another epoch, the pass starts at that one's beginning. `RuntimeError` for what is no such state.
+        """
+        self._check_counted()
+        loaded, sampler = place_of(state_dict), self.sampler
+        if isinstance(sampler, DistributedSampler) and loaded.epoch is not None:
+            sampler.set_epoch(loaded.epoch)
+        elif isinstance(sampler, DistributedSampler) or loaded.epoch is not None:
+            raise StateDictError(
+                "DataLoader.load_state_dict(): of the loader that the state is from and this one, only one has a "
+                "DistributedSampler; their orders differ"
+            )
+        self._loaded = loaded
+
+    def _check_counted(self) -> None:
+        if self._iterable:
+            raise StateDictError(
+                "DataLoader: an IterableDataset's place cannot be told from batches; save what the dataset itself knows"
+            )
+        if not self.in_order and self.num_workers > 1:
+            raise StateDictError("DataLoader: with in_order=False, the batches so far are not the first of the order")
+
+    def _next_place(self) -> Place:
+        """Where a pass that begins now starts."""
+        start, loaded, self._loaded = start_of(self), self._loaded, None
+        self._place = loaded if loaded is not None and loaded.epoch == start.epoch else start
+        return self._place
 
     def _source(self) -> Source:
         """What batches are made of."""

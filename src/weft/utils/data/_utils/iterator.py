@@ -13,7 +13,7 @@ from typing import Any
 
 from weft._lazy.realize import flush_pending
 from weft.errors import WorkerError
-from weft.utils.data._utils.draw import host_generator
+from weft.utils.data._utils.place import begin, samples_in_batch
 from weft.utils.data._utils.pool import Pool
 from weft.utils.data._utils.worker import Answer
 
@@ -31,13 +31,19 @@ class LoaderIterator(Iterator[Any]):
         self._dataset = loader.dataset
         self._workers: int = loader.num_workers
         self._sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-        self._indices = iter(self._sampler)
-        self._base_seed = int(host_generator(loader.generator).integers(2**62))
+        self._place = loader._next_place()
+        self._batch_counts = samples_in_batch(loader)
+        self._indices, self._base_seed = begin(loader, self._place)
         self._told: int | None = loader._length_told  # of an iterable dataset, where its length was asked for
         self._yielded = 0
 
     def __next__(self) -> Any:
-        batch = self._next_batch()
+        try:
+            batch = self._next_batch()
+        except StopIteration:
+            self._place.position, self._place.generators = 0, None  # where the next pass starts
+            raise
+        self._place.position += self._batch_counts
         self._yielded += 1
         if self._told is not None and self._yielded > self._told:
             self._warn_of_length()
