@@ -181,3 +181,26 @@ def test_a_captured_step_follows_gradients_groups_and_loaded_state():
     (found, momentum), (expected, wanted) = train(True), train(False)
     assert found == pytest.approx(expected, rel=1e-6)
     assert momentum == pytest.approx(wanted, rel=1e-6)
+
+
+def test_a_loaded_state_goes_on_with_the_same_program(compilations):
+    def started():
+        weft.manual_seed(0)
+        model = weft.nn.Sequential(weft.nn.Linear(3, 4), weft.nn.Linear(4, 2))
+        return model, weft.optim.AdamW(model.parameters(), 0.1)
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        model(weft.ones(2, 3)).sum().backward()
+        optimizer.step()
+        return [p.tolist() for p in model.parameters()]
+
+    first, second = started(), started()
+    step(*first)
+    step(*first)
+    for new, old in zip(second, first, strict=True):
+        new.load_state_dict(old.state_dict())
+    expected = step(*first)
+    compilations()
+    assert step(*second) == expected
+    assert not compilations()

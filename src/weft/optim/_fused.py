@@ -58,10 +58,13 @@ class FusedOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        shared: dict[Any, Value] = {}  # equal counters, as parameters have that start together: the same program again
         for param, entry in self.state.items():
-            for name in self._counters:  # older state dicts hold numbers
-                if name in entry and not isinstance(entry[name], Tensor):
-                    entry[name] = wrap(_counter(entry[name], param.device))
+            for name in self._counters:
+                if name in entry:
+                    count = entry[name]  # older state dicts hold numbers
+                    value = count._read() if isinstance(count, Tensor) else _counter(count, param.device)
+                    entry[name] = wrap(shared.setdefault((value.aval, float(count)), value))
 
     # --- what an optimizer says -------------------------------------------------------------------------------
 
