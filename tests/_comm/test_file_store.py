@@ -107,3 +107,31 @@ def test_a_full_disk_is_an_error_and_changes_nothing(tmp_path):
     assert "cannot be written: " in first
     assert rest == ["b'small'", "b'again'"]
     assert not list(tmp_path.iterdir())
+
+
+def test_the_log_stays_short_while_many_write(tmp_path):
+    path = tmp_path / "store"
+    peers = [spawn(path, 3, f"for n in range(1500): s.set('k{at}', 'x' * 3000); s.add('n', 1)") for at in range(2)]
+    store = FileStore(str(path), 3)
+    store.set("mine", "v")
+    assert [peer.communicate()[0] for peer in peers] == [""] * 2
+    assert store.multi_get(["n", "mine", "k0", "k1"]) == [b"3000", b"v", b"x" * 3000, b"x" * 3000]
+    assert path.stat().st_size < 1.1 * (1 << 20)  # of nine million bytes that were written
+    store.set("after", "w")
+    again = FileStore(str(path), 3)
+    assert again.multi_get(["after", "n"]) == [b"w", b"3000"]
+    again.close()
+    store.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_log_that_cannot_be_replaced_grows_on(tmp_path):
+    path = tmp_path / "store"
+    (tmp_path / "store.new").mkdir()
+    store = FileStore(str(path), 1)
+    for number in range(600):
+        store.set("k", str(number) * 2000)
+    assert store.get("k") == b"599" * 2000
+    assert path.stat().st_size > 3 << 20
+    store.close()
+    assert not path.exists()

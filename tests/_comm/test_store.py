@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from weft._comm.file_store import FileStore
 from weft._comm.store import HashStore, PrefixStore, Store
 from weft._comm.tcp_store import TCPStore
-from weft.errors import ArgumentError, DistStoreError, ValueRangeError
+from weft.errors import ArgumentError, DistStoreError, QueueEmptyError, ValueRangeError
 
 _SHORT = timedelta(milliseconds=50)
 
@@ -258,3 +258,37 @@ class _FileMachine(_Machine):
 TestHashAsDict = _HashMachine.TestCase
 TestFileAsDict = _FileMachine.TestCase
 TestHashAsDict.settings = TestFileAsDict.settings = settings(stateful_step_count=30)
+
+
+# --- queues ---
+
+
+def test_queues(store):
+    if isinstance(store, FileStore):
+        for call in (lambda: store.queue_push("q", "v"), lambda: store.queue_pop("q"), lambda: store.queue_len("q")):
+            with pytest.raises(NotImplementedError, match=r"^queue support is not implemented\. "):
+                call()
+        return
+    assert store.queue_len("q") == 0
+    store.queue_push("q", "first")
+    store.queue_push("q", b"\0")
+    store.set("q", "value")
+    assert (store.queue_len("q"), store.check(["q"]), store.get("q")) == (2, True, b"value")
+    assert [store.queue_pop("q"), store.queue_pop("q", False)] == [b"first", b"\0"]
+    with pytest.raises(QueueEmptyError, match=r"^queue is empty$"):
+        store.queue_pop("q", block=False)
+    store.set_timeout(_SHORT)
+    with pytest.raises(DistStoreError, match=r"^wait timeout after 50ms, keys: /.*q"):
+        store.queue_pop("q")
+    assert store.get("q") == b"value"
+
+
+def test_a_queue_wakes_those_who_wait(store):
+    if isinstance(store, FileStore):
+        return
+    with ThreadPoolExecutor(2) as pool:
+        popped, waited = pool.submit(store.queue_pop, "q"), pool.submit(store.wait, ["p"])
+        store.queue_push("p", "stays")
+        store.queue_push("q", "goes")
+        assert (popped.result(20), waited.result(20)) == (b"goes", None)
+    assert (store.queue_len("q"), store.queue_len("p")) == (0, 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import logging
 import os
 import struct
 import threading
@@ -10,7 +12,7 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -21,12 +23,15 @@ from weft._comm.wire import pack, unpack
 from weft.errors import DistStoreError
 
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 _HEAD = struct.Struct("<II")  # length and checksum of what follows
 _MAGIC = b"weft-file-store-1\n"
 _USERS = b"\xffusers"  # no text of UTF-8 is encoded as this
 _CLOSED = b"\xffclosed"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
+_SMALL = 1 << 20  # bytes of a log that is left as it is
+_WASTE = 4  # times that a longer log may be as long as a new one
 
 
 class FileStore(Store):
@@ -34,7 +39,8 @@ class FileStore(Store):
 
     With `world_size`, the file is removed when that many users have closed their stores and none is left. A file of an
     earlier job must not be there. The file is a log: every change is one record, so that a process which is killed
-    while it writes leaves at most a torn record at the end, which the next writer cuts off.
+    while it writes leaves at most a torn record at the end, which the next writer cuts off. A log that has grown to
+    several times what it holds is replaced by a short one, for which the folder must be writable.
 
     `DistStoreError` when the file cannot be used.
     """
@@ -135,21 +141,23 @@ def _close(log: _Log, world_size: int) -> None:
 
 
 class _Log:
-    """The file, and what its records say up to now. Readers need no lock: a record counts once it is whole."""
+    """The file, and what its records say up to now. Readers need no lock: a record counts once it is whole.
+
+    A log that was replaced by a shorter one has no name any more, which all who have it open see.
+    """
 
     def __init__(self, path: str, timeout: timedelta) -> None:
         self._path = path
+        self._successor = f"{path}.new"
         self._table = Table()
         self._end = 0
+        self._room = _SMALL  # the length at which the log is replaced
         self.file = self._opened(timeout)
 
     def _opened(self, timeout: timedelta) -> int:
         """A file that is still at its path when it is locked; its last user may have removed it in between."""
         while True:
-            try:
-                self.file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except OSError as error:
-                raise DistStoreError(f"FileStore: {self._path!r} cannot be opened: {error.strerror}") from error
+            self.file = self._open(os.O_CREAT)
             try:
                 with self._locked(timeout):
                     if os.fstat(self.file).st_nlink:
@@ -159,6 +167,12 @@ class _Log:
                 os.close(self.file)
                 raise
             os.close(self.file)
+
+    def _open(self, flags: int) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+        except OSError as error:
+            raise DistStoreError(f"FileStore: {self._path!r} cannot be opened: {error.strerror}") from error
 
     def _begin(self) -> None:
         start = os.pread(self.file, len(_MAGIC), 0)
@@ -171,6 +185,8 @@ class _Log:
     def table(self) -> Table:
         """What the whole records say."""
         self._check_open()
+        while self._replaced():
+            self._follow()
         news = os.pread(self.file, os.fstat(self.file).st_size - self._end, self._end)
         at = 0
         while at + _HEAD.size <= len(news):
@@ -182,6 +198,22 @@ class _Log:
             at += _HEAD.size + size
         self._end += at
         return self._table
+
+    def _replaced(self) -> bool:
+        """Whether the path leads to another log now; one that was removed has no successor."""
+        try:
+            return not os.fstat(self.file).st_nlink and os.path.exists(self._path)
+        except OSError as error:  # what other hosts of a network file system see
+            if error.errno != errno.ESTALE:
+                raise
+            return True
+
+    def _follow(self) -> None:
+        """Go on with the log that took the place of this one."""
+        file = self._open(0)
+        os.close(self.file)
+        self.file = file
+        self._table, self._end = Table(), len(_MAGIC)
 
     def _apply(self, key: bytes, *values: bytes) -> None:
         if values:
@@ -198,10 +230,12 @@ class _Log:
             after = table.values.get(key)
             if after is not before:
                 self._write(pack(key) if after is None else pack(key, after))
+                if self._end > self._room:
+                    self._replace()
             return result
 
     def _write(self, record: bytes) -> None:
-        whole = _HEAD.pack(len(record), zlib.crc32(record)) + record
+        whole = _whole(record)
         try:
             os.ftruncate(self.file, self._end)  # what a killed writer left
             if os.pwrite(self.file, whole, self._end) < len(whole):
@@ -211,13 +245,33 @@ class _Log:
             raise DistStoreError(f"FileStore: {self._path!r} cannot be written: {error.strerror}") from error
         self._end += len(whole)
 
+    def _replace(self) -> None:
+        """Put a log of what is there now in this one's place; where that cannot be done, this one grows on."""
+        records = [_whole(pack(key, value)) for key, value in self._table.values.items()]
+        self._room = max(_SMALL, _WASTE * sum(map(len, records)))
+        if self._end <= self._room:
+            return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with open(os.open(self._successor, flags, 0o600), "wb") as file:
+                file.writelines([_MAGIC, *records])
+            os.replace(self._successor, self._path)
+        except OSError as error:
+            self._room = 2 * self._end
+            _log.info("the log of the store %s is not made shorter: %s", self._path, error)
+            with suppress(OSError):
+                os.unlink(self._successor)
+
     def leave(self, world_size: int) -> None:
         """Count a user out; the last one removes the file."""
         timeout = timedelta(seconds=10)
         closed = self.change(_CLOSED, lambda table: table.add(_CLOSED, 1), timeout)
         users = self.change(_USERS, lambda table: table.add(_USERS, -1), timeout)
+        self.table()  # in case the log has just been replaced
         if users == 0 and 0 <= world_size <= closed and os.fstat(self.file).st_nlink:
             os.unlink(self._path)
+            with suppress(OSError):
+                os.unlink(self._successor)  # of a process that was killed
 
     def close(self) -> None:
         """Close the file."""
@@ -232,10 +286,20 @@ class _Log:
     def _locked(self, timeout: timedelta) -> Iterator[None]:
         self._check_open()
         deadline = Deadline(timeout.total_seconds())
+        self._lock(deadline)
+        while self._end and self._replaced():  # by whoever had the lock before
+            self._follow()
+            self._lock(deadline)
+        locked = self.file
+        try:
+            yield
+        finally:
+            fcntl.flock(locked, fcntl.LOCK_UN)
+
+    def _lock(self, deadline: Deadline) -> None:
         for pause in _pauses():
             try:
-                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                return fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if deadline.expired:
                     raise DistStoreError(
@@ -243,7 +307,9 @@ class _Log:
                         "stopped?"
                     ) from None
                 time.sleep(pause)
-        try:
-            yield
-        finally:
-            fcntl.flock(self.file, fcntl.LOCK_UN)
+        raise AssertionError("pauses do not end")
+
+
+def _whole(record: bytes) -> bytes:
+    """A record as it stands in the file."""
+    return _HEAD.pack(len(record), zlib.crc32(record)) + record

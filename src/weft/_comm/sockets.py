@@ -9,12 +9,14 @@ import threading
 import time
 
 from weft._comm.deadline import Deadline
-from weft.errors import DistNetworkError
+from weft.errors import DistNetworkError, PeerGoneError
 
 _BACKLOG = 1024
 _LAST_PORT = 65535
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.5
+_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+"""Seconds of silence, between questions, and how many; milliseconds for which what was sent may stay unanswered."""
 
 Address = tuple[socket.AddressFamily, tuple]
 
@@ -67,21 +69,24 @@ def connect(host: str, port: int, deadline: Deadline, *, retry: bool = True) -> 
 
     Without `retry`, each address is tried once.
 
-    `DistNetworkError` that says what was tried when none could be had.
+    `DistNetworkError` that says what was tried when none could be had, `PeerGoneError` where all of it was refused.
     """
     _check_port(port, 1)
     if not host:
         raise DistNetworkError("the host to connect to is empty; give its name or address")
     pause, tried = _FIRST_PAUSE, {}
     while True:
+        refused = True
         for address in _addresses(host, port, deadline, tried):
             try:
                 return _connected(address, deadline)
             except OSError as error:
                 tried[address_text(*address[1][:2])] = error.strerror or "no answer"
+                refused = refused and isinstance(error, ConnectionRefusedError)
         left = deadline.left()
         if not retry or (left is not None and left <= 0):
-            raise _unreachable(host, port, deadline, tried)
+            kind = PeerGoneError if tried and refused else DistNetworkError
+            raise kind(_unreachable(host, port, deadline, tried))
         time.sleep(pause if left is None else min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -100,6 +105,14 @@ def _connected(address: Address, deadline: Deadline) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def attend(sock: socket.socket) -> None:
+    """Have a connection fail within half a minute whose peer is gone without a word, or leaves what is sent unread."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # systems differ
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _addresses(host: str, port: int, deadline: Deadline, tried: dict[str, str]) -> list[Address]:
@@ -137,10 +150,10 @@ def address_text(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _unreachable(host: str, port: int, deadline: Deadline, tried: dict[str, str]) -> DistNetworkError:
+def _unreachable(host: str, port: int, deadline: Deadline, tried: dict[str, str]) -> str:
     attempts = ", ".join(f"{what}: {why}" for what, why in tried.items())
     late = f"timed out after {1000 * (deadline.seconds or 0):.0f}ms while trying" if deadline.expired else "failed"
-    return DistNetworkError(
+    return (
         f"The client socket has {late} to connect to ({host}, {port}). Tried {attempts}; is the address right, is its "
         "process running, and does the network let this host reach it?"
     )

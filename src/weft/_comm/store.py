@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from weft._comm.deadline import Deadline
 from weft._comm.table import Table, shown
-from weft.errors import ArgumentError, DistStoreError
+from weft.errors import ArgumentError, DistStoreError, QueueEmptyError, UnsupportedStoreError
 
 DEFAULT_TIMEOUT = timedelta(seconds=300)
+_NO_QUEUES = "queue support is not implemented. A HashStore and a TCPStore have queues"
+QUEUE_EMPTY = "queue is empty"
 
 
 class Store:
@@ -94,11 +96,33 @@ class Store:
         for key, value in zip(keys, values, strict=True):
             self.set(key, value)
 
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        """Put a value at the end of the key's queue; queues and values of one key have nothing to do with each other.
+
+        `wait` and `check` see a queue that holds something.
+        """
+        raise UnsupportedStoreError(_NO_QUEUES)
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        """Take the first value out of the key's queue, as soon as there is one.
+
+        Without `block`, an empty queue is a `QueueEmptyError`.
+        """
+        raise UnsupportedStoreError(_NO_QUEUES)
+
+    def queue_len(self, key: str) -> int:
+        """How many values the key's queue holds."""
+        raise UnsupportedStoreError(_NO_QUEUES)
+
     def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
         """Wait until `world_size` callers have come to the barrier under this key; each key serves once."""
         if self.add(f"{key}/num_members", 1) == world_size:
             self.set(f"{key}/last_member", "1")
         self.wait([f"{key}/last_member"], timeout)
+
+    def clone(self) -> Store:
+        """Another client of the same keys; stores of one process only give themselves."""
+        raise NotImplementedError
 
     def has_extended_api(self) -> bool:
         """Whether `append`, `multi_get` and `multi_set` are there."""
@@ -195,17 +219,17 @@ class HashStore(Store):
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         wanted = as_keys(keys)
         with self._changed:
-            self._await(wanted, self._patience(timeout))
+            self._await(self._table.missing, wanted, self._patience(timeout))
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         wanted = as_keys(keys)
         with self._changed:
-            self._await(wanted, self._timeout)
+            self._await(self._table.unset, wanted, self._timeout)
             return [self._table.values[key] for key in wanted]
 
-    def _await(self, keys: list[bytes], timeout: timedelta) -> None:
+    def _await(self, lacking: Callable[[list[bytes]], list[bytes]], keys: list[bytes], timeout: timedelta) -> None:
         deadline = Deadline(timeout.total_seconds())
-        while missing := self._table.missing(keys):
+        while missing := lacking(keys):
             if deadline.expired:
                 raise wait_error(missing, timeout)
             self._changed.wait(deadline.left())
@@ -227,6 +251,26 @@ class HashStore(Store):
     def list_keys(self) -> list[str]:
         with self._changed:
             return [shown(key) for key in self._table.values]
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        where, what = as_key(key), as_value(value)
+        with self._changed:
+            self._table.push(where, what)
+            self._changed.notify_all()
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        where = as_key(key)
+        with self._changed:
+            if block:
+                self._await(self._table.empty, [where], self._timeout)
+            elif self._table.empty([where]):
+                raise QueueEmptyError(QUEUE_EMPTY)
+            return self._table.pop(where)
+
+    def queue_len(self, key: str) -> int:
+        where = as_key(key)
+        with self._changed:
+            return len(self._table.queues.get(where, ()))
 
     def clone(self) -> HashStore:
         """The same store."""
@@ -290,6 +334,15 @@ class PrefixStore(Store):
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
         self._store.multi_set(self._all(keys), values)
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        self._store.queue_push(self._whole(key), value)
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        return self._store.queue_pop(self._whole(key), block)
+
+    def queue_len(self, key: str) -> int:
+        return self._store.queue_len(self._whole(key))
 
     def clone(self) -> PrefixStore:
         """The same part of the same store."""

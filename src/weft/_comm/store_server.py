@@ -7,25 +7,31 @@ import selectors
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from weft._comm.deadline import Deadline
 from weft._comm.key import MOST_PROOF_BYTES, PROOF_SECONDS, ServerProof, peer_name
+from weft._comm.sockets import attend
 from weft._comm.table import Table
 from weft._comm.wire import MOST_BYTES, Frames, frame, pack, unpack
 from weft.errors import DistNetworkError, WeftError
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 16
+_MOST_LOST = 1024  # sessions whose connections have ended
 
 JOINED = b"\xffjoined"
 """The server's own key: how many clients have come. No text of UTF-8 is encoded as this."""
 
 
+Lacking = Callable[[Iterable[bytes]], list[bytes]]
+
+
 class _Peer:
     """One connection."""
 
-    __slots__ = ("answer", "deadline", "frames", "out", "proof", "sock", "waits_for")
+    __slots__ = ("answer", "deadline", "frames", "lacking", "once", "out", "proof", "session", "sock", "waits_for")
 
     def __init__(self, sock: socket.socket, proof: ServerProof, deadline: Deadline) -> None:
         self.sock = sock
@@ -34,7 +40,20 @@ class _Peer:
         self.frames = Frames(MOST_PROOF_BYTES)
         self.out = bytearray()
         self.waits_for: list[bytes] = []  # the keys of a wait that is not answered yet
+        self.lacking: Lacking = list  # those of the keys that it still waits for
         self.answer: Callable[[], bytes] | None = None
+        self.session: _Session | None = None  # where its requests may come again
+        self.once = False  # whether the request that is being answered may
+
+
+@dataclass
+class _Session:
+    """A client's latest request that must not be carried out twice, however often connections are lost."""
+
+    name: bytes
+    peer: _Peer
+    number: bytes = b""
+    answer: bytes | None = None
 
 
 class StoreServer:
@@ -50,7 +69,9 @@ class StoreServer:
         self._proof_seconds = proof_seconds
         self._table = Table()
         self._table.values[JOINED] = b"0"
-        self._waiting: dict[bytes, set[_Peer]] = {}
+        self._waiting: dict[bytes, dict[_Peer, None]] = {}  # in the order in which they came
+        self._sessions: dict[bytes, _Session] = {}
+        self._lost: deque[_Session] = deque()  # whose connections have ended; they may come back
         self._strangers: deque[_Peer] = deque()  # not proved yet, oldest first
         self._came = threading.Condition()
         self._selector = selectors.DefaultSelector()
@@ -115,6 +136,7 @@ class StoreServer:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        attend(sock)
         peer = _Peer(sock, ServerProof(self._key), Deadline(self._proof_seconds))
         self._strangers.append(peer)
         self._selector.register(sock, selectors.EVENT_READ, peer)
@@ -188,22 +210,55 @@ class StoreServer:
         self._forget(peer)
         self._selector.unregister(peer.sock)
         peer.sock.close()
+        if peer.session is not None:
+            self._lost.append(peer.session)
+        while len(self._lost) > _MOST_LOST:
+            oldest = self._lost.popleft()
+            if oldest.peer.sock.fileno() < 0:
+                self._sessions.pop(oldest.name, None)
 
     # --- requests -----------------------------------------------------------------------------------------------
 
     def _request(self, peer: _Peer, payload: bytes) -> None:
         operation, *fields = unpack(payload) or [b""]
-        handler = _HANDLERS.get(operation)
-        if handler is None or (peer.answer is not None and operation != b"cancel"):
-            raise DistNetworkError(f"it sent the unknown request {operation[:20]!r}")
         try:
-            answer = handler(self, peer, *fields)
+            answer = self._answer(peer, operation, fields)
         except WeftError as error:
+            if isinstance(error, DistNetworkError):
+                raise
             answer = pack(b"value", str(error).encode())
         except (TypeError, ValueError) as error:  # too many fields, or no number where one must be
             raise DistNetworkError(f"its request {operation!r} is malformed: {error}") from error
         if answer is not None:
-            self._send(peer, answer)
+            self._reply(peer, answer)
+
+    def _answer(self, peer: _Peer, operation: bytes, fields: list[bytes]) -> bytes | None:
+        """What to answer; None where that is known later only."""
+        if operation == b"once":
+            name, number, operation, *fields = fields
+            session = self._session(peer, name)
+            if session.number == number and session.answer is not None:
+                return session.answer
+            session.number, session.answer, peer.once = number, None, True
+        handler = _HANDLERS.get(operation)
+        if handler is None or (peer.answer is not None and operation != b"cancel"):
+            raise DistNetworkError(f"it sent the unknown request {operation[:20]!r}")
+        return handler(self, peer, *fields)
+
+    def _session(self, peer: _Peer, name: bytes) -> _Session:
+        """The session of that name, which goes on over this connection."""
+        session = self._sessions.setdefault(name, _Session(name, peer))
+        if session.peer is not peer:
+            before, session.peer = session.peer, peer
+            before.session = None
+            self._drop(before)
+        peer.session = session
+        return session
+
+    def _reply(self, peer: _Peer, answer: bytes) -> None:
+        if peer.once and peer.session is not None:
+            peer.session.answer, peer.once = answer, False
+        self._send(peer, answer)
 
     def _set(self, peer: _Peer, *pairs: bytes) -> bytes:
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
@@ -235,6 +290,20 @@ class StoreServer:
     def _delete(self, peer: _Peer, key: bytes) -> bytes:
         return pack(b"ok", b"%d" % self._table.delete(key))
 
+    def _push(self, peer: _Peer, key: bytes, value: bytes) -> bytes:
+        self._table.push(key, value)
+        self._arrived(key)
+        return _OK
+
+    def _pop(self, peer: _Peer, key: bytes) -> bytes | None:
+        return self._when_there(peer, self._table.empty, (key,), lambda: pack(b"ok", self._table.pop(key)))
+
+    def _pop_now(self, peer: _Peer, key: bytes) -> bytes:
+        return pack(b"empty") if self._table.empty([key]) else pack(b"ok", self._table.pop(key))
+
+    def _length(self, peer: _Peer, key: bytes) -> bytes:
+        return pack(b"ok", b"%d" % len(self._table.queues.get(key, ())))
+
     def _check(self, peer: _Peer, *keys: bytes) -> bytes:
         return pack(b"ok", b"%d" % (not self._table.missing(keys)))
 
@@ -245,42 +314,43 @@ class StoreServer:
         return pack(b"ok", *(key for key in self._table.values if key != JOINED))
 
     def _get(self, peer: _Peer, *keys: bytes) -> bytes | None:
-        return self._when_there(peer, keys, lambda: pack(b"ok", *map(self._table.values.__getitem__, keys)))
+        values = self._table.values
+        return self._when_there(peer, self._table.unset, keys, lambda: pack(b"ok", *map(values.__getitem__, keys)))
 
     def _wait(self, peer: _Peer, *keys: bytes) -> bytes | None:
-        return self._when_there(peer, keys, lambda: _OK)
+        return self._when_there(peer, self._table.missing, keys, lambda: _OK)
 
     def _cancel(self, peer: _Peer) -> bytes | None:
         """End a wait. One that was answered meanwhile gets no second answer."""
         if peer.answer is None:
             return None
-        missing = self._table.missing(peer.waits_for)
+        missing = peer.lacking(peer.waits_for)
         self._forget(peer)
         return pack(b"missing", *missing)
 
-    def _when_there(self, peer: _Peer, keys: tuple[bytes, ...], answer: Callable[[], bytes]) -> bytes | None:
-        missing = self._table.missing(keys)
+    def _when_there(
+        self, peer: _Peer, lacking: Lacking, keys: tuple[bytes, ...], answer: Callable[[], bytes]
+    ) -> bytes | None:
+        missing = lacking(keys)
         if not missing:
             return answer()
-        peer.waits_for, peer.answer = list(keys), answer
+        peer.waits_for, peer.lacking, peer.answer = list(keys), lacking, answer
         for key in missing:
-            self._waiting.setdefault(key, set()).add(peer)
+            self._waiting.setdefault(key, {})[peer] = None
         return None
 
     def _arrived(self, key: bytes) -> None:
-        """Answer those whose last key this was."""
-        if key not in self._waiting or key not in self._table.values:
-            return
-        for peer in list(self._waiting[key]):
-            if peer.answer is not None and not self._table.missing(peer.waits_for):
+        """Answer those whose last key this was, the first who came first."""
+        for peer in list(self._waiting.get(key, ())):
+            if peer.answer is not None and not peer.lacking(peer.waits_for):
                 answer = peer.answer
                 self._forget(peer)
-                self._send(peer, answer())
+                self._reply(peer, answer())
 
     def _forget(self, peer: _Peer) -> None:
         for key in peer.waits_for:
-            peers = self._waiting.get(key, set())
-            peers.discard(peer)
+            peers = self._waiting.get(key, {})
+            peers.pop(peer, None)
             if not peers:
                 self._waiting.pop(key, None)
         peer.waits_for, peer.answer = [], None
@@ -291,5 +361,6 @@ _HANDLERS: dict[bytes, Callable[..., bytes | None]] = {
     b"set": StoreServer._set, b"add": StoreServer._add, b"append": StoreServer._append,
     b"compare_set": StoreServer._compare_set, b"delete": StoreServer._delete, b"check": StoreServer._check,
     b"count": StoreServer._count, b"list": StoreServer._list, b"get": StoreServer._get, b"wait": StoreServer._wait,
-    b"cancel": StoreServer._cancel, b"join": StoreServer._join,
+    b"cancel": StoreServer._cancel, b"join": StoreServer._join, b"push": StoreServer._push, b"pop": StoreServer._pop,
+    b"pop now": StoreServer._pop_now, b"length": StoreServer._length,
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 from weft.errors import ValueRangeError
@@ -10,16 +11,25 @@ _MOST = 1 << 63
 
 
 class Table:
-    """Keys and values in memory. Not safe for threads: every store brings its own lock."""
+    """Keys and values in memory, and queues of values. Not safe for threads: every store brings its own lock."""
 
-    __slots__ = ("values",)
+    __slots__ = ("queues", "values")
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
+        self.queues: dict[bytes, deque[bytes]] = {}  # none is empty
 
-    def missing(self, keys: Iterable[bytes]) -> list[bytes]:
+    def unset(self, keys: Iterable[bytes]) -> list[bytes]:
         """Those of the keys that have no value."""
         return [key for key in keys if key not in self.values]
+
+    def empty(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Those of the keys whose queue holds nothing."""
+        return [key for key in keys if key not in self.queues]
+
+    def missing(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Those of the keys that have neither a value nor a queue that holds something."""
+        return self.empty(self.unset(keys))
 
     def add(self, key: bytes, amount: int) -> int:
         """Add to the number under the key, 0 where there is none; returns the sum."""
@@ -53,6 +63,18 @@ class Table:
     def delete(self, key: bytes) -> bool:
         """Forget the key; says whether it was there."""
         return self.values.pop(key, None) is not None
+
+    def push(self, key: bytes, value: bytes) -> None:
+        """Put a value at the end of the key's queue."""
+        self.queues.setdefault(key, deque()).append(value)
+
+    def pop(self, key: bytes) -> bytes:
+        """Take the first value out of the key's queue, which must hold one."""
+        queue = self.queues[key]
+        value = queue.popleft()
+        if not queue:
+            del self.queues[key]
+        return value
 
 
 def shown(key: bytes) -> str:

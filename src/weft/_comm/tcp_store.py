@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import weakref
@@ -12,14 +11,24 @@ from datetime import timedelta
 
 from weft._comm import sockets
 from weft._comm.deadline import Deadline
-from weft._comm.key import job_key, prove
-from weft._comm.store import DEFAULT_TIMEOUT, Store, as_amount, as_key, as_keys, as_value, paired, wait_error
+from weft._comm.key import job_key
+from weft._comm.store import (
+    DEFAULT_TIMEOUT,
+    QUEUE_EMPTY,
+    Store,
+    as_amount,
+    as_key,
+    as_keys,
+    as_value,
+    paired,
+    wait_error,
+)
+from weft._comm.store_link import Pool
 from weft._comm.store_server import StoreServer
 from weft._comm.table import shown
-from weft._comm.wire import MOST_BYTES, Frames, pack, receive, send, unpack
-from weft.errors import DistNetworkError, DistStoreError, JobKeyError, ValueRangeError
+from weft.errors import DistNetworkError, DistStoreError, QueueEmptyError, ValueRangeError
 
-_LAST_WORD_SECONDS = 5.0  # how long the server may take to say which keys a wait that ran out has missed
+_LAST_WORD_SECONDS = (1.0, 5.0)  # least and most that the server gets to say which keys a wait has missed
 
 
 class TCPStore(Store):
@@ -63,10 +72,10 @@ class TCPStore(Store):
         if is_master:
             server, address = _served(host_name, port, key, shared=multi_tenant, fd=master_listen_fd)
         self._port = address[1]
-        self._pool = _Pool(address, key)
+        self._pool = Pool(address, key)
         self.close = weakref.finalize(self, _close, self._pool, server)
         try:
-            self._call(b"join", deadline=deadline)
+            self._change(b"join", deadline=deadline)
             if server is not None and wait_for_workers and world_size:
                 self._await_workers(server, world_size, deadline)
         except BaseException:
@@ -96,16 +105,16 @@ class TCPStore(Store):
         return f"TCPStore({sockets.address_text(self._host, self._port)})"
 
     def set(self, key: str, value: str | bytes) -> None:
-        self._call(b"set", as_key(key), as_value(value))
+        self._change(b"set", as_key(key), as_value(value))
 
     def get(self, key: str) -> bytes:
         return self._await(b"get", [as_key(key)], self._timeout)[0]
 
     def add(self, key: str, amount: int) -> int:
-        return int(self._call(b"add", as_key(key), b"%d" % as_amount(amount))[0])
+        return int(self._change(b"add", as_key(key), b"%d" % as_amount(amount))[0])
 
     def append(self, key: str, value: str | bytes) -> None:
-        self._call(b"append", as_key(key), as_value(value))
+        self._change(b"append", as_key(key), as_value(value))
 
     def check(self, keys: Sequence[str]) -> bool:
         return self._call(b"check", *as_keys(keys)) == [b"1"]
@@ -114,10 +123,10 @@ class TCPStore(Store):
         self._await(b"wait", as_keys(keys), self._patience(timeout))
 
     def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
-        return self._call(b"compare_set", as_key(key), as_value(expected_value), as_value(desired_value))[0]
+        return self._change(b"compare_set", as_key(key), as_value(expected_value), as_value(desired_value))[0]
 
     def delete_key(self, key: str) -> bool:
-        return self._call(b"delete", as_key(key)) == [b"1"]
+        return self._change(b"delete", as_key(key)) == [b"1"]
 
     def num_keys(self) -> int:
         return int(self._call(b"count")[0])
@@ -131,49 +140,58 @@ class TCPStore(Store):
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
         paired(keys, values)
         pairs = zip(as_keys(keys), map(as_value, values), strict=True)
-        self._call(b"set", *(field for pair in pairs for field in pair))
+        self._change(b"set", *(field for pair in pairs for field in pair))
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        self._change(b"push", as_key(key), as_value(value))
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        if block:
+            return self._await(b"pop", [as_key(key)], self._timeout, once=True)[0]
+        return self._change(b"pop now", as_key(key))[0]
+
+    def queue_len(self, key: str) -> int:
+        return int(self._call(b"length", as_key(key))[0])
 
     def clone(self) -> TCPStore:
         """Another client of the same server."""
-        return TCPStore(self._host, self._port, timeout=self._timeout)
+        other = TCPStore(*self._pool.address, timeout=self._timeout)  # the master reaches itself under another name
+        other._host = self._host
+        return other
 
-    def _call(self, operation: bytes, *fields: bytes, deadline: Deadline | None = None) -> list[bytes]:
+    def _call(
+        self, operation: bytes, *fields: bytes, once: bool = False, deadline: Deadline | None = None
+    ) -> list[bytes]:
         """The answer to a request that the server answers at once."""
         deadline = deadline or Deadline(self._timeout.total_seconds())
-        connection = self._pool.take(deadline)
-        try:
-            answer = connection.ask(pack(operation, *fields), deadline)
-        except TimeoutError:
-            connection.sock.close()
-            raise DistNetworkError(
-                f"{operation.decode()}: the store at {self._pool.name} did not answer within {deadline.seconds:g} s; "
-                "is its process stopped?"
-            ) from None
-        except BaseException:  # what is on the wire is unknown
-            connection.sock.close()
-            raise
-        self._pool.put(connection)
+        with self._pool.link(deadline) as link:
+            try:
+                answer = link.ask([operation, *fields], deadline, once=once)
+            except TimeoutError:
+                raise DistNetworkError(
+                    f"{operation.decode()}: the store at {self._pool.name} did not answer within {deadline.seconds:g} "
+                    "s; is its process stopped, or the network cut?"
+                ) from None
         return _answered(answer)
 
-    def _await(self, operation: bytes, keys: list[bytes], timeout: timedelta) -> list[bytes]:
+    def _change(self, operation: bytes, *fields: bytes, deadline: Deadline | None = None) -> list[bytes]:
+        """The answer to a request that must not be carried out twice."""
+        return self._call(operation, *fields, once=True, deadline=deadline)
+
+    def _await(self, operation: bytes, keys: list[bytes], timeout: timedelta, *, once: bool = False) -> list[bytes]:
         """The answer to a request that the server answers when the keys are there."""
-        deadline = Deadline(timeout.total_seconds())
-        connection = self._pool.take(Deadline(max(timeout, self._timeout).total_seconds()))
-        try:
+        deadline, patience = Deadline(timeout.total_seconds()), max(timeout, self._timeout).total_seconds()
+        with self._pool.link(Deadline(patience)) as link:
             try:
-                answer = connection.ask(pack(operation, *keys), deadline)
+                try:
+                    answer = link.ask([operation, *keys], deadline, once=once)
+                except TimeoutError:
+                    answer = link.cancel(Deadline(sorted([patience, *_LAST_WORD_SECONDS])[1]))
             except TimeoutError:
-                answer = connection.ask(pack(b"cancel"), Deadline(_LAST_WORD_SECONDS))
-        except TimeoutError:
-            connection.sock.close()
-            raise DistNetworkError(
-                f"{wait_error(keys, timeout)}. The store at {self._pool.name} does not answer either; is its "
-                "process stopped?"
-            ) from None
-        except BaseException:
-            connection.sock.close()
-            raise
-        self._pool.put(connection)
+                raise DistNetworkError(
+                    f"{wait_error(keys, timeout)}. The store at {self._pool.name} does not answer either; is its "
+                    "process stopped, or the network cut?"
+                ) from None
         if answer[:1] == [b"missing"]:
             raise wait_error(answer[1:], timeout)
         return _answered(answer)
@@ -181,104 +199,14 @@ class TCPStore(Store):
 
 def _answered(answer: list[bytes]) -> list[bytes]:
     kind, *fields = answer
-    if kind == b"value":
-        raise ValueRangeError(fields[0].decode())
-    if kind != b"ok":
-        raise DistStoreError(b" ".join(fields).decode())
-    return fields
-
-
-class _Connection:
-    """A connection that has proved the key; it serves one call at a time."""
-
-    def __init__(self, sock: socket.socket, name: str) -> None:
-        self.sock = sock
-        self._name = name
-        self._frames = Frames(MOST_BYTES)
-
-    def ask(self, request: bytes, deadline: Deadline) -> list[bytes]:
-        """Send a request and read the answer; `TimeoutError` at the deadline."""
-        if len(request) > MOST_BYTES:
-            raise DistStoreError(
-                f"a request of {len(request)} bytes is longer than the {MOST_BYTES} that the store takes"
-            )
-        try:
-            send(self.sock, request, deadline)
-            return unpack(receive(self.sock, self._frames, deadline))
-        except DistNetworkError as error:
-            raise DistNetworkError(
-                f"the connection to the store at {self._name} was lost: {error}; the process that serves it has "
-                "ended, or the network fails"
-            ) from error
-
-
-class _Pool:
-    """Connections to the server that no call uses now. A call that finds none opens another one.
-
-    So a call that waits on the server keeps no other from working, and its caller reads its answer itself.
-    """
-
-    def __init__(self, address: tuple[str, int], key: bytes) -> None:
-        self.name = sockets.address_text(*address)
-        self._address = address
-        self._key = key
-        self._process = os.getpid()
-        self._idle: list[_Connection] = []
-        self._reached = False  # until then the server may not have started; from then on it must be there
-        self._mutex = threading.Lock()
-        self._closed = False
-
-    def take(self, deadline: Deadline) -> _Connection:
-        with self._mutex:
-            if self._closed:
-                raise DistNetworkError(f"the store at {self.name} has been closed in this process")
-            if self._process != os.getpid():  # after a fork, the connections are the parent's
-                self._process, self._idle = os.getpid(), []
-            if self._idle:
-                return self._idle.pop()
-        return self._opened(deadline)
-
-    def put(self, connection: _Connection) -> None:
-        with self._mutex:
-            if not self._closed:
-                self._idle.append(connection)
-                return
-        connection.sock.close()
-
-    def close(self) -> None:
-        with self._mutex:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.sock.close()
-
-    def _opened(self, deadline: Deadline) -> _Connection:
-        lost: DistNetworkError | None = None
-        while lost is None or not (self._reached or deadline.expired):
-            sock = sockets.connect(*self._address, deadline, retry=not self._reached)
-            try:
-                prove(sock, self._key, deadline, server=False)
-                self._reached = True
-                return _Connection(sock, self.name)
-            except JobKeyError as error:
-                sock.close()
-                raise JobKeyError(f"the store at {self.name} refuses this process: {error}") from None
-            except TimeoutError:
-                sock.close()
-                raise self._silent(deadline) from None
-            except DistNetworkError as error:  # a server that was just ending; another one may follow
-                sock.close()
-                lost = error
-            except BaseException:
-                sock.close()
-                raise
-        raise DistNetworkError(f"the store at {self.name} closes every connection: {lost}; is another program there?")
-
-    def _silent(self, deadline: Deadline) -> DistNetworkError:
-        return DistNetworkError(
-            f"the store at {self.name} took the connection and said nothing for {deadline.seconds:g} s; is its process "
-            "stopped, or another program there?"
-        )
+    match kind:
+        case b"ok":
+            return fields
+        case b"value":
+            raise ValueRangeError(fields[0].decode())
+        case b"empty":
+            raise QueueEmptyError(QUEUE_EMPTY)
+    raise DistStoreError(b" ".join(fields).decode())
 
 
 # --- servers of this process ------------------------------------------------------------------------------------
@@ -317,7 +245,7 @@ def _near(listener: socket.socket) -> tuple[str, int]:
     return "127.0.0.1" if host in {"0.0.0.0", "::"} else host, port
 
 
-def _close(pool: _Pool, server: StoreServer | None) -> None:
+def _close(pool: Pool, server: StoreServer | None) -> None:
     pool.close()
     if server is None:
         return

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import struct
+from typing import NoReturn
 
 from weft._comm.deadline import Deadline
 from weft.errors import DistNetworkError
 
 _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 16
+_CLOSED = "the connection was closed by the other side"
 
 MOST_BYTES = 1 << 28
 """The longest frame between peers that have proved the job's key."""
@@ -76,10 +78,10 @@ def receive(sock: socket.socket, frames: Frames, deadline: Deadline) -> bytes:
         sock.settimeout(_seconds(deadline))
         try:
             piece = sock.recv(_CHUNK)
-        except ConnectionError:
-            piece = b""
+        except OSError as error:
+            _fail(error)
         if not piece:
-            raise DistNetworkError("the connection was closed by the other side")
+            raise DistNetworkError(_CLOSED)
         frames.feed(piece)
     return found
 
@@ -89,8 +91,16 @@ def send(sock: socket.socket, payload: bytes, deadline: Deadline) -> None:
     sock.settimeout(_seconds(deadline))
     try:
         sock.sendall(frame(payload))
-    except ConnectionError as error:
-        raise DistNetworkError("the connection was closed by the other side") from error
+    except OSError as error:
+        _fail(error)
+
+
+def _fail(error: OSError) -> NoReturn:
+    """Tell a failure of a socket. The deadline's has no number; the system's own ETIMEDOUT is a lost connection."""
+    if isinstance(error, TimeoutError) and error.errno is None:
+        raise error
+    why = _CLOSED if isinstance(error, ConnectionError) else f"the network fails: {error.strerror}"
+    raise DistNetworkError(why) from error
 
 
 def _seconds(deadline: Deadline) -> float | None:

@@ -26,11 +26,11 @@ while not os.path.exists(sys.argv[1]):
 
 
 class Node:
-    """One `weft run`."""
+    """One `weft run`, started with `prefix` in front of its command."""
 
-    def __init__(self, *args, env=None):
+    def __init__(self, *args, env=None, prefix=()):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "weft.distributed.run", *map(str, args)],
+            [*prefix, sys.executable, "-m", "weft.distributed.run", *map(str, args)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,18 +1,16 @@
 """The etcd backend over real etcd servers: one member, and three that lose their leader."""
 
-import json
 import shutil
-import subprocess
 import threading
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
+from tests.distributed.elastic.etcd_cluster import PATIENT, Cluster
 from tests.distributed.elastic.nodes import WORKER, Node
 from weft.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters, get_rendezvous_handler
-from weft.distributed.elastic.rendezvous._etcd import EtcdClient, EtcdOptions
+from weft.distributed.elastic.rendezvous._etcd import EtcdClient
 from weft.distributed.elastic.rendezvous.etcd_rendezvous_backend import EtcdRendezvousBackend
 from weft.distributed.elastic.rendezvous.etcd_store import EtcdStore
 from weft.distributed.elastic.rendezvous.utils import free_port
@@ -20,47 +18,6 @@ from weft.errors import DistStoreError
 
 if shutil.which("etcd") is None:
     pytest.skip("no etcd server here; to run these tests: apt-get install etcd-server", allow_module_level=True)
-
-PATIENT = EtcdOptions(timeout=20, connect_timeout=20)
-
-
-class Cluster:
-    """Members of an etcd cluster as processes."""
-
-    def __init__(self, folder, size):
-        self.ports = [free_port() for _ in range(size)]
-        peers = [free_port() for _ in range(size)]
-        names = ",".join(f"m{at}=http://127.0.0.1:{peer}" for at, peer in enumerate(peers))
-        self.members = [
-            subprocess.Popen([
-                "etcd", "--name", f"m{at}", "--data-dir", str(folder / f"m{at}"), "--logger=zap", "--log-level=fatal",
-                "--unsafe-no-fsync", "--heartbeat-interval=50", "--election-timeout=250",
-                f"--listen-client-urls=http://127.0.0.1:{port}", f"--advertise-client-urls=http://127.0.0.1:{port}",
-                f"--listen-peer-urls=http://127.0.0.1:{peers[at]}",
-                f"--initial-advertise-peer-urls=http://127.0.0.1:{peers[at]}", f"--initial-cluster={names}",
-            ], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            for at, port in enumerate(self.ports)
-        ]  # fmt: skip
-        self.endpoints = ",".join(f"127.0.0.1:{port}" for port in self.ports)
-        self.client = EtcdClient(self.endpoints, PATIENT)
-
-    def kill_leader(self):
-        """SIGKILL; returns its number."""
-        status = [self._status(port) for port in self.ports]
-        leader = next(at for at, told in enumerate(status) if told["header"]["member_id"] == told["leader"])
-        self.members[leader].kill()
-        self.members[leader].wait()
-        return leader
-
-    @staticmethod
-    def _status(port):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v3/maintenance/status", b"{}", timeout=20) as answer:
-            return json.load(answer)
-
-    def end(self):
-        for member in self.members:
-            member.kill()
-            member.wait()
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +88,14 @@ def test_nobody_at_the_endpoint_is_told_in_seconds():
     params = RendezvousParameters("etcd", f"127.0.0.1:{free_port()}", "job", 1, 1, connect_timeout="0.2")
     with pytest.raises(RendezvousConnectionError, match=r"^etcd does not answer at any of .*is --rdzv-endpoint right"):
         get_rendezvous_handler(params)
+
+
+def test_a_dead_endpoint_is_passed_over_and_then_asked_last(etcd):
+    dead = f"127.0.0.1:{free_port()}"
+    client = EtcdClient(f"{dead},{etcd.endpoints}", PATIENT)
+    client.put("/endpoints", b"1")
+    assert client.get("/endpoints").value == b"1"
+    assert client._endpoints == [("127.0.0.1", etcd.ports[0]), ("127.0.0.1", int(dead.rpartition(":")[2]))]
 
 
 @pytest.mark.slow

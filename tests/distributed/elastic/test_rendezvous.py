@@ -1,5 +1,9 @@
 """Rendezvous handlers in one process: nodes are threads over one store."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -7,6 +11,7 @@ from datetime import timedelta
 import pytest
 
 from weft._comm.store import HashStore
+from weft._comm.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous import (
     DynamicRendezvousHandler,
     RendezvousClosedError,
@@ -22,11 +27,12 @@ from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRend
 from weft.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 from weft.distributed.elastic.rendezvous.utils import (
     matches_machine_hostname,
+    own_address,
     parse_rendezvous_config,
     parse_rendezvous_endpoint,
 )
 
-SOON = RendezvousTimeout(join=timedelta(seconds=20), last_call=timedelta(seconds=0.2))
+SOON = RendezvousTimeout(*(timedelta(seconds=seconds) for seconds in (20, 0.2, 0.2)))
 
 
 @pytest.fixture
@@ -161,6 +167,69 @@ def test_a_backend_that_fails_for_long_is_an_error_and_a_short_failure_is_not(no
     error = _error_of(handler.num_nodes_waiting)
     assert "the rendezvous has not answered for" in str(error)
     assert "the cable is cut" in str(error)
+
+
+def test_joining_and_closing_outlast_a_short_failure(nodes):
+    backend = Unreachable(C10dRendezvousBackend(HashStore(), "job"))
+    handler = nodes(1, 1, RendezvousTimeout(close=timedelta(seconds=20)), backend=backend)
+    backend.broken = True
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(handler.next_rendezvous)
+        until(lambda: handler._ledger.failure is not None)
+        backend.broken = False
+        assert found.result(20).world_size == 1
+        backend.broken = True
+        until(lambda: handler._ledger.failure is not None)
+        closed = pool.submit(handler.shutdown)
+        backend.broken = False
+        assert closed.result(20) is True
+    assert handler.is_closed()
+
+
+def test_closing_takes_no_longer_than_its_timeout(nodes):
+    backend = Unreachable(C10dRendezvousBackend(HashStore(), "job"))
+    handler = nodes(1, 1, backend=backend)
+    meet(handler)
+    backend.broken = True
+    assert handler.shutdown() is False
+
+
+def test_a_server_that_has_ended_is_told_at_once():
+    server = TCPStore("127.0.0.1", 0, is_master=True)
+    params = RendezvousParameters("c10d", f"127.0.0.1:{server.port}", "job", 1, 1, is_host=0)
+    handler = get_rendezvous_handler(params)
+    server.close()
+    with pytest.raises(
+        RendezvousConnectionError, match=r"^the node that serves the rendezvous has ended, and the state"
+    ):
+        handler.next_rendezvous()
+    assert handler.shutdown() is False
+
+
+def test_a_stopped_server_is_waited_for_as_long_as_the_options_say():
+    code = (
+        "from weft._comm.tcp_store import TCPStore\n"
+        "store = TCPStore('127.0.0.1', 0, is_master=True); print(store.port, flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        options = {"heartbeat_timeout": "0.2", "read_timeout": "0.3", "close_timeout": "0.2", "is_host": "0"}
+        endpoint = f"127.0.0.1:{int(server.stdout.readline())}"
+        handler = get_rendezvous_handler(RendezvousParameters("c10d", endpoint, "job", 1, 1, **options))
+        server.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, server.pid, os.WSTOPPED | os.WNOWAIT)
+        failed = r"^the connection to the rendezvous store has failed: .* (0\.2 s|200ms)"
+        with pytest.raises(RendezvousConnectionError, match=failed):
+            handler.next_rendezvous()
+        assert handler.shutdown() is False
+        server.kill()
+
+
+def test_a_node_is_known_by_its_address_on_the_way_to_the_rendezvous(tmp_path):
+    for endpoint, same in (("127.0.0.1:0", True), (f"{tmp_path}/store", False)):
+        options = {} if same else {"store_type": "file"}
+        handler = get_rendezvous_handler(RendezvousParameters("c10d", endpoint, "job", 1, 1, **options))
+        assert handler._node.addr == ("127.0.0.1" if same else own_address())
+        handler.shutdown()
 
 
 def _error_of(call):

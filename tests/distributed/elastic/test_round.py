@@ -14,8 +14,10 @@ from weft.distributed.elastic.rendezvous._round import (
     advance,
     decode,
     encode,
+    excused,
     late,
     observe,
+    silent,
 )
 from weft.errors import RendezvousStateError
 
@@ -251,3 +253,13 @@ def test_the_living_always_come_together(steps, living):
     assert cluster.state.complete
     assert len(cluster.state.participants) == min(len(living), RULES.max_nodes)
     assert cluster.state.participants == set(cluster.state.world) <= living
+
+
+def test_silence_while_nobody_could_read_is_excused():
+    cluster = Cluster()
+    cluster.form(A, B)
+    seen, now = cluster.seen[A], cluster.now
+    assert silent(observe(seen, cluster.state, now + 20, RULES), now + 20, RULES) == {A, B}
+    seen = observe(excused(seen, 20), cluster.state, now + 20, RULES)
+    assert silent(seen, now + 20, RULES) == set()
+    assert silent(seen, now + 35, RULES) == {A, B}

@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from weft.distributed.elastic.multiprocessing._context import PContext
+from weft.distributed.elastic.multiprocessing._lossy import survive_full_disks
 from weft.distributed.elastic.multiprocessing._signals import die_by_signals
 from weft.distributed.elastic.multiprocessing.errors import record
 from weft.distributed.elastic.multiprocessing.redirects import send
@@ -117,6 +118,7 @@ def _work(
     for std, path in (("stdout", stdout), ("stderr", stderr)):
         if path:
             send(std, path)
+    survive_full_disks()
     record(_returned)(function, args, writer)
 
 

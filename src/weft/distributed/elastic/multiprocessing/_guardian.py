@@ -18,19 +18,23 @@ while read -r sign group; do
     [ "$sign" = - ] || all="$all -$group"
 done
 [ -z "$all" ] || kill -s KILL -- $all
+[ -z "$1" ] || rm -rf -- "$1"
 """
 _log = logging.getLogger(__name__)
 _open: weakref.WeakSet[Guardian] = weakref.WeakSet()
 
 
 class Guardian:
-    """A helper process that kills the groups it knows (SIGKILL) as soon as this process is gone."""
+    """A helper process that kills the groups it knows (SIGKILL) as soon as this process is gone.
 
-    def __init__(self) -> None:
+    It also removes `folder`, where one is given.
+    """
+
+    def __init__(self, folder: str = "") -> None:
         reader, self._pipe = os.pipe()
         try:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _SCRIPT],
+                ["/bin/sh", "-c", _SCRIPT, "guardian", folder],
                 stdin=reader,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

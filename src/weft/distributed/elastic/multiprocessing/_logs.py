@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from weft.distributed.elastic.multiprocessing._std import Std, to_map
 from weft.errors import DistError
@@ -21,7 +21,10 @@ Streams = Std | Mapping[int, Std]
 
 @dataclass
 class LogsDest:
-    """Paths by local rank; an empty path is the console. `tee_*` are the files that are also shown there."""
+    """Paths by local rank; an empty path is the console. `tee_*` are the files that are also shown there.
+
+    `temporary` is a folder that nobody needs any more when the processes have ended.
+    """
 
     stdouts: dict[int, str] = field(default_factory=dict)
     stderrs: dict[int, str] = field(default_factory=dict)
@@ -30,6 +33,7 @@ class LogsDest:
     error_files: dict[int, str] = field(default_factory=dict)
     filtered_stdout: str = ""
     filtered_stderr: str = ""
+    temporary: str = ""
 
 
 class LogsSpecs(ABC):
@@ -96,10 +100,12 @@ class DefaultLogsSpecs(LogsSpecs):
         tee: Streams = Std.NONE,
         local_ranks_filter: set[int] | None = None,
     ) -> None:
+        self._temporary = ""
         if not log_dir:
             log_dir = tempfile.mkdtemp(prefix="torchelastic_")
             if not redirects and not tee:  # it will hold error files only, which the agent has read by then
                 atexit.register(_remove, log_dir, os.getpid())
+                self._temporary = log_dir
         elif log_dir != os.devnull:
             if os.path.isfile(log_dir):
                 raise NotADirectoryError(f"log_dir: {log_dir} is a file")
@@ -124,7 +130,7 @@ class DefaultLogsSpecs(LogsSpecs):
         attempt = os.path.join(self._run_log_dir, f"attempt_{env.get('TORCHELASTIC_RESTART_COUNT', '0')}")
         shutil.rmtree(attempt, ignore_errors=True)
         os.makedirs(attempt)
-        return self._lay_out(attempt, envs)
+        return replace(self._lay_out(attempt, envs), temporary=self._temporary)
 
     def __repr__(self) -> str:
         return (

@@ -9,6 +9,7 @@ import threading
 import time
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, NamedTuple
 
 from weft._comm.deadline import Deadline
@@ -106,27 +107,29 @@ class EtcdClient:
         self, path: str, body: dict[str, Any], *, again: bool = True, timeout: float | None = None
     ) -> dict[str, Any]:
         deadline = Deadline(timeout or self._options.timeout)
-        while True:
-            for at, (host, port) in enumerate(self._endpoints):
-                try:
-                    answer = self._ask(host, port, path, body)
-                except (OSError, http.client.HTTPException, ValueError) as error:
-                    failure = f"{host}:{port}: {error or type(error).__name__}"
-                else:
-                    self._endpoints = self._endpoints[at:] + self._endpoints[:at]  # whoever answers is asked first
-                    return answer
-                if not again or deadline.expired:
-                    raise RendezvousConnectionError(
-                        f"etcd does not answer at any of {self._names()} ({failure}); is --rdzv-endpoint right, and "
-                        "are most of etcd's members running?"
-                    )
-            time.sleep(_PAUSE)
+        for turn in count(1):
+            host, port = endpoint = self._endpoints[0]
+            try:
+                return self._ask(host, port, path, body, deadline)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                failure = f"{host}:{port}: {error or type(error).__name__}"
+            if self._endpoints[0] == endpoint:  # whoever answers is asked first
+                self._endpoints = [*self._endpoints[1:], endpoint]
+            if not again or deadline.expired:
+                raise RendezvousConnectionError(
+                    f"etcd does not answer at any of {self._names()} ({failure}); is --rdzv-endpoint right, and "
+                    "are most of etcd's members running?"
+                )
+            if turn % len(self._endpoints) == 0:
+                time.sleep(_PAUSE)
+        raise AssertionError("turns do not end")
 
-    def _ask(self, host: str, port: int, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, host: str, port: int, path: str, body: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+        seconds = min(_ATTEMPT_SECONDS, max(deadline.left() or 0.0, _PAUSE))
         if self._tls is None:
-            link = http.client.HTTPConnection(host, port, timeout=_ATTEMPT_SECONDS)
+            link = http.client.HTTPConnection(host, port, timeout=seconds)
         else:
-            link = http.client.HTTPSConnection(host, port, timeout=_ATTEMPT_SECONDS, context=self._tls)
+            link = http.client.HTTPSConnection(host, port, timeout=seconds, context=self._tls)
         try:
             link.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
             answer = link.getresponse()

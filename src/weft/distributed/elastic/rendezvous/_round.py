@@ -95,6 +95,12 @@ def observe(seen: Seen, state: Round, now: float, rules: Rules) -> Seen:
     return Seen(state, (now if kept is None else kept) if quorum else None, heard)
 
 
+def excused(seen: Seen, blind: float) -> Seen:
+    """What a node knows after so many seconds in which it could not read: silence in that time is nobody's fault."""
+    heard = {node: (beat, since + blind) for node, (beat, since) in seen.heard.items()}
+    return replace(seen, heard=heard)
+
+
 def silent(seen: Seen, now: float, rules: Rules) -> frozenset[Node]:
     """The nodes that have not shown themselves for too long."""
     return frozenset(node for node, (_, since) in seen.heard.items() if now - since >= rules.silence)

@@ -20,6 +20,7 @@ from weft.distributed.elastic.rendezvous.utils import matches_machine_hostname, 
 from weft.errors import (
     DistError,
     DistNetworkError,
+    PeerGoneError,
     RendezvousConnectionError,
     RendezvousStateError,
     ValueRangeError,
@@ -31,8 +32,7 @@ DEFAULT_PORT = 29400
 _NOTHING = b"-"
 """What stands in the store before the first state; compare-and-set needs something to compare with."""
 
-_CALL_TIMEOUT = timedelta(seconds=5)
-"""For one answer; how long failures are borne is the handler's to say."""
+_HEARTBEAT_SECONDS, _READ_SECONDS = 5.0, 60.0
 
 
 class C10dRendezvousBackend(RendezvousBackend):
@@ -61,6 +61,11 @@ class C10dRendezvousBackend(RendezvousBackend):
     def _call(self, name: str, *args: Any) -> bytes:
         try:
             return getattr(self._store, name)(*args)
+        except PeerGoneError as error:
+            raise RendezvousConnectionError(
+                "the node that serves the rendezvous has ended, and the state of the job has gone with it; start it "
+                f"again, or keep the state in etcd ({error})"
+            ) from error
         except (DistError, OSError) as error:
             raise RendezvousConnectionError(f"the connection to the rendezvous store has failed: {error}") from error
 
@@ -79,43 +84,45 @@ def create_backend(params: RendezvousParameters) -> tuple[C10dRendezvousBackend,
     """The backend of an endpoint `HOST[:PORT]` (`store_type=tcp`) or a path (`store_type=file`), and its store.
 
     Options: `store_type`; `is_host`, whether this node serves the store (default: if the endpoint is its address);
-    `connect_timeout` (30 s), how long to wait for the node that serves it.
+    `connect_timeout` (30 s), how long to wait for the node that serves it; `heartbeat_timeout` (5 s) for one answer
+    about the state, and `read_timeout` (60 s) for any other.
     """
+    patience = timedelta(seconds=params.get_as_float("read_timeout", _READ_SECONDS))
     kind = str(params.get("store_type", "tcp")).strip().lower()
     if kind == "file":
-        store = _file_store(params)
+        store = _file_store(params.endpoint.strip())
     elif kind == "tcp":
-        store = _tcp_store(params)
+        store = _tcp_store(params, patience)
     else:
         raise ValueRangeError(
             f"Invalid store type {params.get('store_type')!r}. Currently only file and tcp are supported."
         )
-    return C10dRendezvousBackend(store, params.run_id), store
+    store.set_timeout(patience)
+    state = store.clone()
+    state.set_timeout(timedelta(seconds=params.get_as_float("heartbeat_timeout", _HEARTBEAT_SECONDS)))
+    return C10dRendezvousBackend(state, params.run_id), store
 
 
-def _file_store(params: RendezvousParameters) -> Store:
-    path = params.endpoint.strip()
+def _file_store(path: str) -> FileStore:
     if not path:
         handle, path = tempfile.mkstemp(prefix="weft_rendezvous_")
         os.close(handle)
     try:
-        store = FileStore(path)
-        store.set_timeout(_CALL_TIMEOUT)
-        return store
+        return FileStore(path)
     except (DistError, OSError) as error:
         raise RendezvousConnectionError(f"the file store {path!r} of the rendezvous cannot be used: {error}") from error
 
 
-def _tcp_store(params: RendezvousParameters) -> Store:
+def _tcp_store(params: RendezvousParameters, patience: timedelta) -> TCPStore:
     host, port = parse_rendezvous_endpoint(params.endpoint, DEFAULT_PORT)
     is_host = params.get_as_bool("is_host")
     if is_host or (is_host is None and matches_machine_hostname(host)):
         try:
-            return TCPStore(host, port, is_master=True, timeout=_CALL_TIMEOUT, wait_for_workers=False)
+            return TCPStore(host, port, is_master=True, wait_for_workers=False)
         except DistNetworkError as error:
             if is_host:
                 raise RendezvousConnectionError(
                     f"this node cannot serve the rendezvous at {host}:{port}: {error}; choose another port"
                 ) from error
             _log.info("another process of this machine has %s:%d, joining it: %s", host, port, error)
-    return connected(host, port, _CALL_TIMEOUT, params.get_as_float("connect_timeout", CONNECT_SECONDS))
+    return connected(host, port, patience, params.get_as_float("connect_timeout", CONNECT_SECONDS))

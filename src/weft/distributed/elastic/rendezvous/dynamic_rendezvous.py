@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import threading
@@ -27,6 +28,7 @@ from weft.distributed.elastic.rendezvous._round import (
     advance,
     decode,
     encode,
+    excused,
     late,
     observe,
 )
@@ -36,9 +38,10 @@ from weft.distributed.elastic.rendezvous.api import (
     RendezvousParameters,
     RendezvousStoreInfo,
 )
-from weft.distributed.elastic.rendezvous.utils import own_address
+from weft.distributed.elastic.rendezvous.utils import own_address, parse_rendezvous_endpoint
 from weft.errors import (
     ArgumentError,
+    PeerGoneError,
     RendezvousClosedError,
     RendezvousConnectionError,
     RendezvousError,
@@ -79,7 +82,11 @@ class RendezvousBackend(ABC):
 
 
 class RendezvousTimeout:
-    """How long steps may take: `join` the whole, `last_call` after enough nodes came, `close`, `heartbeat` a beat."""
+    """How long steps may take.
+
+    `join` the whole, `last_call` after enough nodes came, `close` telling the others that the job or this node has
+    ended, `heartbeat` one answer of the backend.
+    """
 
     _DEFAULTS: ClassVar = {
         "join": timedelta(seconds=600), "last_call": timedelta(seconds=30), "close": timedelta(seconds=30),
@@ -147,6 +154,7 @@ class _Ledger:
         self._node = node
         self._rules = rules
         self._lock = threading.Lock()
+        self._read_at = time.monotonic()
         self.seen = Seen()
         self.failing_since: float | None = None
         self.failure: RendezvousConnectionError | None = None
@@ -178,6 +186,18 @@ class _Ledger:
                 if was_set:
                     return verdict
 
+    def insist(self, goal: Goal, patience: float) -> Verdict:
+        """The same, over again while the backend fails, for as long as `patience`."""
+        deadline = Deadline(patience)
+        while True:
+            try:
+                return self.take(goal)
+            except RendezvousConnectionError as error:
+                if deadline.expired or isinstance(error.__cause__, PeerGoneError):
+                    raise
+                _log.info("the rendezvous fails, trying again: %s", error)
+            time.sleep(_LONGEST_PAUSE)
+
     @contextmanager
     def _noting_failures(self) -> Iterator[None]:
         try:
@@ -195,7 +215,10 @@ class _Ledger:
         return token
 
     def _note(self, state: Round) -> None:
-        self.seen = observe(self.seen, state, time.monotonic(), self._rules)
+        now = time.monotonic()
+        seen = self.seen if self.failing_since is None else excused(self.seen, now - self._read_at)
+        self.seen = observe(seen, state, now, self._rules)
+        self._read_at = now
 
 
 class _Keeper:
@@ -227,7 +250,7 @@ class _Keeper:
         if since is not None and time.monotonic() - since >= self._patience:
             raise RendezvousConnectionError(
                 f"the rendezvous has not answered for {time.monotonic() - since:.0f} s ({failure}); is the "
-                "process that serves --rdzv-endpoint alive? Start the job again when it is"
+                "process that serves --rdzv-endpoint alive, and does the network lead there? Start this node again then"
             ) from failure
 
     def stop(self) -> None:
@@ -300,10 +323,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         self._server = None
-        self._ledger.take(Goal.LEAVE)
+        patience = self._settings.patience.total_seconds()
+        self._ledger.insist(Goal.LEAVE, patience)
         if self._keeper is None:
-            interval, patience = self._settings.keep_alive_interval, self._settings.patience
-            self._keeper = _Keeper(self._ledger, interval.total_seconds(), patience.total_seconds())
+            self._keeper = _Keeper(self._ledger, self._settings.keep_alive_interval.total_seconds(), patience)
         self._await_place()
         state = self._ledger.state
         rank = state.world.index(self._node)
@@ -313,7 +336,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def _await_place(self) -> None:
         deadline = Deadline(self._settings.timeout.join.total_seconds())
         pause, before = _SHORTEST_PAUSE, self._ledger.state
-        while (verdict := self._ledger.take(Goal.JOIN)) is Verdict.WAIT:
+        patience = self._settings.patience.total_seconds()
+        while (verdict := self._ledger.insist(Goal.JOIN, patience)) is Verdict.WAIT:
             if deadline.expired:
                 self._ledger.take(Goal.QUIT)
                 raise RendezvousTimeoutError(self._what_is_missing(before))
@@ -389,10 +413,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             self._keeper.stop()
             self._keeper = None
         self._server = None
-        if self._ledger.failing_since is not None:
+        since = self._ledger.failing_since
+        if since is not None and time.monotonic() - since >= self._settings.patience.total_seconds():
             return False
         try:
-            self._ledger.take(goal)
+            self._ledger.insist(goal, self._settings.timeout.close.total_seconds())
         except RendezvousError as error:
             _log.info("the rendezvous %s could not be ended: %s", self._settings.run_id, error)
             return False
@@ -402,8 +427,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
 def create_handler(store: Store, backend: RendezvousBackend, params: RendezvousParameters) -> DynamicRendezvousHandler:
     """A handler by options of the parameters.
 
-    In seconds: `join_timeout`, `last_call_timeout`, `close_timeout`, `heartbeat_timeout`, `keep_alive_interval`, and
-    `read_timeout`, for which the backend may fail; `keep_alive_max_attempt` counts missed beats.
+    In seconds: `join_timeout` (600), `last_call_timeout` (30), `close_timeout` (30), `heartbeat_timeout` (5),
+    `keep_alive_interval` (5), and `read_timeout` (60), for which the backend may fail; `keep_alive_max_attempt` (3)
+    counts missed beats.
     """
     if not isinstance(store, Store):
         raise ArgumentError(f"create_handler: store must be a Store, got {type(store).__name__}")
@@ -419,7 +445,7 @@ def create_handler(store: Store, backend: RendezvousBackend, params: RendezvousP
         backend,
         params.min_nodes,
         params.max_nodes,
-        params.local_addr,
+        params.local_addr or _address_towards(params.endpoint),
         timeout,
         params.get_as_float("keep_alive_interval", 5.0),
         params.get_as_int("keep_alive_max_attempt", 3) or 3,
@@ -429,3 +455,12 @@ def create_handler(store: Store, backend: RendezvousBackend, params: RendezvousP
 
 def _seconds(params: RendezvousParameters, key: str) -> timedelta | None:
     return None if params.get(key) is None else timedelta(seconds=params.get_as_float(key, 0.0))
+
+
+def _address_towards(endpoint: str) -> str:
+    """This node's address on the way to the rendezvous, where that is given by number; no name is looked up."""
+    try:
+        host = str(ipaddress.ip_address(parse_rendezvous_endpoint(endpoint.partition(",")[0], 0)[0]))
+    except ValueError:
+        return own_address()
+    return own_address(host)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft._comm.store import Store
 from weft.distributed.elastic.rendezvous._etcd import EtcdClient, EtcdOptions
 from weft.distributed.elastic.rendezvous.api import RendezvousParameters
@@ -36,8 +38,8 @@ class EtcdRendezvousBackend(RendezvousBackend):
 def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend, Store]:
     """The backend of `HOST:PORT[,HOST:PORT…]`, and a store in etcd.
 
-    Options: `protocol` (http or https), `cacert`, `cert`, `key` (files), `read_timeout` (60 s) for each answer, through
-    which elections last, `connect_timeout` (5 s) for the first.
+    Options: `protocol` (http or https), `cacert`, `cert`, `key` (files), `connect_timeout` (5 s) for the first answer,
+    `heartbeat_timeout` (5 s) for one answer about the state, and `read_timeout` (60 s) for any other.
     """
     options = EtcdOptions(
         str(params.get("protocol", "http")).strip().lower(),
@@ -47,5 +49,6 @@ def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend,
         params.get("cert"),
         params.get("key"),
     )
-    client = EtcdClient(params.endpoint, options)
-    return EtcdRendezvousBackend(client, params.run_id), EtcdStore(client, f"{_PREFIX}/store/{params.run_id}/")
+    store = EtcdStore(EtcdClient(params.endpoint, options), f"{_PREFIX}/store/{params.run_id}/")
+    hasty = replace(options, timeout=params.get_as_float("heartbeat_timeout", 5.0))
+    return EtcdRendezvousBackend(EtcdClient(params.endpoint, hasty), params.run_id), store

@@ -1,0 +1,206 @@
+"""Connections of a client to the server of a `TCPStore`, made again when the network loses them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from weft._comm import sockets
+from weft._comm.deadline import Deadline
+from weft._comm.key import prove
+from weft._comm.wire import MOST_BYTES, Frames, pack, receive, send, unpack
+from weft.errors import DistNetworkError, DistStoreError, JobKeyError, PeerGoneError
+
+_MOST_LOSSES = 5  # of fresh connections one after the other; more is no accident of the network
+_ATTEMPT_SECONDS = 3.0
+_PAUSE = 0.1
+
+
+class Pool:
+    """Links to the server that no call uses now. A call that finds none makes another one.
+
+    So a call that waits on the server keeps no other from working, and its caller reads its answer itself.
+    """
+
+    def __init__(self, address: tuple[str, int], key: bytes) -> None:
+        self.name = sockets.address_text(*address)
+        self.address = address
+        self._key = key
+        self._process = os.getpid()
+        self._idle: list[Link] = []
+        self._reached = False  # until then the server may not have started; from then on it must be there
+        self._mutex = threading.Lock()
+        self._closed = False
+
+    @contextmanager
+    def link(self, deadline: Deadline) -> Iterator[Link]:
+        """A link for one call; where the call fails in between, what is on the wire is unknown, and it is closed."""
+        link = self._take()
+        try:
+            link.connect(deadline)
+            yield link
+        except DistStoreError:  # an answer
+            self._put(link)
+            raise
+        except BaseException:
+            link.close()
+            raise
+        self._put(link)
+
+    def _take(self) -> Link:
+        with self._mutex:
+            self._check_open()
+            if self._process != os.getpid():  # after a fork, the connections are the parent's
+                self._process, self._idle = os.getpid(), []
+            return self._idle.pop() if self._idle else Link(self)
+
+    def _put(self, link: Link) -> None:
+        with self._mutex:
+            if not self._closed:
+                self._idle.append(link)
+                return
+        link.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DistNetworkError(f"the store at {self.name} has been closed in this process")
+
+    def close(self) -> None:
+        """Close all links."""
+        with self._mutex:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for link in idle:
+            link.close()
+
+    def connected(self, deadline: Deadline) -> socket.socket:
+        """A connection that has proved the key.
+
+        While a network fails it is tried again until the deadline; a server that was there and is not any more is an
+        error at once.
+        """
+        lost: DistNetworkError | None = None
+        losses = 0
+        while losses == 0 or not (deadline.expired or (self._reached and losses == _MOST_LOSSES)):
+            sock = self._reach(deadline)
+            sockets.attend(sock)
+            try:
+                prove(sock, self._key, deadline, server=False)
+                self._reached = True
+                return sock
+            except JobKeyError as error:
+                sock.close()
+                raise JobKeyError(f"the store at {self.name} refuses this process: {error}") from None
+            except TimeoutError:
+                sock.close()
+                raise self._silent(deadline) from None
+            except DistNetworkError as error:  # a server that was just ending; another one may follow
+                sock.close()
+                lost, losses = error, losses + 1
+            except BaseException:
+                sock.close()
+                raise
+        raise PeerGoneError(f"the store at {self.name} closes every connection: {lost}; is another program there?")
+
+    def _reach(self, deadline: Deadline) -> socket.socket:
+        if not self._reached:
+            return sockets.connect(*self.address, deadline)
+        while True:  # in short attempts, since the system asks more and more seldom within one
+            left = deadline.left()
+            attempt = Deadline(_ATTEMPT_SECONDS if left is None else min(_ATTEMPT_SECONDS, left))
+            try:
+                return sockets.connect(*self.address, attempt, retry=False)
+            except PeerGoneError:
+                raise
+            except DistNetworkError as error:
+                if deadline.expired:
+                    raise DistNetworkError(
+                        f"no way back to the store within {deadline.seconds:g} s: {error}"
+                    ) from error
+            time.sleep(_PAUSE)
+            self._check_open()
+
+    def _silent(self, deadline: Deadline) -> DistNetworkError:
+        return DistNetworkError(
+            f"the store at {self.name} took the connection and said nothing for {deadline.seconds:g} s; is its process "
+            "stopped, or another program there?"
+        )
+
+
+class Link:
+    """A connection to the server, and another one after that was lost; it serves one call at a time.
+
+    Requests that must not be carried out twice are numbered, and the server keeps its latest answer for the case that
+    such a request comes again.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._name = secrets.token_bytes(16)
+        self._number = 0
+        self._sock: socket.socket | None = None
+        self._frames = Frames(MOST_BYTES)
+
+    def connect(self, deadline: Deadline) -> socket.socket:
+        """The connection, made now where there is none."""
+        if self._sock is None:
+            self._sock, self._frames = self._pool.connected(deadline), Frames(MOST_BYTES)
+        return self._sock
+
+    def ask(self, fields: Sequence[bytes], deadline: Deadline, *, once: bool) -> list[bytes]:
+        """Send a request and read the answer; `TimeoutError` at the deadline."""
+        if once:
+            self._number += 1
+            fields = [b"once", self._name, b"%d" % self._number, *fields]
+        request = pack(*fields)
+        if len(request) > MOST_BYTES:
+            raise DistStoreError(
+                f"a request of {len(request)} bytes is longer than the {MOST_BYTES} that the store takes"
+            )
+        lost = None
+        for _ in range(_MOST_LOSSES):
+            sock = self._connect_again(lost, deadline)
+            try:
+                return self._exchange(sock, request, deadline)
+            except DistNetworkError as error:
+                self.close()
+                lost = error
+        raise self._was_lost(lost)
+
+    def _connect_again(self, lost: DistNetworkError | None, deadline: Deadline) -> socket.socket:
+        try:
+            return self.connect(deadline)
+        except DistNetworkError as error:
+            if lost is None or isinstance(error, JobKeyError):
+                raise
+            raise self._was_lost(lost, type(error)) from error
+
+    def _was_lost(self, why: DistNetworkError | None, kind: type[DistNetworkError] = DistNetworkError) -> Exception:
+        return kind(
+            f"the connection to the store at {self._pool.name} was lost: {why}; the process that serves it has ended, "
+            "or the network fails"
+        )
+
+    def cancel(self, deadline: Deadline) -> list[bytes]:
+        """End a wait; the answer says what it lacked, or is that of the wait."""
+        if self._sock is None:
+            raise TimeoutError
+        try:
+            return self._exchange(self._sock, pack(b"cancel"), deadline)
+        except DistNetworkError:
+            raise TimeoutError from None
+
+    def _exchange(self, sock: socket.socket, request: bytes, deadline: Deadline) -> list[bytes]:
+        send(sock, request, deadline)
+        return unpack(receive(sock, self._frames, deadline))
+
+    def close(self) -> None:
+        """Close the connection."""
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            sock.close()

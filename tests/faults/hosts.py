@@ -1,0 +1,64 @@
+"""Two hosts as network namespaces, and the link between them."""
+
+import subprocess
+
+from tests.faults.job import until
+
+ADDRESSES = ("10.77.0.1", "10.77.0.2")
+NOBODY = "02:00:00:00:00:99"
+
+
+def ip(*args):
+    return subprocess.run(["ip", *args], check=True, capture_output=True, text=True).stdout
+
+
+class Hosts:
+    """Hosts 0 and 1; `cut` and `heal` the link in one of several ways."""
+
+    WAYS = ("down at 0", "down at 1", "silent")
+
+    def __init__(self, name):
+        self._names = [f"weft-{name}-{at}" for at in range(2)]
+        made = []
+        try:
+            for host in self._names:
+                ip("netns", "add", host)
+                made.append(host)
+            first, second = self._names
+            ip("link", "add", "eth0", "netns", first, "type", "veth", "peer", "name", "eth0", "netns", second)
+            for host, address in zip(self._names, ADDRESSES, strict=True):
+                ip("-n", host, "link", "set", "lo", "up")
+                ip("-n", host, "addr", "add", f"{address}/24", "dev", "eth0")
+                ip("-n", host, "link", "set", "eth0", "up")
+        except subprocess.CalledProcessError:
+            for host in made:
+                ip("netns", "del", host)
+            raise
+
+    def on(self, host):
+        """What a command begins with that is to run on the host."""
+        return ("ip", "netns", "exec", self._names[host])
+
+    def cut(self, way):
+        """Cut the link: an end of it goes down, or what is sent reaches nobody."""
+        if way == "silent":
+            for host, other in ((0, ADDRESSES[1]), (1, ADDRESSES[0])):
+                neighbour = ("neigh", "replace", other, "lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
+                ip("-n", self._names[host], *neighbour)
+        else:
+            ip("-n", self._names[int(way[-1])], "link", "set", "eth0", "down")
+
+    def heal(self, way):
+        """Undo a cut."""
+        if way == "silent":
+            for host, other in ((0, ADDRESSES[1]), (1, ADDRESSES[0])):
+                ip("-n", self._names[host], "neigh", "del", other, "dev", "eth0")
+        else:
+            ip("-n", self._names[int(way[-1])], "link", "set", "eth0", "up")
+
+    def remove(self):
+        """Take the hosts away; nothing may run on them any more."""
+        for host in self._names:
+            until(lambda host=host: not ip("netns", "pids", host).split(), f"processes are left on {host}")
+            ip("netns", "del", host)
+        assert not set(self._names) & {line.split()[0] for line in ip("netns", "list").splitlines()}
