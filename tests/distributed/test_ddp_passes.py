@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 
 import pytest
@@ -9,8 +10,15 @@ import pytest
 import weft
 import weft.distributed as dist
 from weft import nn
+from weft.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from weft.nn.parallel import DistributedDataParallel
 from weft.utils.checkpoint import checkpoint
+
+
+@pytest.fixture(autouse=True)
+def _cores(monkeypatch):
+    """Enough of them to send buckets while the backward pass goes on."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
 
 
 def run(body, nprocs=2):
@@ -234,6 +242,7 @@ def test_gradients_may_live_in_their_buckets():
     def body(rank):
         module = nn.Sequential(linear(2.0), linear(3.0))
         model = DistributedDataParallel(module, bucket_cap_mb=1, gradient_as_bucket_view=True)
+        model.register_comm_hook(None, allreduce_hook)
         held = []
         module[0].weight.register_post_accumulate_grad_hook(lambda p: held.append(p.grad))
         with model.no_sync():

@@ -199,6 +199,38 @@ def test_the_summary_begins_with_rank_host_exception_and_line(script):
     assert "_entry.py" not in done.stderr, "tracebacks show the user's frames only"
 
 
+def test_the_summary_names_the_programs_line_where_weft_raises(script):
+    path = script("from weft.distributed import HashStore\nstore = HashStore()\nstore.add('a', 'b')\n")
+    done = run(path, code=1)
+    first = next(line for line in done.stderr.splitlines() if line.startswith("rank "))
+    assert first.endswith(f"({path}:3)"), first
+
+
+def test_a_worker_that_has_failed_first_may_end_last(script, tmp_path):
+    """Others miss a worker that fails, and may be gone before it is."""
+    path = script(
+        "import atexit, os, select, sys\n"
+        "told, heard = os.environ['TOLD'], os.environ['HEARD']\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    open(told, 'w').write(str(os.getpid()))\n"
+        "    open(heard).read()\n"
+        "    raise RuntimeError('rank 1 has left')\n"
+        "other = os.pidfd_open(int(open(told).read()))\n"
+        "poll = select.poll()\n"
+        "poll.register(other)\n"
+        "atexit.register(poll.poll, 60_000)\n"
+        "atexit.register(lambda: open(heard, 'w').close())\n"
+        "sys.exit(3)\n"
+    )
+    pipes = {name: str(tmp_path / name) for name in ("TOLD", "HEARD")}
+    for pipe in pipes.values():
+        os.mkfifo(pipe)
+    done = run("--nproc-per-node", 2, path, code=3, **pipes)
+    first = next(line for line in done.stderr.splitlines() if line.startswith("rank "))
+    assert first.startswith(f"rank 1 on {socket.gethostname()}: ")
+    assert "RuntimeError: rank 1 has left" in done.stderr
+
+
 def test_exit_codes_are_those_of_the_first_failure(script):
     run(script("import sys; sys.exit(7)"), code=7)
     run(script("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), code=128 + signal.SIGKILL)
@@ -249,6 +281,7 @@ def test_signals_are_handed_on(script, tmp_path):
         (["--shutdown-timeout", "-1", "SCRIPT"], 1, "shutdown_timeout must be non-negative, got -1"),
         (["--rdzv-backend", "carrier", "SCRIPT"], 1, "The rendezvous backend 'carrier' is not registered.*Known are"),
         (["--rdzv-conf", "a", "SCRIPT"], 1, "option 'a' must have a value specified: --rdzv-conf a=VALUE"),
+        (["--standalone", "--nnodes", "2", "SCRIPT"], 1, "--standalone is for a job of one machine, but --nnodes is 2"),
         (["--nnodes", "1:2", "SCRIPT"], 1, "the static rendezvous needs a fixed number of nodes.*--rdzv-backend c10d"),
         (["--nnodes", "2", "--node-rank", "2", "SCRIPT"], 1, "--node-rank must be at least 0 and less than --nnodes 2"),
     ],

@@ -90,9 +90,9 @@ def all_reduce_coalesced(
     where = member_of(group, "all_reduce_coalesced")
     if where is None:
         return None
-    reduce = where._backend.all_reduce
+    backend = where._backend
     return where.run(
-        "all_reduce_coalesced", lambda *xs: [reduce(x, reduction) for x in xs], targets, targets, async_op=async_op
+        "all_reduce_coalesced", lambda *xs: backend.all_reduce_many(xs, reduction), targets, targets, async_op=async_op
     )
 
 

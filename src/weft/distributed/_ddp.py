@@ -46,7 +46,8 @@ class DistributedDataParallel(Module, Joinable):
 
     find_unused_parameters   for models whose loss does not depend on all of them
     static_graph             the same, for models whose loss depends on the same ones in each step; the first step tells
-    gradient_as_bucket_view  gradients have no memory besides their bucket's; in a backward pass they cannot be read
+    gradient_as_bucket_view  for a communication hook, gradients have no memory besides their bucket's; in a backward
+                             pass they cannot be read
     forward_sync_buffers     whether buffers are made those of rank 0 before forward passes (`broadcast_buffers`, the
                              older name, is also about the start)
 

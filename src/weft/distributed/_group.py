@@ -48,11 +48,13 @@ class Backend(ABC):
     All ranks of the group make the same calls in the same order. `DistBackendError` names the operation and the ranks
     that are missing, have ended, or did something else; the group cannot be used after it.
 
+    crowded    whether all ranks are on a host with less than two cores for each
     on_host    whether it takes arrays as the host holds them, and gives NumPy arrays; others take jax arrays
     one_order  whether the operations of all its groups must run in one order
     """
 
     name: str
+    crowded = False
     on_host = False
     one_order = False
 
@@ -64,6 +66,10 @@ class Backend(ABC):
     @abstractmethod
     def all_reduce(self, x: Array, op: Reduction) -> Array:
         """The values of all ranks, combined."""
+
+    def all_reduce_many(self, xs: Sequence[Array], op: Reduction) -> Sequence[Array]:
+        """`all_reduce` of each of several arrays, as one operation."""
+        return [self.all_reduce(x, op) for x in xs]
 
     @abstractmethod
     def reduce(self, x: Array, root: int, op: Reduction) -> Array:
@@ -154,6 +160,11 @@ class ProcessGroup:
     def name(self) -> str:
         """The name of the backend."""
         return self._backend.name
+
+    @property
+    def crowded(self) -> bool:
+        """Whether this host has so few cores for the group's ranks that exchanging beside computing delays both."""
+        return self._backend.crowded
 
     @property
     def timeout(self) -> timedelta:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -20,6 +21,8 @@ from weft.distributed._group import Array, Backend
 from weft.distributed._reduce_op import PremulSum, Reduction
 
 Host = np.ndarray[Any, Any]
+
+_SMALL = 1 << 16  # bytes up to which arrays are exchanged together
 
 
 class HostBackend(Backend):
@@ -45,6 +48,20 @@ class HostBackend(Backend):
         out = _like(source)
         self._collectives.all_reduce(source, out, _word(op), self._deadline(), factor=_factor(op))
         return out
+
+    def all_reduce_many(self, xs: Sequence[Array], op: Reduction) -> list[Array]:
+        found: list[Array] = list(xs)
+        packs: dict[Any, list[int]] = {}
+        for at, x in enumerate(xs):
+            if x.nbytes < _SMALL:
+                packs.setdefault(x.dtype, []).append(at)
+            else:
+                found[at] = self.all_reduce(x, op)
+        for pack in packs.values():
+            whole = self.all_reduce(np.concatenate([np.asarray(xs[at]).reshape(-1) for at in pack]), op)
+            for at, part in zip(pack, np.split(whole, np.cumsum([xs[at].size for at in pack])[:-1]), strict=True):
+                found[at] = part.reshape(xs[at].shape)
+        return found
 
     def reduce(self, x: Array, root: int, op: Reduction) -> Array:
         source = np.asarray(x)
@@ -156,4 +173,6 @@ def _joined(
     name: str, memory: type[Memory], store: Any, rank: int, ranks: Sequence[int], timeout: timedelta
 ) -> HostBackend:
     board = connect(memory, store, rank, len(ranks), Deadline(timeout.total_seconds()), ranks=ranks)
-    return HostBackend(name, board, Collectives(board), Messages(board), timeout)
+    backend = HostBackend(name, board, Collectives(board), Messages(board), timeout)
+    backend.crowded = len(os.sched_getaffinity(0)) < 2 * len(ranks)
+    return backend

@@ -91,6 +91,13 @@ class XlaBackend(Backend):
     def all_reduce(self, x: Array, op: Reduction) -> Array:
         return self._reduced(Call("all_reduce", x.size, x.dtype, None, _word(op)), x, op)
 
+    def all_reduce_many(self, xs: Sequence[Array], op: Reduction) -> Sequence[Array]:
+        if len({x.dtype for x in xs}) > 1:
+            return super().all_reduce_many(xs, op)
+        whole = self.all_reduce(jnp.concatenate([jnp.ravel(x) for x in xs]), op)
+        parts = jnp.split(whole, np.cumsum([x.size for x in xs])[:-1])
+        return [part.reshape(x.shape) for part, x in zip(parts, xs, strict=True)]
+
     def reduce(self, x: Array, root: int, op: Reduction) -> Array:
         found = self._reduced(Call("reduce", x.size, x.dtype, root, _word(op)), x, op)
         return found if root == self.rank else x

@@ -8,7 +8,7 @@ this thread records on.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,8 +40,9 @@ class Reducer:
     first pass do so in all that follow. With `in_buckets`, gradients have no memory of their own while they are
     exchanged.
 
-    leader   the rank in the group whose order of parameters counts
-    divisor  what sums are divided by, where it is not the size of the group
+    overlaps  whether buckets are sent while the backward pass goes on, or at its end
+    leader    the rank in the group whose order of parameters counts
+    divisor   what sums are divided by, where it is not the size of the group
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Reducer:
         self.find_unused = find_unused
         self.static = False
         self.in_buckets = in_buckets
+        self.overlaps = not group.crowded
         self.leader = 0
         self.divisor: int | None = None
         self.hook: Hook | None = None
@@ -154,14 +156,15 @@ class Reducer:
                 "static_graph=True to DistributedDataParallel"
             )
         self._missing[self._bucket_of[at]] -= 1
-        self._start_complete()
+        if self.overlaps:
+            self._start_complete()
 
     def _begin(self) -> None:
         self._running = True
         self._passes += 1
         self._missing = [sum(self._fires[at] for at in bucket) for bucket in self.buckets]
         self._next = 0
-        self._under_way: list[tuple[GradBucket, Future[Any]]] = []
+        self._under_way: list[tuple[int, Callable[[], list[Tensor]]]] = []  # numbers, and how to wait for averages
         self._seen = {}
 
     def _start_complete(self) -> None:
@@ -173,27 +176,38 @@ class Reducer:
     def _start(self, number: int) -> None:
         parameters = [self.parameters[at] for at in self.buckets[number]]
         with using(grad=False):
-            flat = rows.cat([rows.reshape(_zeros_like(p) if p.grad is None else p.grad, (-1,)) for p in parameters])
-            if self.in_buckets:  # what nobody holds is not computed for its own sake
-                for at in self._touched.intersection(self.buckets[number]):
-                    self.parameters[at].grad = None
-            self._send(number, flat)
+            self._send(number, [_zeros_like(p) if p.grad is None else p.grad for p in parameters])
 
-    def _send(self, number: int, flat: Tensor) -> None:
+    def _send(self, number: int, grads: list[Tensor]) -> None:
+        start = self._average if self.hook is None else self._call_hook
+        self._under_way.append((number, start(number, grads)))
+
+    def _average(self, number: int, grads: list[Tensor]) -> Callable[[], list[Tensor]]:
+        """Start the exchange of gradients as they are; flat ones would be copied twice."""
+        del number
+        found, divisor = [wrap(grad._read()) for grad in grads], self.divisor
+        operation = ReduceOp.AVG if divisor is None else ReduceOp.SUM
+        work = _collectives.all_reduce_coalesced(found, operation, self.group, async_op=self.overlaps)
+
+        def averages() -> list[Tensor]:
+            if work is not None:
+                work.wait()
+            return found if divisor is None else [grad / divisor for grad in found]
+
+        return averages
+
+    def _call_hook(self, number: int, grads: list[Tensor]) -> Callable[[], list[Tensor]]:
         parameters = [self.parameters[at] for at in self.buckets[number]]
+        flat = rows.cat([rows.reshape(grad, (-1,)) for grad in grads])
+        if self.in_buckets:  # what nobody holds is not computed for its own sake
+            for at in self._touched.intersection(self.buckets[number]):
+                self.parameters[at].grad = None
         bucket = GradBucket(number, flat, parameters, number == len(self.buckets) - 1)
-        future = self._average(bucket) if self.hook is None else require_future(self.hook(self.hook_state, bucket))
+        assert self.hook is not None, "it is called where there is one"
+        future = require_future(self.hook(self.hook_state, bucket))
         if not future.done():
             future = future.then(_computed)
-        self._under_way.append((bucket, future))
-
-    def _average(self, bucket: GradBucket) -> Future[Any]:
-        divisor = self.divisor
-        work = _collectives.all_reduce(
-            bucket.buffer(), ReduceOp.AVG if divisor is None else ReduceOp.SUM, self.group, async_op=True
-        )
-        assert work is not None, "a replica is a member of its group"
-        return work.get_future().then(lambda done: done.value()[0] if divisor is None else done.value()[0] / divisor)
+        return lambda: taken_apart(flat_result(future.wait(), bucket), parameters)
 
     def _finish(self) -> None:
         """The backward pass is over: wait for the averages, and put them in place."""
@@ -205,9 +219,8 @@ class Reducer:
             self._missing = [0] * len(self.buckets)
             self._start_complete()
             used = self._used_anywhere()
-            for bucket, future in self._under_way:
-                flat = flat_result(future.wait(), bucket)
-                self._put(self.buckets[bucket.index()], taken_apart(flat, bucket.parameters()), used)
+            for number, averages in self._under_way:
+                self._put(self.buckets[number], averages(), used)
             self._end()
         if self.static:
             self._compare_with_first()
@@ -232,10 +245,10 @@ class Reducer:
         self._touched.clear()
         with using(grad=False):
             for number, bucket in enumerate(self.buckets):
-                self._send(number, rows.cat([rows.reshape(_zeros_like(self.parameters[at]), (-1,)) for at in bucket]))
+                self._send(number, [_zeros_like(self.parameters[at]) for at in bucket])
             self._used_anywhere()
-            for _, future in self._under_way:
-                future.wait()
+            for _, averages in self._under_way:
+                averages()
             self._end()
 
     def _used_anywhere(self) -> frozenset[int]:

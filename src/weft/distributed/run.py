@@ -32,7 +32,7 @@ from weft.distributed.launcher._kubernetes import kubernetes
 from weft.distributed.launcher._manifest import job_of
 from weft.distributed.launcher._slurm import slurm
 from weft.distributed.launcher.api import SIGNALS, LaunchConfig, elastic_launch
-from weft.errors import DistError, ValueRangeError, WeftError
+from weft.errors import ArgumentError, DistError, ValueRangeError, WeftError
 
 _MASTER_PORT = 29500
 _KEY_VARIABLES = ("WEFT_JOB_KEY", "WEFT_JOB_KEY_FILE")
@@ -206,6 +206,10 @@ def run(args: Namespace) -> None:
         and args.master_port is None
         and parse_min_max_nnodes(args.nnodes)[1] == 1
     )
+    if args.standalone and parse_min_max_nnodes(args.nnodes)[0] > 1:
+        raise ArgumentError(
+            f"--standalone is for a job of one machine, but --nnodes is {args.nnodes}; leave out one of them"
+        )
     if alone:
         args.rdzv_backend, args.rdzv_endpoint, args.rdzv_id = "c10d", "127.0.0.1:0", str(uuid.uuid4())
     config, entrypoint, arguments = config_from_args(args)

@@ -25,6 +25,7 @@ from weft.distributed.elastic.multiprocessing.tail_log import TailLog
 from weft.errors import DistError
 
 _LONGEST_PAUSE = 0.05  # seconds between looks at processes that cannot be waited for
+_LAST_WORDS = 5.0  # seconds for a process to end after it has recorded its error
 _log = logging.getLogger(__name__)
 
 
@@ -174,12 +175,25 @@ class PContext(ABC):
     def _poll(self) -> RunProcsResult | None:
         self._look()
         self._collect()
+        if any(self._exits.values()):
+            self._await_last_words()
         failures = {rank: self._failure(rank) for rank, code in self._exits.items() if code}
         if not failures and len(self._exits) < self.nprocs:
             return None
         self.close()
         values = {} if failures else self._return_values()
         return RunProcsResult(values, failures, self.stdouts, self.stderrs)
+
+    def _await_last_words(self) -> None:
+        """Wait a little for processes that have recorded an error and are about to end: theirs may be the first."""
+        deadline = time.monotonic() + _LAST_WORDS
+        while any(os.path.exists(self.error_files[rank]) for rank in self._running()):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            self._pause(left)
+            self._look()
+            self._collect()
 
     def _failure(self, rank: int) -> ProcessFailure:
         failure = ProcessFailure(rank, self._pids[rank], self._exits[rank], self.error_files[rank])

@@ -17,6 +17,7 @@ from typing import Any
 from weft.errors import PreconditionError, WeftError
 
 NOT_AVAILABLE = "<N/A>"
+_PACKAGE = str(Path(__file__).resolve().parents[4]) + os.sep
 _FRAME = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)', re.MULTILINE)
 _WIDEST = 60
 _TRACEBACK = "Traceback (most recent call last):"
@@ -93,10 +94,11 @@ class ProcessFailure:
         return self.message.get("extraInfo", {}).get("py_callstack") or self.message.get("message", NOT_AVAILABLE)
 
     def headline(self) -> str:
-        """The exception in one line, with the place that raised it."""
+        """The exception in one line, with the line that raised it: the program's, or else this package's."""
         text = self.message if isinstance(self.message, str) else str(self.message.get("message", NOT_AVAILABLE))
         first = text.strip().partition("\n")[0] or NOT_AVAILABLE
         frames = list(_FRAME.finditer(self.traceback()))
+        frames = [frame for frame in frames if not frame["file"].startswith(_PACKAGE)] or frames
         return f"{first} ({frames[-1]['file']}:{frames[-1]['line']})" if frames else first
 
 
