@@ -148,3 +148,30 @@ def test_the_rank_on_the_host_comes_from_the_launcher(monkeypatch):
         dist.get_node_local_rank()
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert dist.get_node_local_rank(fallback_rank=2) == 3
+
+
+def test_a_backend_is_told_by_the_name_that_was_asked_for(tmp_path):
+    dist.init_process_group("gloo", f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        assert dist.get_backend() == dist.get_backend(dist.new_group([0])) == "gloo"
+        assert dist.get_backend(dist.new_group([0], backend="shm")) == "shm"
+    finally:
+        dist.destroy_process_group()
+
+
+def test_which_backends_there_are():
+    assert (dist.is_gloo_available(), dist.is_nccl_available()) == (True, weft.cuda.is_available())
+    assert dist.is_mpi_available() == dist.is_backend_available("mpi")
+    assert not dist.is_backend_available("carrier pigeons")
+
+
+def test_results_that_nobody_waits_for_come_with_the_next_operation():
+    def rank(me):
+        dist.init_process_group("threads")
+        x, y = weft.ones(2), weft.full((1,), float(me))
+        dist.all_reduce(x, async_op=True)
+        dist.broadcast(y, 1, async_op=True)
+        dist.barrier()
+        return x.tolist(), y.tolist()
+
+    assert run_threads(rank) == [([2, 2], [1])] * 2

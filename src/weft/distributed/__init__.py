@@ -13,7 +13,9 @@ __getattr__, __dir__ = _on_first_use(__name__, {
     "weft.distributed._reduce_op": ("ReduceOp",),
     "weft.distributed._work": ("Work",),
     "weft.distributed._group": ("ProcessGroup",),
-    "weft.distributed._backends": ("register_backend", "is_backend_available"),
+    "weft.distributed._backends": (
+        "is_backend_available", "is_gloo_available", "is_mpi_available", "is_nccl_available", "register_backend",
+    ),
     "weft.distributed._rendezvous": ("register_rendezvous_handler", "rendezvous"),
     "weft.distributed._world": (
         "GroupMember", "default_pg_timeout", "destroy_process_group", "get_backend", "get_global_rank",

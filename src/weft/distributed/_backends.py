@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from weft import cuda
 from weft._comm.store import Store
 from weft.distributed._group import Backend, ProcessGroup
 from weft.errors import ArgumentError, DistBackendError, ValueRangeError
@@ -45,6 +46,11 @@ def checked(name: str | None) -> str:
     return found
 
 
+def is_other_name(name: str | None) -> bool:
+    """Whether this is PyTorch's name of a backend that is another one here."""
+    return name is not None and name.lower() in _OTHER_NAMES
+
+
 def register_backend(name: str, func: Join) -> None:
     """Add a backend: `func(store, rank, ranks, timeout)` makes this rank's part."""
     name = name.lower()
@@ -60,6 +66,21 @@ def is_backend_available(backend: str) -> bool:
     except ValueError:
         return False
     return found not in _PACKAGES or find_spec(_PACKAGES[found]) is not None
+
+
+def is_gloo_available() -> bool:
+    """True: the name `gloo` stands for the backend that suits the job's hosts."""
+    return True
+
+
+def is_nccl_available() -> bool:
+    """Whether this process has an accelerator, between which `nccl` is XLA's own transport."""
+    return cuda.is_available()
+
+
+def is_mpi_available() -> bool:
+    """Whether the extra `mpi` is installed."""
+    return is_backend_available("mpi")
 
 
 def meeting_place(backend: str) -> Place | None:
@@ -99,5 +120,5 @@ def made(backend: str, store: Any, rank: int, hosts: Sequence[str], timeout: tim
 
 def subgroup(backend: str, default: ProcessGroup, store: Any, members: Sequence[int], timeout: timedelta) -> Backend:
     """The backend of a group of some ranks of the job, of which this is one; `store` is the group's own."""
-    backend = default.name() if backend == "auto" else backend
+    backend = default._backend.name if backend == "auto" else backend
     return _join_of(backend)(store, members.index(default.ranks[default.rank()]), members, timeout)

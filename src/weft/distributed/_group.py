@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -139,6 +140,8 @@ class ProcessGroup:
         self.group_name = name
         self.ranks = tuple(ranks)
         self.store = store
+        self._unwaited: deque[Work] = deque()
+        self.asked: str | None = None  # the other name under which the backend was asked for
         self.enter: Callable[[], None] = lambda: None  # makes a thread belong to this rank
         self._backend = backend
         self._shared = before._line if before is not None and backend.one_order else None
@@ -158,8 +161,8 @@ class ProcessGroup:
         return self._backend.size
 
     def name(self) -> str:
-        """The name of the backend."""
-        return self._backend.name
+        """The name of the backend, as it was asked for: `gloo` where that stands for another one."""
+        return self.asked or self._backend.name
 
     @property
     def crowded(self) -> bool:
@@ -198,11 +201,26 @@ class ProcessGroup:
             return None
         arrays = self._arrays_of(given)
         if not async_op:
-            put(results, self._line.run(lambda: call(*arrays)))
+            found = self._line.run(lambda: call(*arrays))
+            if self._unwaited:
+                self._deliver()
+            put(results, found)
             return None
         work = Work(operation, lambda found: put(results, found))
         self._line.submit(lambda: call(*arrays), work._arrived)
+        self._unwaited.append(work)
+        while self._unwaited[0].delivered and len(self._unwaited) > 1:
+            self._unwaited.popleft()
         return work
+
+    def _deliver(self) -> None:
+        """Put results of earlier operations in place, for which nobody has waited."""
+        for _ in range(len(self._unwaited)):
+            work = self._unwaited.popleft()
+            if not work.is_completed():  # this is called from within the line
+                self._unwaited.append(work)
+            elif work.is_success():
+                work.wait()
 
     @contextmanager
     def collecting(self) -> Iterator[list[_Call]]:

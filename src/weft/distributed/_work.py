@@ -16,7 +16,8 @@ from weft.futures import Future
 class Work:
     """An operation that was started with `async_op=True`.
 
-    Its results are in the tensors after `wait`, or when a callback of `get_future` runs. What happens to a tensor
+    Its results are in the tensors after `wait`, when a callback of `get_future` runs, or after a later operation of the
+    group that is waited for. What happens to a tensor
     between the start and that point is undefined, as in PyTorch.
     """
 
@@ -44,6 +45,11 @@ class Work:
         done = threading.Event()
         self._arrived.add_done_callback(lambda _: done.set())
         return done.wait(seconds)
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the results are in the tensors."""
+        return self._deliver is None
 
     def synchronize(self) -> None:
         """The same as `wait`."""

@@ -102,7 +102,7 @@ def init_process_group(
     if store is not None and init_method is not None:
         raise ArgumentError("Cannot specify both init_method and store.")
     timeout = _checked_timeout(timeout)
-    backend = _backends.checked(backend)
+    asked, backend = backend, _backends.checked(backend)
     world.begun += 1
     place = _backends.meeting_place(backend) if store is None and init_method is None else None
     if place is not None:
@@ -116,6 +116,7 @@ def init_process_group(
     hosts = _met(own, rank, world_size, backend, timeout)
     made = _backends.made(backend, own, rank, hosts, timeout)
     world.default = _registered(world, ProcessGroup("default", made, range(world_size), own))
+    world.default.asked = asked if _backends.is_other_name(asked) else None
     if world is _process:
         atexit.register(_leave_at_exit)
 
@@ -211,7 +212,7 @@ def new_group(
     for rank in members:
         if rank not in default.ranks:
             raise ValueRangeError(f"the new group's rank {rank} is not one of the {default.size()} ranks of the job")
-    chosen = _backends.checked(backend) if backend else default.name()
+    chosen = _backends.checked(backend)
     timeout = _checked_timeout(timeout) if timeout is not None else default.timeout
     if use_local_synchronization:
         name = "local " + ",".join(map(str, members))
@@ -224,7 +225,9 @@ def new_group(
     key = f"group/{name}/{zlib.crc32(repr(members).encode()):x}"  # ranks that name other members do not meet
     own = None if default.store is None else PrefixStore(key, default.store)
     made = _backends.subgroup(chosen, default, own, members, timeout)
-    return _registered(world, ProcessGroup(name, made, members, own, default))
+    found = _registered(world, ProcessGroup(name, made, members, own, default))
+    found.asked = backend if _backends.is_other_name(backend) else default.asked if backend is None else None
+    return found
 
 
 def new_subgroups(
