@@ -164,7 +164,7 @@ def test_the_launcher_loads_nothing_that_computes():
 
 
 def test_the_command_has_one_subcommand():
-    call = [sys.executable, "-c", "from weft.distributed.run import command; command()"]
+    call = [sys.executable, "-m", "weft"]
     done = subprocess.run([*call, "run", "--no-python", "/bin/true"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     done = subprocess.run([*call, "walk"], capture_output=True, text=True)
