@@ -20,12 +20,15 @@ def test_the_files_only_name_what_others_define(path):
     doc, *body = ast.parse(path.read_text(encoding="utf-8")).body
     assert isinstance(doc, ast.Expr)
     assert body
+    *body, last = body
+    if not isinstance(last, ast.Assign) or "_on_first_use(" not in ast.unparse(last):  # names that are loaded later
+        body.append(last)
     assert all(isinstance(node, ast.ImportFrom) and all(entry.asname for entry in node.names) for node in body)
 
 
 def test_every_layer_has_its_path():
     layers = {name for name, kind in vars(nn).items() if isinstance(kind, type) and issubclass(kind, nn.Module)}
-    assert layers - set(vars(nn.modules)) == set()
+    layers -= set(vars(nn.parallel))
     for name in layers:
         assert getattr(nn.modules, name) is getattr(nn, name)
 

@@ -84,7 +84,7 @@ class Pool:
         While a network fails it is tried again until the deadline; a server that was there and is not any more is an
         error at once.
         """
-        lost: DistNetworkError | None = None
+        lost: str | None = None
         losses = 0
         while losses == 0 or not (deadline.expired or (self._reached and losses == _MOST_LOSSES)):
             sock = self._reach(deadline)
@@ -101,7 +101,7 @@ class Pool:
                 raise self._silent(deadline) from None
             except DistNetworkError as error:  # a server that was just ending; another one may follow
                 sock.close()
-                lost, losses = error, losses + 1
+                lost, losses = str(error), losses + 1
             except BaseException:
                 sock.close()
                 raise
@@ -169,10 +169,10 @@ class Link:
                 return self._exchange(sock, request, deadline)
             except DistNetworkError as error:
                 self.close()
-                lost = error
+                lost = str(error)  # the error itself would keep this frame alive
         raise self._was_lost(lost)
 
-    def _connect_again(self, lost: DistNetworkError | None, deadline: Deadline) -> socket.socket:
+    def _connect_again(self, lost: str | None, deadline: Deadline) -> socket.socket:
         try:
             return self.connect(deadline)
         except DistNetworkError as error:
@@ -180,7 +180,7 @@ class Link:
                 raise
             raise self._was_lost(lost, type(error)) from error
 
-    def _was_lost(self, why: DistNetworkError | None, kind: type[DistNetworkError] = DistNetworkError) -> Exception:
+    def _was_lost(self, why: str | None, kind: type[DistNetworkError] = DistNetworkError) -> Exception:
         return kind(
             f"the connection to the store at {self._pool.name} was lost: {why}; the process that serves it has ended, "
             "or the network fails"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import NoReturn
 
 from weft._comm.deadline import Deadline
 from weft.errors import DistNetworkError
@@ -79,7 +78,9 @@ def receive(sock: socket.socket, frames: Frames, deadline: Deadline) -> bytes:
         try:
             piece = sock.recv(_CHUNK)
         except OSError as error:
-            _fail(error)
+            if _is_deadline(error):
+                raise
+            raise _lost(error) from error
         if not piece:
             raise DistNetworkError(_CLOSED)
         frames.feed(piece)
@@ -92,15 +93,19 @@ def send(sock: socket.socket, payload: bytes, deadline: Deadline) -> None:
     try:
         sock.sendall(frame(payload))
     except OSError as error:
-        _fail(error)
+        if _is_deadline(error):
+            raise
+        raise _lost(error) from error
 
 
-def _fail(error: OSError) -> NoReturn:
-    """Tell a failure of a socket. The deadline's has no number; the system's own ETIMEDOUT is a lost connection."""
-    if isinstance(error, TimeoutError) and error.errno is None:
-        raise error
+def _is_deadline(error: OSError) -> bool:
+    """Whether a deadline has passed. That error has no number; the system's own ETIMEDOUT is a lost connection."""
+    return isinstance(error, TimeoutError) and error.errno is None
+
+
+def _lost(error: OSError) -> DistNetworkError:
     why = _CLOSED if isinstance(error, ConnectionError) else f"the network fails: {error.strerror}"
-    raise DistNetworkError(why) from error
+    return DistNetworkError(why)
 
 
 def _seconds(deadline: Deadline) -> float | None:
