@@ -19,10 +19,12 @@ def test_threads_conform(size):
     dist.run_threads(check_all, ("threads",), nprocs=size)
 
 
-many = partial(pytest.param, marks=pytest.mark.soak)
+many = partial(pytest.param, marks=pytest.mark.soak)  # half a minute each
 
 
-@pytest.mark.parametrize(("backend", "size"), [("shm", 2), ("shm", 3), ("xla", 2), many("shm", 4), many("xla", 4)])
+@pytest.mark.parametrize(
+    ("backend", "size"), [("shm", 2), many("shm", 3), many("shm", 4), many("xla", 2), many("xla", 4)]
+)
 def test_processes_conform(backend, size, tmp_path):
     address = f"file://{tmp_path}/store"
     said = ended(

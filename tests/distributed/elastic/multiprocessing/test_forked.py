@@ -23,7 +23,10 @@ json.dump({
     "argv": sys.argv, "path": sys.path[0], "file": __file__, "name": __name__, "main": sys.modules["__main__"].__file__,
     "original": sys.orig_argv, "env": dict(os.environ), "cwd": os.getcwd(), "leads": os.getpid() == os.getsid(0),
     "open": len(os.listdir("/proc/self/fd")), "parent": os.getppid(), "loaded": sorted(sys.modules),
-    "signals": [line for line in open("/proc/self/status") if line.startswith(("SigB", "SigI", "SigC", "SigP", "Shd", "Threads", "Umask"))],
+    "signals": [
+        line for line in open("/proc/self/status")
+        if line.startswith(("SigB", "SigI", "SigC", "SigP", "Shd", "Threads", "Umask"))
+    ],
     "flags": str(sys.flags), "stdout": str(sys.stdout), "stdin": os.readlink("/proc/self/fd/0"),
 }, sys.stdout)
 """
