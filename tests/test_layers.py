@@ -18,7 +18,7 @@ NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 LOWER = [{"errors", "_base"}, {"_comm", "ops"}, {"_lazy"}, {"_autograd"}, {"_dispatch"}, {"_tensor"}]
 UPPER = {"distributed"}
 LAZY = "_api.py"  # loads by name what is public, so that importing the package costs nothing
-COMMANDS = {"_tensor/stubs.py"}  # run by `python -m`, never imported: they may look at everything
+COMMANDS = {"__main__.py", "_tensor/stubs.py"}  # run by `python -m`, never imported: they may look at everything
 BOUND = [path for path, name in zip(FILES, NAMES, strict=True) if name not in {"__init__.py", LAZY, *COMMANDS}]
 BOUND_NAMES = [str(path.relative_to(ROOT)) for path in BOUND]
 MOST_LINES = 500
