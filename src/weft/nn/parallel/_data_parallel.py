@@ -26,7 +26,33 @@ class DataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results."""
-        return self.module(*inputs, **kwargs)
+        parts, named = self.scatter(inputs, kwargs, self.device_ids)
+        return self.gather(
+            self.parallel_apply(self.replicate(self.module, self.device_ids), parts, named), self.output_device
+        )
+
+    # What subclasses override: the steps of `forward`, with one replica.
+
+    def replicate(self, module: Any, device_ids: Sequence[Any]) -> list[Any]:
+        """The replicas: the module itself."""
+        del device_ids
+        return [module]
+
+    def scatter(
+        self, inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, device_ids: Sequence[Any]
+    ) -> tuple[list[tuple[Any, ...]], list[dict[str, Any]]]:
+        """The arguments of each replica, by position and by name."""
+        del device_ids
+        return [tuple(inputs)], [kwargs or {}]
+
+    def parallel_apply(self, replicas: Sequence[Any], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
+        """The results of each replica."""
+        return [replica(*part, **named) for replica, part, named in zip(replicas, inputs, kwargs, strict=True)]
+
+    def gather(self, outputs: Any, output_device: Any) -> Any:
+        """The results of all replicas as one."""
+        del output_device
+        return outputs[0]
 
 
 def data_parallel(
