@@ -20,15 +20,15 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from threading import Lock
 from time import monotonic, sleep
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from weft._comm.breakable import Breakable
 from weft._comm.deadline import Deadline
 from weft._comm.layout import Layout
 from weft._comm.memory import Memory
 from weft._comm.ring import Ring
-from weft.errors import DistBackendError
 
 WEAKLY_ORDERED = platform.machine() not in {"x86_64", "AMD64", "i686"}
 _SPINS = range(50)  # looks at a counter before the processor is given up: about 3 µs
@@ -49,7 +49,7 @@ class Exchange(Protocol):
         ...
 
 
-class Board:
+class Board(Breakable):
     """One rank's side of the meeting place. `ranks` are the numbers that errors show, by default 0, 1, …
 
     A failure is final, since counters no longer agree: every later use raises at once and tells the first failure.
@@ -134,16 +134,6 @@ class Board:
         """This rank's end of the stream from a peer."""
         return Ring(self, peer, self.rank)
 
-    def check(self) -> None:
-        """Raise where the board has failed."""
-        if self.failed is not None:
-            raise DistBackendError(f"the group cannot be used any more, make a new one: {self.failed}")
-
-    def fail(self, text: str) -> NoReturn:
-        """Break the board for all ranks, and raise."""
-        self.abort(text)
-        raise DistBackendError(text)
-
     def abort(self, text: str) -> None:
         """Break the board: waiting ranks, this one too, raise what the text says."""
         if self.failed is None:
@@ -207,9 +197,6 @@ class Board:
         if absent and all(states[rank] == _LEFT for rank in absent):
             return f"{self._names(absent)} has left the group"
         return None
-
-    def _names(self, ranks: Sequence[int]) -> str:
-        return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(str(self.ranks[rank]) for rank in ranks)
 
     def _fence(self) -> None:
         with self._turn:

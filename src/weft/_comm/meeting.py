@@ -19,6 +19,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
+from weft._comm.breakable import Breakable
 from weft._comm.deadline import Deadline
 from weft._comm.messages import Messages, Request
 from weft._comm.stream import Source, Streams, Target
@@ -38,7 +39,7 @@ _BLAME = 1.0  # seconds after a failed exchange in which the rank that ended mus
 _FAREWELL = 1.0  # seconds for which a rank that leaves tries to tell the others
 
 
-class Meeting:
+class Meeting(Breakable):
     """One rank's side. `ranks` are the numbers that errors show, by default 0, 1, …
 
     A failure is final: every later use raises at once and tells the first failure.
@@ -175,9 +176,6 @@ class Meeting:
                 return f"{self._names([peer])} has ended ({ended[peer]})"
         return None
 
-    def _names(self, ranks: Sequence[int]) -> str:
-        return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(str(self.ranks[rank]) for rank in ranks)
-
     # --- failing and leaving ---
 
     def fail_after(self, error: Exception, what: object) -> NoReturn:
@@ -185,16 +183,6 @@ class Meeting:
         text = " ".join(str(error).split())
         self.complete(lambda: False, f"{what} ({text})", Deadline(_BLAME))
         raise AssertionError("an exchange that never completes has failed")
-
-    def check(self) -> None:
-        """Raise where the group has failed."""
-        if self.failed is not None:
-            raise DistBackendError(f"the group cannot be used any more, make a new one: {self.failed}")
-
-    def fail(self, text: str) -> NoReturn:
-        """Break the group for all ranks, and raise."""
-        self.abort(text)
-        raise DistBackendError(text)
 
     def abort(self, text: str) -> None:
         """Break the group: waiting ranks, this one too, raise what the text says."""

@@ -18,7 +18,7 @@ from weft._comm.messages import Messages, Request
 from weft._comm.operations import Operations
 from weft._tensor.convert import room_like
 from weft.distributed._group import Array, Backend
-from weft.distributed._reduce_op import PremulSum, Reduction
+from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 
 Host = np.ndarray[Any, Any]
 
@@ -46,7 +46,7 @@ class HostBackend(Backend):
     def all_reduce(self, x: Array, op: Reduction) -> Array:
         source = np.asarray(x)
         out = _like(source)
-        self._collectives.all_reduce(source, out, _word(op), self._deadline(), factor=_factor(op))
+        self._collectives.all_reduce(source, out, word_of(op), self._deadline(), factor=_factor(op))
         return out
 
     def all_reduce_many(self, xs: Sequence[Array], op: Reduction) -> list[Array]:
@@ -66,7 +66,7 @@ class HostBackend(Backend):
     def reduce(self, x: Array, root: int, op: Reduction) -> Array:
         source = np.asarray(x)
         out = _like(source) if root == self.rank else None
-        self._collectives.reduce(source, out, root, _word(op), self._deadline(), factor=_factor(op))
+        self._collectives.reduce(source, out, root, word_of(op), self._deadline(), factor=_factor(op))
         return x if out is None else out
 
     def broadcast(self, x: Array, root: int) -> Array:
@@ -98,7 +98,7 @@ class HostBackend(Backend):
     def reduce_scatter(self, xs: Sequence[Array], op: Reduction) -> Array:
         sources = list(map(np.asarray, xs))
         out = _like(sources[self.rank])
-        self._collectives.reduce_scatter(sources, out, _word(op), self._deadline(), factor=_factor(op))
+        self._collectives.reduce_scatter(sources, out, word_of(op), self._deadline(), factor=_factor(op))
         return out
 
     def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Sequence[Array]:
@@ -149,10 +149,6 @@ class _Message:
 def _like(source: Host) -> Host:
     """Memory for a result, which an array may take over."""
     return room_like(source.shape, source.dtype)
-
-
-def _word(op: Reduction) -> str:
-    return "premul_sum" if isinstance(op, PremulSum) else op.value
 
 
 def _factor(op: Reduction) -> float | None:

@@ -33,7 +33,7 @@ from weft._comm.tcp_store import TCPStore
 from weft._comm.tunnel import Gate, Tunnel
 from weft._lazy.runtime import in_runtime, is_ready, join_runtime, unfinished
 from weft.distributed._group import Array, Backend
-from weft.distributed._reduce_op import PremulSum, Reduction
+from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 from weft.distributed.elastic.rendezvous.utils import free_port, own_address
 from weft.errors import ArgumentError, DistBackendError
 
@@ -89,7 +89,7 @@ class XlaBackend(Backend):
         return jax.device_put(found, x.sharding) if isinstance(x, jax.Array) else found
 
     def all_reduce(self, x: Array, op: Reduction) -> Array:
-        return self._reduced(Call("all_reduce", x.size, x.dtype, None, _word(op)), x, op)
+        return self._reduced(Call("all_reduce", x.size, x.dtype, None, word_of(op)), x, op)
 
     def all_reduce_many(self, xs: Sequence[Array], op: Reduction) -> Sequence[Array]:
         if len({x.dtype for x in xs}) > 1:
@@ -99,12 +99,12 @@ class XlaBackend(Backend):
         return [part.reshape(x.shape) for part, x in zip(parts, xs, strict=True)]
 
     def reduce(self, x: Array, root: int, op: Reduction) -> Array:
-        found = self._reduced(Call("reduce", x.size, x.dtype, root, _word(op)), x, op)
+        found = self._reduced(Call("reduce", x.size, x.dtype, root, word_of(op)), x, op)
         return found if root == self.rank else x
 
     def _reduced(self, call: Call, x: Array, op: Reduction) -> Array:
-        check_reduction(_word(op), np.dtype(x.dtype))
-        return self._call(call, _multiplied(x, op), _reduce, _word(op))
+        check_reduction(word_of(op), np.dtype(x.dtype))
+        return self._call(call, _multiplied(x, op), _reduce, word_of(op))
 
     def broadcast(self, x: Array, root: int) -> Array:
         return self._call(Call("broadcast", x.size, x.dtype, root), x, _broadcast, root)
@@ -121,7 +121,7 @@ class XlaBackend(Backend):
         return self._call(Call("scatter", like.size, like.dtype, root), given, _exchange_parts)[root]
 
     def reduce_scatter(self, xs: Sequence[Array], op: Reduction) -> Array:
-        word, x = _word(op), xs[self.rank]
+        word, x = word_of(op), xs[self.rank]
         check_reduction(word, np.dtype(x.dtype))
         call = Call("reduce_scatter", x.size, x.dtype, None, word)
         return self._call(call, jnp.stack([_multiplied(x, op) for x in xs]), _reduce_parts, word)
@@ -261,10 +261,6 @@ _PAIRWISE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
     "sum": jnp.add, "avg": jnp.add, "premul_sum": jnp.add, "prod": jnp.multiply, "min": jnp.minimum,
     "max": jnp.maximum, "band": jnp.bitwise_and, "bor": jnp.bitwise_or, "bxor": jnp.bitwise_xor,
 }  # fmt: skip
-
-
-def _word(op: Reduction) -> str:
-    return "premul_sum" if isinstance(op, PremulSum) else op.value
 
 
 def _multiplied(x: Array, op: Reduction) -> Array:

@@ -31,6 +31,11 @@ class PremulSum:
 Reduction = ReduceOp | PremulSum
 
 
+def word_of(op: Reduction) -> str:
+    """A reduction, as `_comm.reductions` names it."""
+    return "premul_sum" if isinstance(op, PremulSum) else op.value
+
+
 def as_reduction(op: object) -> Reduction:
     """A reduction, as an argument of a collective; `TypeError` for anything else."""
     if isinstance(op, (ReduceOp, PremulSum)):

@@ -25,7 +25,7 @@ class Work:
         self._operation = operation
         self._deliver = deliver
         self._arrived: Future[Any] = Future()
-        self._delivered = threading.Lock()
+        self._delivering = threading.Lock()
         self._result: Any = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -35,7 +35,7 @@ class Work:
                 f"{self._operation} was not complete after {timeout.total_seconds():g} s; it goes on, wait() again"
             )
         found = self._arrived.wait()
-        with self._delivered:
+        with self._delivering:
             if self._deliver is not None:
                 deliver, self._deliver = self._deliver, None
                 self._result = deliver(found)
