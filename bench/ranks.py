@@ -1,17 +1,19 @@
 """Several processes of one framework that work together.
 
-`python -m bench.ranks FRAMEWORK WORKLOAD RANK SIZE PATH` is one of them; they meet at the file PATH. It says `ready`
-after warming up, and then prints seconds per iteration for every line that it reads.
+`python -m bench.ranks FRAMEWORK WORKLOAD PATH RANK SIZE` is one of them; they meet at the file PATH. After warming up,
+each runs a sample for every line that it reads from the pipe `PATH.RANK`, and rank 0 tells how many seconds an
+iteration took all of them. (`mpiexec` gives its standard input to rank 0 alone, and mixes what ranks print.)
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,10 @@ from bench.measure import REPEATS, Side
 _LEAST_SECONDS = 0.3  # of one sample
 _SIZES = {"8 B": 8, "64 KB": 1 << 16, "1 MB": 1 << 20, "16 MB": 1 << 24, "128 MB": 1 << 27}
 _GOALS = {2: (20, 30, 5, 5, 4), 4: (3, 3, 3, 3, 3)}
-_BACKENDS = {"weft": "shm", "torch": "gloo"}
+_MPICH, _MPICH_FROM = "bench.mpich", 1 << 20  # bytes from which on MPICH is a peer
+_BACKENDS = {"weft": "shm", "torch": "gloo", _MPICH: "mpi"}
+_NAMES = {"weft": "weft", "torch": "torch, Gloo", _MPICH: "MPICH, in place"}
+_BOTH = ("weft", "torch")
 
 Run = Callable[[], None]
 
@@ -58,9 +63,10 @@ _WORKLOADS: dict[str, Callable[[Any, str], Run]] = {
 
 
 def main() -> None:
-    name, workload, rank, size, path = sys.argv[1:]
+    name, workload, path, rank, size = sys.argv[1:]
+    rank = os.environ.get("PMI_RANK", rank)  # mpiexec gives all ranks the same arguments
     framework = importlib.import_module(name)
-    dist = importlib.import_module(f"{name}.distributed")
+    dist = framework.distributed
     if name == "torch":
         framework.set_num_threads(1)
     dist.init_process_group(_BACKENDS[name], init_method=f"file://{path}", rank=int(rank), world_size=int(size))
@@ -74,13 +80,16 @@ def main() -> None:
         run()
     count = framework.tensor([max(1, round(3 * _LEAST_SECONDS / (time.perf_counter() - start)))])
     dist.broadcast(count, 0)
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        dist.barrier()
-        start = time.perf_counter()
-        for _ in range(int(count)):
-            run()
-        print((time.perf_counter() - start) / int(count), flush=True)
+    tell = print if rank == "0" else lambda *words, **_: None
+    tell("ready", flush=True)
+    with open(f"{path}.{rank}") as lines:
+        for _ in lines:
+            dist.barrier()
+            start = time.perf_counter()
+            for _ in range(int(count[0])):
+                run()
+            dist.barrier()
+            tell((time.perf_counter() - start) / int(count[0]), flush=True)
     dist.destroy_process_group()
 
 
@@ -88,36 +97,46 @@ class _Job:
     """The ranks of one side."""
 
     def __init__(self, framework: str, workload: str, size: int, folder: str) -> None:
-        self.name = framework if framework == "weft" else f"{framework}, Gloo"
+        self.name = _NAMES[framework]
         path = Path(folder, f"{framework}-{workload.replace(':', '-')}")
-        self._ranks = [
-            subprocess.Popen(
-                [sys.executable, "-m", "bench.ranks", framework, workload, str(rank), str(size), str(path)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            )
-            for rank in range(size)
-        ]  # fmt: skip
-        for rank in self._ranks:
-            assert rank.stdout is not None
-            if rank.stdout.readline() != "ready\n":
-                raise RuntimeError(f"a rank of {framework} for {workload} ended before it was ready")
+        pipes = [Path(f"{path}.{rank}") for rank in range(size)]
+        for pipe in pipes:
+            os.mkfifo(pipe)
+        command = [sys.executable, "-m", "bench.ranks", framework, workload, str(path)]
+        commands = [[*command, str(rank), str(size)] for rank in range(size)]
+        if framework == _MPICH:
+            commands = [[str(Path(sys.executable).with_name("mpiexec")), "-n", str(size), *commands[0]]]
+        self._processes = [
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+            for command in commands
+        ]
+        if self._line() != "ready":
+            raise RuntimeError(f"rank 0 of {framework} for {workload} ended before it was ready")
+        self._pipes = [pipe.open("w") for pipe in pipes]
+
+    def _line(self) -> str:
+        """What rank 0 says."""
+        out = self._processes[0].stdout
+        assert out is not None
+        return out.readline().strip()
 
     def sample(self) -> float:
-        for rank in self._ranks:
-            assert rank.stdin is not None
-            rank.stdin.write("\n")
-            rank.stdin.flush()
-        return max(float(rank.stdout.readline()) for rank in self._ranks if rank.stdout is not None)
+        for pipe in self._pipes:
+            pipe.write("\n")
+            pipe.flush()
+        return float(self._line())
 
     def stop(self) -> None:
-        for rank in self._ranks:
-            rank.communicate()
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.communicate()
 
 
-def _sides(workload: str, size: int) -> list[Side]:
-    """Both frameworks, in turn: one works while the ranks of the other wait for a line."""
+def _sides(workload: str, size: int, frameworks: Sequence[str] = _BOTH) -> list[Side]:
+    """The frameworks in turn: one works while the ranks of the others wait for a line."""
     with tempfile.TemporaryDirectory() as folder:
-        jobs = [_Job(framework, workload, size, folder) for framework in _BACKENDS]
+        jobs = [_Job(framework, workload, size, folder) for framework in frameworks]
         try:
             rounds = [[job.sample() for job in jobs] for _ in range(REPEATS)]
         finally:
@@ -131,8 +150,10 @@ def allreduce() -> list[tuple[str, Side, Side, float]]:
     rows = []
     for size, goals in _GOALS.items():
         for (text, number), goal in zip(_SIZES.items(), goals, strict=True):
-            ours, peer = _sides(f"allreduce:{number}", size)
-            rows.append((f"`all_reduce` of {text} float32, {size} ranks", ours, peer, float(goal)))
+            peers = [(float(goal), "torch"), *([(1.0, _MPICH)] if number >= _MPICH_FROM else [])]
+            ours, *sides = _sides(f"allreduce:{number}", size, ["weft", *(name for _, name in peers)])
+            what = f"`all_reduce` of {text} float32, {size} ranks"
+            rows += [(what, ours, side, goal) for (goal, _), side in zip(peers, sides, strict=True)]
     return rows
 
 
