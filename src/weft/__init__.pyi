@@ -18,6 +18,7 @@ from weft import futures as futures
 from weft import hub as hub
 from weft import library as library
 from weft import linalg as linalg
+from weft import multiprocessing as multiprocessing
 from weft import nn as nn
 from weft import optim as optim
 from weft import random as random

@@ -1,0 +1,211 @@
+"""Processes that run one function, each with its number; the first that fails ends all."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import DupFd
+from time import monotonic
+from typing import IO, Any, NoReturn
+
+from weft.errors import ProcessExitedException, ProcessRaisedException, ValueRangeError
+
+_log = logging.getLogger(__name__)
+_GRACE_SECONDS = 30.0  # until processes that were told to end are killed
+_RUNTIME = "weft._lazy.runtime"
+
+
+class _Report:
+    """A file without a name, in which a process tells its parent what it raised."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attached, (DupFd(self._file.fileno()),)
+
+    def write(self, text: str) -> None:
+        """Tell the parent."""
+        self._file.write(text.encode(errors="backslashreplace"))
+        self._file.flush()
+
+    def read(self) -> str:
+        """What the process has told; nothing where it has raised nothing."""
+        self._file.seek(0)
+        return self._file.read().decode()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+def _attached(file: Any) -> _Report:
+    return _Report(os.fdopen(file.detach(), "w+b"))
+
+
+def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], report: _Report) -> None:
+    """The body of a process."""
+    threading.Thread(target=_end_with_parent, name="end with the parent", daemon=True).start()
+    try:
+        fn(index, *args)
+    except KeyboardInterrupt:
+        pass  # as the parent was, or because it is gone
+    except Exception:
+        report.write(traceback.format_exc())
+        sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "this process was started by one"
+    parent.join()
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+class ProcessContext:
+    """Processes that were started together; `join` tells how they end."""
+
+    def __init__(self, processes: Sequence[BaseProcess], error_files: Sequence[_Report]) -> None:
+        self.processes = list(processes)
+        self.error_files = list(error_files)
+        self.sentinels = {process.sentinel: index for index, process in enumerate(self.processes)}
+
+    def pids(self) -> list[int]:
+        """The numbers of the processes."""
+        return [process.pid for process in self.processes if process.pid is not None]
+
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
+        """Wait until one of them ends; whether all have ended well.
+
+        After `timeout` seconds this returns False. When one has failed the others have `grace_period` seconds
+        (none unless given) to end by themselves and as long again, or 30, after SIGTERM; then they are killed.
+        `ProcessRaisedException` holds the traceback of what the one that failed first has raised;
+        `ProcessExitedException` tells its signal or exit code.
+        """
+        for sentinel in wait(list(self.sentinels), timeout) if self.sentinels else ():
+            assert isinstance(sentinel, int), "sentinels of processes are descriptors"
+            failed = self.sentinels.pop(sentinel)
+            self.processes[failed].join()
+            if self.processes[failed].exitcode:
+                self._end_all(grace_period)
+                self._raise(failed)
+        if not self.sentinels:
+            self._close()
+        return not self.sentinels
+
+    def _end_all(self, grace_period: float | None) -> None:
+        if grace_period is not None:
+            self._join_all(grace_period)
+        for process in self.processes:
+            if process.is_alive():
+                _log.warning("Terminating process %s via signal SIGTERM", process.pid)
+                process.terminate()
+        self._join_all(_GRACE_SECONDS if grace_period is None else grace_period)
+        for process in self.processes:
+            if process.is_alive():
+                _log.warning("Unable to shutdown process %s via SIGTERM , forcefully exiting via SIGKILL", process.pid)
+                process.kill()
+            process.join()
+        self.sentinels.clear()
+
+    def _join_all(self, seconds: float) -> None:
+        end = monotonic() + seconds
+        for process in self.processes:
+            process.join(max(0.0, end - monotonic()))
+
+    def _raise(self, failed: int) -> NoReturn:
+        process, told = self.processes[failed], self.error_files[failed].read()
+        self._close()
+        code, pid = process.exitcode, process.pid
+        assert code is not None, "this process has ended"
+        assert pid is not None, "this process was started"
+        if told:
+            text = f"\n\n-- Process {failed:d} terminated with the following error:\n{told}"
+            raise ProcessRaisedException(text, failed, pid)
+        if code > 0:
+            text = f"process {failed:d} terminated with exit code {code:d}"
+            raise ProcessExitedException(text, failed, pid, code)
+        name = f"<Unknown signal {-code}>"
+        with suppress(ValueError):
+            name = signal.Signals(-code).name
+        raise ProcessExitedException(f"process {failed:d} terminated with signal {name}", failed, pid, code, name)
+
+    def _close(self) -> None:
+        for report in self.error_files:
+            report.close()
+
+
+class SpawnContext(ProcessContext):
+    """The former name of `ProcessContext`."""
+
+    def __init__(self, processes: Sequence[BaseProcess], error_files: Sequence[_Report]) -> None:
+        warnings.warn("SpawnContext is renamed to ProcessContext since 1.4 release.", stacklevel=2)
+        super().__init__(processes, error_files)
+
+
+def start_processes(
+    fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, daemon: bool = False,
+    start_method: str = "spawn",
+) -> ProcessContext | None:  # fmt: skip
+    """Call `fn(index, *args)` in `nprocs` processes, with indices 0, 1, …; they end when this process does.
+
+    With `join` this waits for all, and raises what `ProcessContext.join` raises; else it returns their context.
+    `start_method` is `spawn`, `forkserver`, or `fork`, which is refused once XLA has started in this process:
+    a copy lacks its threads, and can wait for them for ever.
+    """
+    if start_method == "fork" and _xla_runs():
+        raise ValueRangeError(
+            "start_method='fork' copies a process without the threads of XLA that run in it, so the copies can wait "
+            "for them for ever; use 'spawn' or 'forkserver', or start the processes before anything is computed"
+        )
+    context: Any = multiprocessing.get_context(start_method)
+    reports, processes = [], []
+    with ExitStack() as undo:
+        for index in range(nprocs):
+            report = _Report(undo.enter_context(tempfile.TemporaryFile()))
+            process = context.Process(target=_run, args=(fn, index, args, report), daemon=daemon)
+            process.start()
+            undo.callback(process.join)
+            undo.callback(process.kill)
+            reports.append(report)
+            processes.append(process)
+        undo.pop_all()
+    started = ProcessContext(processes, reports)
+    if not join:
+        return started
+    while not started.join():
+        pass
+    return None
+
+
+def _xla_runs() -> bool:
+    """Whether this process has computed anything; one that has not loaded tensors has not."""
+    runtime = sys.modules.get(_RUNTIME)
+    return runtime is not None and runtime.has_started()
+
+
+def spawn(
+    fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, daemon: bool = False,
+    start_method: str = "spawn",
+) -> ProcessContext | None:  # fmt: skip
+    """`start_processes` with the start method `spawn`: each process imports the main program anew."""
+    if start_method != "spawn":
+        warnings.warn(
+            f"This method only supports start_method=spawn (got: {start_method}).\n"
+            "To use a different start_method use:\n\t\t"
+            " torch.multiprocessing.start_processes(...)",
+            FutureWarning,
+            stacklevel=2,
+        )
+    return start_processes(fn, args, nprocs, join, daemon)
