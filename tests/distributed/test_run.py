@@ -34,10 +34,10 @@ def _outside_of_a_job(monkeypatch):
             monkeypatch.delenv(name)
 
 
-def run(*args, code=0, cwd=None, **env):
+def run(*args, code=0, cwd=None, module="weft.distributed.run", **env):
     """`weft run` to its end."""
     done = subprocess.run(
-        [sys.executable, "-m", "weft.distributed.run", *map(str, args)],
+        [sys.executable, "-m", module, *map(str, args)],
         capture_output=True, text=True, timeout=SECONDS, env=os.environ | {"PYTHONPATH": SOURCES} | env, cwd=cwd,
     )  # fmt: skip
     assert done.returncode == code, done.stdout + done.stderr
@@ -154,8 +154,14 @@ def test_modules_commands_and_paths(script, tmp_path):
 def test_standalone_ignores_what_is_given_and_makes_a_key(script):
     text = "import os; print(os.environ['MASTER_ADDR'], len(os.environ['WEFT_JOB_KEY']))"
     env = {"WEFT_JOB_KEY": "", "WEFT_JOB_KEY_FILE": ""}
-    done = run("--standalone", "--rdzv-endpoint", "nowhere:1", "--rdzv-id", "x", script(text), **env)
+    where = ("--rdzv-backend", "etcd", "--rdzv-endpoint", "nowhere:1", "--rdzv-id", "x")
+    done = run("--standalone", *where, script(text), **env)
     assert done.stdout == "127.0.0.1 64\n"
+    assert done.stderr == (
+        "weft run: --standalone makes a rendezvous of its own and leaves unused: --rdzv-endpoint nowhere:1, "
+        "--rdzv-id x, --rdzv-backend etcd\n"
+    )
+    assert run("--standalone", "--rdzv-backend", "c10d", script(text), **env).stderr == ""
 
 
 def test_the_launcher_loads_nothing_that_computes():
@@ -169,6 +175,24 @@ def test_the_command_has_one_subcommand():
     assert (done.returncode, done.stderr) == (0, "")
     done = subprocess.run([*call, "walk"], capture_output=True, text=True)
     assert (done.returncode, done.stderr.startswith("usage: weft run [flags] SCRIPT")) == (2, True)
+
+
+def test_masters_have_addresses_of_ipv6_and_free_ports(script):
+    path = script("import os; print(os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']) > 0)")
+    assert run("--master-addr", "::1", "--master-port", 0, path).stdout == "::1 True\n"
+
+
+# --- the former name ---
+
+
+def test_launch_tells_the_local_rank_by_a_flag(script):
+    path = script("import os, sys; sys.stdout.write(' '.join([os.environ['LOCAL_RANK'], *sys.argv[1:]]) + '\\n')")
+    done = run("--nproc-per-node", 2, path, "a", module="weft.distributed.launch")
+    assert sorted(done.stdout.splitlines()) == ["0 --local-rank=0 a", "1 --local-rank=1 a"]
+    assert "FutureWarning: weft.distributed.launch is deprecated, use `weft run`" in done.stderr
+    assert run("--use_env", path, "a", module="weft.distributed.launch").stdout == "0 a\n"
+    done = run("--no-python", "true", code=1, module="weft.distributed.launch")
+    assert "When using the '--no-python' flag, you must also set the '--use-env' flag." in done.stderr
 
 
 # --- output ---
@@ -187,7 +211,29 @@ def test_output_is_redirected_by_rank(script, tmp_path):
     assert done.stdout == "1\n"
 
 
+def test_the_folder_of_logs_is_told_where_none_was_given(script, tmp_path):
+    done = run("-r", 3, "--rdzv-id", "job7", script(SAY), TMPDIR=str(tmp_path))
+    told = re.fullmatch(r"weft run: log directory set to: (.*)\n", done.stderr)[1]
+    assert Path(told).name.startswith("job7_")
+    assert Path(told, "attempt_0/0/stdout.log").read_text() == "0\n"
+
+
+def test_a_filter_without_lines_to_pick_from_is_told(script):
+    done = run("--duplicate-stdout-filters", "a", script(""))
+    assert done.stderr == ("weft run: the filters pick lines of teed output, and there is none; pass --tee 3 as well\n")
+
+
 # --- failures ---
+
+
+def test_a_timer_that_expires_is_told(script):
+    text = (
+        "import os, signal\nfrom weft.distributed.elastic import timer\n"
+        "timer.configure(timer.FileTimerClient(os.environ['TORCHELASTIC_TIMER_FILE']))\n"
+        "with timer.expires(after=0.01, scope='step'): signal.pause()\n"
+    )
+    done = run(script(text), code=128 + signal.SIGKILL, TORCHELASTIC_ENABLE_FILE_TIMER="1")
+    assert re.match(r"weft run: process \d+ let the timer 'step' expire and gets SIGKILL\n", done.stderr)
 
 
 def test_the_summary_begins_with_rank_host_exception_and_line(script):
@@ -262,6 +308,9 @@ def test_signals_are_handed_on(script, tmp_path):
     ("args", "code", "message"),
     [
         (["--nproc-per-gnome=2", "x.py"], 2, r"did you mean --nproc-per-node\?"),
+        (["--nproc", "2", "x.py"], 2, r"error: --nproc is no flag; did you mean --nproc-per-node\?$"),
+        (["--rdzv_=x", "x.py"], 2, "--rdzv_ is no flag; did you mean --rdzv-backend, --rdzv-endpoint, --rdzv-id, --rd"),
+        (["--lr", "1", "x.py"], 2, "error: unrecognized arguments: --lr; flags of the program go behind it$"),
         (["--max-restarts", "x", "x.py"], 2, "argument --max-restarts.*: invalid int value: 'x'"),
         ([], 2, "the following arguments are required: training_script"),
         (["nowhere.py"], 1, r"^weft run: error: nowhere\.py: no such script in /"),
@@ -271,6 +320,9 @@ def test_signals_are_handed_on(script, tmp_path):
         (["--nnodes", "x", "SCRIPT"], 1, '^weft run: error: nnodes=x is not in "MIN:MAX" format'),
         (["--nproc-per-node", "many", "SCRIPT"], 1, "^weft run: error: Unsupported nproc_per_node value: many"),
         (["--redirects", "9", "SCRIPT"], 1, "^weft run: error: 9 does not match"),
+        (["--redirects", "0:1,5:3", "SCRIPT"], 1, "--redirects: there is no local rank 5; .* makes local rank 0 alone"),
+        (["--tee", "5:3", "--nproc-per-node", "2", "SCRIPT"], 1, "--tee: there is no .* 2 makes local ranks 0 to 1$"),
+        (["--local-ranks-filter", "7", "SCRIPT"], 1, "--local-ranks-filter: there is no local rank 7"),
         (["--local-ranks-filter", "a", "SCRIPT"], 1, "must be a comma-separated list of integers.*got 'a'"),
         (["--max-restarts", "-1", "SCRIPT"], 1, "--max-restarts must be at least 0, got -1"),
         (["--monitor-interval", "0", "SCRIPT"], 1, "--monitor-interval must be more than 0 seconds, got 0$"),
@@ -283,6 +335,12 @@ def test_signals_are_handed_on(script, tmp_path):
         (["--rdzv-conf", "a", "SCRIPT"], 1, "option 'a' must have a value specified: --rdzv-conf a=VALUE"),
         (["--standalone", "--nnodes", "2", "SCRIPT"], 1, "--standalone is for a job of one machine, but --nnodes is 2"),
         (["--nnodes", "1:2", "SCRIPT"], 1, "the static rendezvous needs a fixed number of nodes.*--rdzv-backend c10d"),
+        (["--rdzv-conf", "join_timout=5", "SCRIPT"], 1, r"c10d .* no option 'join_timout'; did you mean join_timeou"),
+        (["--master-addr", "a:b:c", "--master-port", "7", "SCRIPT"], 1, r"'a:b:c:7' must be.*HOST in --master-addr$"),
+        (["--master-port", "0", "--nnodes", "2", "SCRIPT"], 1, "port 0 takes any free one.*; 2 nodes need a port"),
+        (["--container-image", "x", "SCRIPT"], 1, "--container-image is for --print-manifest"),
+        (["sh", "SCRIPT"], 1, "sh: no such script in .*; pass --no-python to run a program$"),
+        (["--node-rank", "1", "SCRIPT"], 1, "--node-rank must be at least 0 and less than --nnodes 1, got 1"),
         (["--nnodes", "2", "--node-rank", "2", "SCRIPT"], 1, "--node-rank must be at least 0 and less than --nnodes 2"),
     ],
 )  # fmt: skip
@@ -298,11 +356,18 @@ def test_a_port_in_use_is_told(script):
         port = taken.getsockname()[1]
         done = run("--master-port", port, script(""), code=1)
         assert f"node rank 0 cannot serve 127.0.0.1:{port}" in done.stderr
-        assert done.stderr.rstrip().endswith("choose another --master-port")
+        assert done.stderr.rstrip().endswith(f"127.0.0.1', {port})); choose another --master-port")
         conf = ("--rdzv-conf", "is_host=1", "--rdzv-id", "job")
         done = run("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", *conf, script(""), code=1)
         assert "this node cannot serve the rendezvous" in done.stderr
-        assert done.stderr.rstrip().endswith("choose another port")
+        assert done.stderr.rstrip().endswith(f"127.0.0.1', {port})); choose another port in --rdzv-endpoint")
+        conf = ("--rdzv-conf", "connect_timeout=0.1", "--rdzv-id", "job")
+        done = run("--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", *conf, script(""), code=1)
+        assert done.stderr == (
+            f"weft run: error: no rendezvous at localhost:{port} (the store at localhost:{port} took the connection "
+            "and said nothing for 1 s); another program of this machine has the port; choose another port in "
+            "--rdzv-endpoint\n"
+        )
 
 
 def test_nobody_at_the_endpoint_is_told(script):
@@ -311,6 +376,7 @@ def test_nobody_at_the_endpoint_is_told(script):
     done = run("--rdzv-backend", "c10d", "--rdzv-endpoint", where, "--rdzv-id", "x", *conf, script(""), code=1)
     assert done.stderr.startswith(f"weft run: error: no rendezvous at {where}")
     assert "is the address right (--rdzv-endpoint" in done.stderr
+    assert done.stderr.count("is the address right") == 1
     host, port = where.split(":")
     static = ("--nnodes", 2, "--node-rank", 1, "--master-addr", host, "--master-port", port)
     done = run(*static, "--rdzv-conf", "connect_timeout=0.1", script(""), code=1)
@@ -332,6 +398,24 @@ def pair(script, tmp_path):
     for node in started:
         if node.process.poll() is None:
             node.kill()
+
+
+def test_an_unknown_level_of_logs_is_told(script):
+    done = run(script(""), code=1, LOGLEVEL="loud")
+    assert done.stderr.startswith("weft run: error: LOGLEVEL=LOUD is no level; there are DEBUG, INFO,")
+
+
+def test_a_wrong_variable_is_named(script):
+    done = run(script(""), code=2, PET_MAX_RESTARTS="x")
+    assert done.stderr.endswith("--max_restarts: invalid int value: 'x', given by PET_MAX_RESTARTS\n")
+
+
+def test_flags_behind_the_program_are_told(script):
+    done = run(script(SAY), "--nproc_per_node=2")
+    assert (done.stdout, done.stderr) == (
+        "0 --nproc_per_node=2\n",
+        "weft run: --nproc_per_node=2 stands behind the program, which gets it; flags of `weft run` go before it\n",
+    )
 
 
 @pytest.mark.parametrize("backend", ["static", "c10d"])

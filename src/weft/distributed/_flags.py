@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from weft.distributed.launcher.api import SIGNALS
 
+USAGE = "usage: weft run [flags] SCRIPT [arguments]; weft run --help lists the flags"
+
 
 class _Flag(NamedTuple):
     names: tuple[str, ...]
@@ -80,20 +82,44 @@ _OF_THE_NODES = {
 }  # fmt: skip
 
 
+def _alike(word: str, names: list[str]) -> list[str]:
+    """The long name that a misspelt one is most like, if any is; the dashes, which all have, do not count."""
+    bare = {name.lstrip("-"): name for name in names if name.startswith("--")}
+    return [bare[match] for match in get_close_matches(word.lstrip("-"), bare, 1)]
+
+
 class _Parser(ArgumentParser):
-    """Says what a misspelt flag may have meant."""
+    """Says what a misspelt flag may have meant, and which variable holds a wrong value."""
 
     def error(self, message: str) -> NoReturn:
-        known = [name for flag in (*_FLAGS, *_SWITCHES) for name in flag.names]
-        of_a_known_flag = message.startswith("argument ")
-        unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--") and not of_a_known_flag]
-        near = [match for word in unknown if word not in known for match in get_close_matches(word, known, 1)]
-        super().error(f"{message}; did you mean {near[0]}?" if near else message)
+        explain = _explained_value if message.startswith("argument ") else _explained_flag
+        self.exit(2, f"{USAGE}\n{self.prog}: error: {explain(message)}\n")
+
+
+def _explained_value(message: str) -> str:
+    for flag in _FLAGS:
+        if "/".join(_spellings(flag)) in message and repr(os.environ.get(flag.variable)) in message:
+            return f"{message}, given by {flag.variable}"
+    return message
+
+
+def _explained_flag(message: str) -> str:
+    known = [name for flag in (*_FLAGS, *_SWITCHES) for name in flag.names]
+    given = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
+    if message.startswith("ambiguous option"):  # followed by both spellings of all that begin so
+        near = [name for name in known if name.startswith(given[0].replace("_", "-"))]
+        message = f"{given[0]} is no flag"
+    else:
+        near = [match for word in given if word not in known for match in _alike(word, known)]
+    if near:
+        return f"{message}; did you mean {', '.join(near)}?"
+    return f"{message}; flags of the program go behind it" if given else message
 
 
 def get_args_parser() -> ArgumentParser:
     """The parser; defaults are read from the environment when it is made."""
-    parser = _Parser(prog="weft run", description="Start a program once or many times, on one or many nodes.")
+    usage, what = "%(prog)s [flags] SCRIPT [arguments]", "Start a program once or many times, on one or many nodes."
+    parser = _Parser(prog="weft run", usage=usage, description=what)
     for flag in _FLAGS:
         default = os.environ.get(flag.variable, flag.default)  # a text is converted like one on the command line
         shown = "" if flag.default in (None, "", []) else f" (default {flag.default})"
@@ -117,6 +143,19 @@ def flags_to_hand_on(args: Namespace) -> dict[str, Any]:
         for flag in (*_FLAGS, *_SWITCHES)
         if flag.dest not in _OF_THE_NODES and getattr(args, flag.dest) != flag.default
     }
+
+
+def misplaced(args: Namespace) -> list[str]:
+    """Flags for the launcher alone that stand behind the program, and so are the program's."""
+    own = {"nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "standalone"}
+    spellings = {name for flag in (*_FLAGS, *_SWITCHES) if flag.dest in own for name in _spellings(flag)}
+    return [word for word in args.training_script_args if word.partition("=")[0] in spellings]
+
+
+def given(args: Namespace, *names: str) -> list[str]:
+    """Those of the flags `names` that were given other values than their defaults, with the values."""
+    flags = [flag for flag in _FLAGS if flag.dest in names and getattr(args, flag.dest) != flag.default]
+    return [f"{flag.names[-1]} {getattr(args, flag.dest)}" for flag in flags]
 
 
 def _spellings(flag: _Flag) -> list[str]:

@@ -16,23 +16,25 @@ import signal
 import sys
 import uuid
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from glob import glob
 from importlib import import_module
 from typing import Any, NoReturn
 
 from weft._comm.key import job_key
-from weft.distributed._flags import flags_to_hand_on, get_args_parser
+from weft.distributed._flags import USAGE, flags_to_hand_on, get_args_parser, given, misplaced
 from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException, Std
 from weft.distributed.elastic.multiprocessing._entry import RUNNER, run_script
 from weft.distributed.elastic.multiprocessing._signals import put_back, raise_on_signals
 from weft.distributed.elastic.multiprocessing.errors import ChildFailedError, record
-from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_config
+from weft.distributed.elastic.rendezvous.utils import is_ipv6, parse_rendezvous_config
 from weft.distributed.launcher._kubernetes import kubernetes
 from weft.distributed.launcher._manifest import job_of
 from weft.distributed.launcher._slurm import slurm
 from weft.distributed.launcher.api import SIGNALS, LaunchConfig, elastic_launch
 from weft.errors import ArgumentError, DistError, ValueRangeError, WeftError
+
+_log = logging.getLogger(__name__)
 
 _MASTER_PORT = 29500
 _KEY_VARIABLES = ("WEFT_JOB_KEY", "WEFT_JOB_KEY_FILE")
@@ -96,12 +98,13 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
     endpoint = args.rdzv_endpoint
     if args.rdzv_backend == "static":
         rdzv_configs["rank"] = args.node_rank
-        endpoint = endpoint or f"{args.master_addr}:{args.master_port or _MASTER_PORT}"
+        host = f"[{args.master_addr}]" if is_ipv6(args.master_addr) else args.master_addr
+        endpoint = endpoint or f"{host}:{_MASTER_PORT if args.master_port is None else args.master_port}"
     config = LaunchConfig(
         min_nodes=min_nodes,
         max_nodes=max_nodes,
         nproc_per_node=nproc,
-        logs_specs=_logs(args),
+        logs_specs=_logs(args, nproc),
         run_id=args.rdzv_id,
         role=args.role,
         rdzv_endpoint=endpoint,
@@ -127,14 +130,20 @@ def _check(args: Namespace) -> None:
     """Refuse what would be noticed late, or never."""
     if args.max_restarts < 0:
         raise ValueRangeError(f"--max-restarts must be at least 0, got {args.max_restarts}")
-    if args.monitor_interval <= 0:
+    if not args.monitor_interval > 0:
         raise ValueRangeError(f"--monitor-interval must be more than 0 seconds, got {args.monitor_interval:g}")
     for name in args.signals_to_handle.split(","):
         if name.strip() not in signal.Signals.__members__:
             raise ValueRangeError(f"--signals-to-handle: {name!r} is no signal; name them as in {SIGNALS}")
+    if args.container_image is not None:
+        raise ValueRangeError("--container-image is for --print-manifest; start `weft run` inside of the container")
+    if (args.duplicate_stdout_filters or args.duplicate_stderr_filters) and args.tee == "0":
+        _log.warning("the filters pick lines of teed output, and there is none; pass --tee 3 as well")
+    for flag in misplaced(args):
+        _log.warning("%s stands behind the program, which gets it; flags of `weft run` go before it", flag)
 
 
-def _logs(args: Namespace) -> LogsSpecs:
+def _logs(args: Namespace, nproc: int) -> LogsSpecs:
     try:
         ranks = {int(rank) for rank in args.local_ranks_filter.split(",")} if args.local_ranks_filter else None
     except ValueError:
@@ -142,14 +151,23 @@ def _logs(args: Namespace) -> LogsSpecs:
             "--local_ranks_filter must be a comma-separated list of integers e.g. --local_ranks_filter=0,1,2, got "
             f"{args.local_ranks_filter!r}"
         ) from None
+    redirects, tee = Std.from_str(args.redirects), Std.from_str(args.tee)
+    for flag, named in (("--redirects", redirects), ("--tee", tee), ("--local-ranks-filter", ranks or ())):
+        _refuse_absent(flag, () if isinstance(named, Std) else named, nproc)
     made_by = DefaultLogsSpecs
     if args.logs_specs is not None:
         found = import_module("importlib.metadata").entry_points(group="torchrun.logs_specs", name=args.logs_specs)
         if not found:
             raise ValueRangeError(f"Could not find entrypoint under 'torchrun.logs_specs[{args.logs_specs}]' key")
         made_by = next(iter(found)).load()
-    redirects, tee = Std.from_str(args.redirects), Std.from_str(args.tee)
     return made_by(log_dir=args.log_dir, redirects=redirects, tee=tee, local_ranks_filter=ranks)
+
+
+def _refuse_absent(flag: str, ranks: Iterable[int], nproc: int) -> None:
+    """Refuse local ranks that this node does not have."""
+    if absent := sorted(set(ranks) - set(range(nproc))):
+        there_are = "local rank 0 alone" if nproc == 1 else f"local ranks 0 to {nproc - 1}"
+        raise ValueRangeError(f"{flag}: there is no local rank {absent[0]}; --nproc-per-node {nproc} makes {there_are}")
 
 
 def _program(args: Namespace) -> tuple[Callable[..., Any] | str, list[str]]:
@@ -177,7 +195,11 @@ def _program(args: Namespace) -> tuple[Callable[..., Any] | str, list[str]]:
 
 def _must_exist(script: str) -> None:
     if not os.path.exists(script):
-        hint = "; pass -m to run a module" if "/" not in script and not script.endswith(".py") else ""
+        hint = ""
+        if shutil.which(script):
+            hint = "; pass --no-python to run a program"
+        elif "/" not in script and not script.endswith(".py"):
+            hint = "; pass -m to run a module"
         raise ValueRangeError(f"{script}: no such script in {os.getcwd()}{hint}")
     if os.path.isdir(script) and not os.path.isfile(os.path.join(script, "__main__.py")):
         raise ValueRangeError(f"{script}: is a folder without a __main__.py; pass a script")
@@ -200,18 +222,10 @@ def run(args: Namespace) -> None:
     if args.print_manifest:
         print(_manifest(args), end="")
         return
-    alone = args.standalone or (
-        args.rdzv_backend == "static"
-        and not args.rdzv_endpoint
-        and args.master_port is None
-        and parse_min_max_nnodes(args.nnodes)[1] == 1
-    )
-    if args.standalone and parse_min_max_nnodes(args.nnodes)[0] > 1:
-        raise ArgumentError(
-            f"--standalone is for a job of one machine, but --nnodes is {args.nnodes}; leave out one of them"
-        )
+    alone = _is_alone(args)
     if alone:
-        args.rdzv_backend, args.rdzv_endpoint, args.rdzv_id = "c10d", "127.0.0.1:0", str(uuid.uuid4())
+        args.rdzv_backend, args.rdzv_endpoint = "c10d", "127.0.0.1:0"
+        args.rdzv_id = str(uuid.uuid4()) if args.standalone or args.rdzv_id == "none" else args.rdzv_id
     config, entrypoint, arguments = config_from_args(args)
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
     _hand_on_key(args.rdzv_id, alone=alone)
@@ -220,6 +234,24 @@ def run(args: Namespace) -> None:
         elastic_launch(config, entrypoint)(*arguments)
     finally:
         put_back(before)
+
+
+def _is_alone(args: Namespace) -> bool:
+    """Whether the job is of this machine, with a rendezvous of its own."""
+    least, most = parse_min_max_nnodes(args.nnodes)
+    if not args.standalone:
+        static = args.rdzv_backend == "static" and not args.rdzv_endpoint and args.master_port is None
+        return static and most == 1 and args.node_rank == 0
+    if least > 1:
+        raise ArgumentError(
+            f"--standalone is for a job of one machine, but --nnodes is {args.nnodes}; leave out one of them"
+        )
+    unused = given(args, "rdzv_endpoint", "rdzv_id", "node_rank", "master_addr", "master_port")
+    if args.rdzv_backend != "c10d":
+        unused += given(args, "rdzv_backend")
+    if unused:
+        _log.warning("--standalone makes a rendezvous of its own and leaves unused: %s", ", ".join(unused))
+    return True
 
 
 def _manifest(args: Namespace) -> str:
@@ -239,11 +271,17 @@ def _hand_on_key(run_id: str, *, alone: bool) -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """The command; ends the process with the exit code of the first worker that failed, 128 + N for signal N."""
-    logging.basicConfig(format="weft run: %(message)s", level=os.environ.get("LOGLEVEL", "WARNING").upper())
-    options = parse_args(args)
-    launch = record(run) if os.environ.get("TORCHELASTIC_ERROR_FILE") else run
+    to_the_end(run, parse_args(args))
+
+
+def to_the_end(launch: Callable[[Namespace], None], options: Namespace) -> None:
+    """Call `launch` as the main part of a command: what it raises ends the process, with a line that tells why."""
+    level = os.environ.get("LOGLEVEL", "WARNING").upper()
+    if level not in logging.getLevelNamesMapping():
+        _end(f"weft run: error: LOGLEVEL={level} is no level; there are DEBUG, INFO, WARNING, ERROR and CRITICAL", 1)
+    logging.basicConfig(format="weft run: %(message)s", level=level)
     try:
-        launch(options)
+        (record(launch) if os.environ.get("TORCHELASTIC_ERROR_FILE") else launch)(options)
     except ChildFailedError as error:
         _end(str(error), _exit_code(error))
     except SignalException as stop:
@@ -267,7 +305,7 @@ def command() -> None:
     if len(sys.argv) > 1 and sys.argv[1] == "run":
         main(sys.argv[2:])
         return
-    _end("usage: weft run [flags] SCRIPT [arguments]; weft run --help lists the flags", 2)
+    _end(USAGE, 2)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """The etcd backend over real etcd servers: one member, and three that lose their leader."""
 
+import re
 import shutil
+import socket
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -10,8 +13,9 @@ import pytest
 from tests.distributed.elastic.etcd_cluster import PATIENT, Cluster
 from tests.distributed.elastic.nodes import WORKER, Node
 from weft.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters, get_rendezvous_handler
-from weft.distributed.elastic.rendezvous._etcd import EtcdClient
+from weft.distributed.elastic.rendezvous._etcd import EtcdClient, EtcdOptions
 from weft.distributed.elastic.rendezvous.etcd_rendezvous_backend import EtcdRendezvousBackend
+from weft.distributed.elastic.rendezvous.etcd_server import EtcdServer
 from weft.distributed.elastic.rendezvous.etcd_store import EtcdStore
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.errors import DistStoreError
@@ -60,6 +64,86 @@ def test_a_store_in_etcd(etcd):
     assert [store.delete_key("x"), store.delete_key("x")] == [True, False]
     with pytest.raises(DistStoreError, match=r"^wait timeout after 50ms, keys: /absent"):
         store.wait(["absent"], timedelta(milliseconds=50))
+
+
+class Cut:
+    """Stands before an etcd server and loses its next answers: the server has them done, and nobody hears of it."""
+
+    def __init__(self, port):
+        self._to = ("127.0.0.1", port)
+        self.losses = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        while True:
+            near = self._listener.accept()[0]
+            with near:
+                if not (asked := self._request(near)):
+                    return
+                with socket.create_connection(self._to) as far:
+                    far.sendall(asked.replace(b"HTTP/1.1\r\n", b"HTTP/1.1\r\nConnection: close\r\n", 1))
+                    answer = b"".join(iter(lambda: far.recv(1 << 16), b""))
+                if self.losses and b"/kv/txn" in asked:
+                    self.losses -= 1
+                else:
+                    near.sendall(answer)
+
+    def _request(self, near):
+        asked = near.recv(1 << 16)
+        length = re.search(rb"Content-Length: (\d+)", asked)
+        while length and len(asked.partition(b"\r\n\r\n")[2]) < int(length[1]):
+            asked += near.recv(1 << 16)
+        return asked
+
+    def end(self):
+        socket.create_connection(self._listener.getsockname()).close()
+        self._thread.join()
+        self._listener.close()
+
+
+def test_what_changes_a_value_does_so_once_when_answers_are_lost(etcd):
+    cut = Cut(etcd.ports[0])
+    try:
+        client = EtcdClient(cut.endpoint, PATIENT)
+        store, backend = EtcdStore(client, "/once/"), EtcdRendezvousBackend(client, "once")
+        for change, found in (
+            (lambda: store.add("n", 2), 2),
+            (lambda: store.add("n", 3), 5),
+            (lambda: [store.append("text", "a"), store.append("text", "b"), store.get("text")][2], b"ab"),
+            (lambda: store.compare_set("c", "", "1"), b"1"),
+            (lambda: backend.set_state(b"one")[::2], (b"one", True)),
+        ):
+            cut.losses = 2
+            assert change() == found
+            assert cut.losses == 0
+    finally:
+        cut.end()
+
+
+def test_a_server_of_ones_own(tmp_path, monkeypatch):
+    server = EtcdServer(str(tmp_path / "data"))
+    server.start(stderr=subprocess.DEVNULL)
+    try:
+        assert server.get_endpoint() == f"{server.get_host()}:{server.get_port()}"
+        server.get_client().put("/k", b"v")
+        assert server.get_client().get("/k").value == b"v"
+    finally:
+        server.stop()
+        server.stop()
+    with pytest.raises(RendezvousConnectionError):
+        EtcdClient(server.get_endpoint(), EtcdOptions(connect_timeout=0.1))
+    assert list((tmp_path / "data").iterdir())
+    monkeypatch.setenv("TORCHELASTIC_ETCD_BINARY_PATH", shutil.which("false"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(RuntimeError, match=r"^Etcd server process exited with the code: 1$"):
+        EtcdServer().start(num_retries=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    monkeypatch.setenv("TORCHELASTIC_ETCD_BINARY_PATH", "no-etcd")
+    with pytest.raises(FileNotFoundError, match=r"^no-etcd: there is no such program; install etcd"):
+        EtcdServer().start()
 
 
 def test_a_wait_ends_when_another_thread_sets_the_key(etcd):

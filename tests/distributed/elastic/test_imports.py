@@ -11,7 +11,17 @@ HEAVY = {"jax", "numpy", "http.server", "asyncio", "tensorboard"}
 
 
 @pytest.mark.parametrize(
-    "part", ["multiprocessing", "multiprocessing.api", "timer", "events", "metrics", "agent.server.health_check_server"]
+    "part",
+    [
+        "multiprocessing",
+        "multiprocessing.api",
+        "timer",
+        "events",
+        "metrics",
+        "agent.server.health_check_server",
+        "utils.store",
+        "control_plane",
+    ],
 )
 def test_a_part_loads_nothing_heavy(part):
     script = f"import sys, weft.distributed.elastic.{part}; print(sorted({HEAVY!r} & set(sys.modules)))"

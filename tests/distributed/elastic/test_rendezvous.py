@@ -217,7 +217,7 @@ def test_a_stopped_server_is_waited_for_as_long_as_the_options_say():
         handler = get_rendezvous_handler(RendezvousParameters("c10d", endpoint, "job", 1, 1, **options))
         server.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, server.pid, os.WSTOPPED | os.WNOWAIT)
-        failed = r"^the connection to the rendezvous store has failed: .* (0\.2 s|200ms)"
+        failed = r"^the rendezvous store fails: .* (0\.2 s|200ms)"
         with pytest.raises(RendezvousConnectionError, match=failed):
             handler.next_rendezvous()
         assert handler.shutdown() is False
@@ -287,6 +287,7 @@ def test_endpoints(text, found):
     [
         ("node:x", "must be an integer"), ("node:70000", "between 0 and 65535"), ("a b:1", "The hostname"),
         (":29", "The hostname"), ("node:", "must be an integer"),
+        ("a:b:c", r"'a:b:c' must be .*; write HOST:PORT or \[IPV6\]:PORT in --rdzv-endpoint, HOST in --master-addr$"),
     ],
 )  # fmt: skip
 def test_wrong_endpoints(text, error):
@@ -301,6 +302,30 @@ def test_options():
         parse_rendezvous_config("a")
     with pytest.raises(ValueError, match="must be in format"):
         parse_rendezvous_config("=1")
+
+
+@pytest.mark.parametrize(
+    ("backend", "option", "error"),
+    [
+        ("c10d", "join_timout", r"did you mean join_timeout\? --rdzv-conf takes close_timeout, connect_timeout, "),
+        ("etcd", "protocl", r"did you mean protocol\? --rdzv-conf takes ca_cert, cacert, cert, close_timeout, "),
+        ("static", "zzz", "--rdzv-conf takes connect_timeout, rank, timeout$"),
+    ],
+)
+def test_unknown_options_of_known_backends_are_refused(backend, option, error):
+    with pytest.raises(ValueError, match=rf"^The {backend} rendezvous has no option '{option}'; {error}"):
+        get_rendezvous_handler(RendezvousParameters(backend, "localhost:0", "job", 1, 1, timeout=9, **{option: "5"}))
+
+
+def test_times_and_counts_are_checked():
+    def handler(**options):
+        return get_rendezvous_handler(RendezvousParameters("c10d", "localhost:0", "job", 1, 1, **options))
+
+    with pytest.raises(ValueError, match=r"^The .* option 'connect_timeout' does not represent a number of seconds"):
+        handler(connect_timeout="nan")
+    for options, got in (({"keep_alive_interval": "0"}, "0 and 3"), ({"keep_alive_max_attempt": "0"}, "5 and 0")):
+        with pytest.raises(ValueError, match=rf"^keep_alive_interval must be more than 0 s, and .*, got {got}$"):
+            handler(**options)
 
 
 def test_own_addresses_are_known():

@@ -182,6 +182,11 @@ def test_flags_are_handed_on_and_etcd_stays(kind, manifest):
         (["kubernetes", "x.py"], "needs the image that holds weft and the program: pass --container-image NAME"),
         (["slurm", "--rdzv-backend", "other", "x.py"], "knows the rendezvous c10d and etcd, got 'other'"),
         (["slurm", "--rdzv-backend", "etcd", "x.py"], "pass --rdzv-endpoint HOST:PORT[,...]"),
+        (
+            ["slurm", "--node-rank", "1", "--master-addr", "m", "x.py"],
+            "leave out --node-rank 1, --master-addr m; the",
+        ),
+        (["slurm", "--rdzv-endpoint", "m:1", "x.py"], "--print-manifest: leave out --rdzv-endpoint m:1; the scheduler"),
         (["slurm", "--nnodes", "x", "x.py"], 'nnodes=x is not in "MIN:MAX" format'),
         (["slurm", "--nproc-per-node", "many", "x.py"], "Unsupported nproc_per_node value: many"),
     ],

@@ -1,12 +1,14 @@
-"""One page of text over HTTP, without the standard library's HTTP server, which takes 40 ms to import."""
+"""Pages of text over HTTP, without the standard library's HTTP server, which takes 40 ms to import."""
 
 from __future__ import annotations
 
+import os
 import socket
 import socketserver
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 _LONGEST_LINE = 1 << 13
 _MOST_LINES = 100
@@ -21,43 +23,46 @@ class Answer:
     kind: str = "text/plain; charset=utf-8"
 
 
+_ONLY_GET = Answer("only GET\n", "405 Method Not Allowed")
+
+
 class _Handler(socketserver.StreamRequestHandler):
     timeout = 5  # seconds for a client that sends nothing
 
     def handle(self) -> None:
         try:
-            method = self._method()
-            if method is None:
+            request = self._request()
+            if request is None:
                 return
-            page = self.server.page  # type: ignore[attr-defined]
-            answer = page() if method in (b"GET", b"HEAD") else Answer("only GET\n", "405 Method Not Allowed")
+            method, path = request
+            answer = self.server.answer("GET" if method == "HEAD" else method, path)  # type: ignore[attr-defined]
             body = answer.text.encode()
             head = f"HTTP/1.0 {answer.status}\r\nContent-Type: {answer.kind}\r\nContent-Length: {len(body)}\r\n\r\n"
-            self.wfile.write(head.encode() + (b"" if method == b"HEAD" else body))
+            self.wfile.write(head.encode() + (b"" if method == "HEAD" else body))
         except OSError:
             pass  # the client is slow or gone, which concerns nobody else
 
-    def _method(self) -> bytes | None:
-        """The request's method when the whole request has been read, None where it is none."""
+    def _request(self) -> tuple[str, str] | None:
+        """The method and the path of a request when its head has been read, None where it is none."""
         first = self.rfile.readline(_LONGEST_LINE)
         for _ in range(_MOST_LINES):
             if self.rfile.readline(_LONGEST_LINE) in (b"\r\n", b"\n", b""):
-                return first.partition(b" ")[0] or None
+                method, _, rest = first.decode("latin-1").partition(" ")
+                return (method, rest.partition(" ")[0].partition("?")[0].strip()) if method else None
         return None
 
 
-class _Server(socketserver.ThreadingTCPServer):
+class _TcpServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], page: Callable[[], Answer]) -> None:
-        self.page = page
+    def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
         everywhere = not address[0] and socket.has_dualstack_ipv6()
         if everywhere or ":" in address[0]:
             self.address_family = socket.AF_INET6
         self._everywhere = everywhere
-        super().__init__(address, _Handler)
+        super().__init__(address, handler)
 
     def server_bind(self) -> None:
         if self._everywhere:  # one socket for IPv4 and IPv6
@@ -65,17 +70,19 @@ class _Server(socketserver.ThreadingTCPServer):
         super().server_bind()
 
 
-class TextServer:
-    """Answers every GET with what `page` returns then, from threads of its own, until it is closed."""
+class _UnixServer(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    block_on_close = False
 
-    def __init__(self, host: str, port: int, page: Callable[[], Answer]) -> None:
-        self._server = _Server((host, port), page)
-        self.port: int = self._server.server_address[1]
+
+class _Serving:
+    """Answers requests from threads of its own until it is closed."""
+
+    def __init__(self, server: socketserver.BaseServer, answer: Callable[[str, str], Answer]) -> None:
+        server.answer = answer  # type: ignore[attr-defined]
+        self._server = server
         self._thread = threading.Thread(
-            target=self._server.serve_forever,
-            kwargs={"poll_interval": 0.1},
-            name=f"TextServer:{self.port}",
-            daemon=True,
+            target=server.serve_forever, kwargs={"poll_interval": 0.1}, name=type(self).__name__, daemon=True
         )
         self._thread.start()
 
@@ -84,3 +91,39 @@ class TextServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+class TextServer(_Serving):
+    """Answers every GET at a port with what `page` returns then."""
+
+    def __init__(self, host: str, port: int, page: Callable[[], Answer]) -> None:
+        server = _TcpServer((host, port), _Handler)
+        self.port: int = server.server_address[1]
+        super().__init__(server, lambda method, _: page() if method == "GET" else _ONLY_GET)
+
+
+class SocketServer(_Serving):
+    """Answers requests at a Unix socket with what `answer(method, path)` returns; the path has no query."""
+
+    def __init__(self, socket_path: str, answer: Callable[[str, str], Answer]) -> None:
+        self._path = socket_path
+        _remove_if_deserted(socket_path)
+        super().__init__(_UnixServer(socket_path, _Handler), answer)
+
+    def close(self) -> None:
+        """Stop listening, and remove the socket."""
+        super().close()
+        os.unlink(self._path)
+
+
+def _remove_if_deserted(socket_path: str) -> None:
+    """Remove a socket to which nobody listens any more, as a process leaves it that was killed."""
+    if not Path(socket_path).is_socket():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(socket_path)
+        except ConnectionRefusedError:
+            os.unlink(socket_path)
+        except OSError:
+            pass  # binding tells what is wrong

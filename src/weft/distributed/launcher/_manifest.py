@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from weft.distributed._flags import given
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import DEFAULT_PORT
 from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from weft.errors import ValueRangeError
@@ -80,6 +81,7 @@ def job_of(args: Namespace, nodes: tuple[int, int], flags: Mapping[str, Any]) ->
         raise ValueRangeError(f"--print-manifest knows the rendezvous c10d and etcd, got {args.rdzv_backend!r}")
     if args.rdzv_backend == "etcd" and not args.rdzv_endpoint:
         raise ValueRangeError("--rdzv-backend etcd needs the members' addresses: pass --rdzv-endpoint HOST:PORT[,...]")
+    _refuse_places(args)
     port = DEFAULT_PORT
     if args.rdzv_backend == "c10d":
         _, port = parse_rendezvous_endpoint(args.rdzv_endpoint, DEFAULT_PORT)
@@ -104,6 +106,18 @@ def job_of(args: Namespace, nodes: tuple[int, int], flags: Mapping[str, Any]) ->
         flags=tuple(_spelt(flags)),
         program=(args.training_script, *args.training_script_args),
     )
+
+
+def _refuse_places(args: Namespace) -> None:
+    """Refuse flags that tell one node from the others: all nodes run one command."""
+    places = given(args, "node_rank", "master_addr", "master_port", "local_addr")
+    if args.rdzv_backend == "static":
+        places += given(args, "rdzv_endpoint")
+    if places:
+        raise ValueRangeError(
+            f"--print-manifest: leave out {', '.join(places)}; the scheduler places the nodes, and their rendezvous is "
+            "c10d on the first one, or etcd (--rdzv-backend etcd --rdzv-endpoint HOST:PORT[,...])"
+        )
 
 
 def _spelt(flags: Mapping[str, Any]) -> Sequence[str]:

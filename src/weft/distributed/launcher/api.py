@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.distributed.elastic.agent.server import LocalElasticAgent, WorkerSpec
+from weft.distributed.elastic.events import get_logging_handler
 from weft.distributed.elastic.multiprocessing import (
     DefaultLogsSpecs,
     LogsSpecs,
@@ -23,6 +24,7 @@ from weft.distributed.elastic.multiprocessing._entry import RUNNER
 from weft.distributed.elastic.multiprocessing._forked import ForkServer, preloaded_for
 from weft.distributed.elastic.multiprocessing.errors import ChildFailedError
 from weft.distributed.elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
+from weft.distributed.elastic.rendezvous.api import check_limits
 from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from weft.errors import ValueRangeError
 
@@ -60,6 +62,8 @@ class LaunchConfig:
     shutdown_timeout: int | None = None
 
     def __post_init__(self) -> None:
+        check_limits(self.min_nodes, self.max_nodes, "rendezvous nodes")
+        get_logging_handler(self.event_log_handler)  # raises where there is no such
         if self.rdzv_timeout != -1:
             self.rdzv_configs["timeout"] = self.rdzv_timeout
         self.rdzv_configs.setdefault("timeout", _LEGACY_TIMEOUT)

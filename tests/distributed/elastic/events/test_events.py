@@ -35,8 +35,13 @@ def test_destinations():
     assert type(events.get_logging_handler()) is logging.NullHandler
     assert type(events.get_logging_handler("console")) is logging.StreamHandler
     assert type(events.get_logging_handler("dynamic_rendezvous")) is logging.NullHandler
-    with pytest.raises(KeyError):
+    told = r"^no event destination is called 'nowhere'; there are console, dynamic_rendezvous, null$"
+    with pytest.raises(KeyError, match=told):
         events.get_logging_handler("nowhere")
+    with pytest.raises(KeyError, match=told):
+        events.record(events.Event("e", events.EventSource.AGENT), "nowhere")
+    with pytest.raises(TypeError, match=r"^events\.configure\(\): handler must be an EventHandler, got int$"):
+        events.configure(3)
 
 
 @pytest.fixture

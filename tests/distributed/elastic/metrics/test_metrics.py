@@ -56,6 +56,11 @@ def test_groups_have_handlers(collected):
     assert collected.seen[0].value == 2
 
 
+def test_only_handlers_are_configured():
+    with pytest.raises(TypeError, match=r"^metrics\.configure\(\): handler must be a MetricHandler, got int$"):
+        metrics.configure(3)
+
+
 def test_the_console(capsys):
     metrics.configure(metrics.ConsoleMetricHandler(), group="my_app")
     metrics.put_metric("my_metric", 7, "my_app")

@@ -76,6 +76,8 @@ def test_a_block_sets_and_releases_a_timer(configured):
 def test_a_block_needs_a_client():
     with pytest.raises(DistError, match=r"^Configure timer client before using countdown timers\.$"):
         timer.expires(after=1).__enter__()
+    with pytest.raises(TypeError, match=r"^timer\.configure\(\): timer_client must be a TimerClient, got int$"):
+        timer.configure(3)
     own = Recorder()
     with timer.expires(after=1, client=own):
         assert len(own.calls) == 1

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from functools import lru_cache
 
 from weft.distributed.elastic.events.api import Event
+from weft.errors import ArgumentError, NameKeyError
 
 _KINDS = {"console": logging.StreamHandler, "dynamic_rendezvous": logging.NullHandler, "null": logging.NullHandler}
 
@@ -18,6 +19,8 @@ def _made(destination: str) -> logging.Handler:
 
 def get_logging_handler(destination: str = "null") -> logging.Handler:
     """The log handler of a destination: `console`, `dynamic_rendezvous` or `null`; `KeyError` for any other."""
+    if destination not in _KINDS:
+        raise NameKeyError(f"no event destination is called {destination!r}; there are {', '.join(_KINDS)}")
     return _made(destination)
 
 
@@ -45,4 +48,6 @@ installed = _Installed()
 
 def configure(handler: EventHandler) -> None:
     """Send the events of this process to a handler, beside the log."""
+    if not isinstance(handler, EventHandler):
+        raise ArgumentError(f"events.configure(): handler must be an EventHandler, got {type(handler).__name__}")
     installed.handler = handler

@@ -10,6 +10,7 @@ from typing import Any
 
 from weft.distributed.elastic.metrics._handlers import ConsoleMetricHandler as ConsoleMetricHandler
 from weft.distributed.elastic.metrics._handlers import MetricData, MetricHandler, NullMetricHandler
+from weft.errors import ArgumentError
 
 Function = Callable[..., Any]
 
@@ -39,6 +40,8 @@ _handlers = _Handlers()
 
 def configure(handler: MetricHandler, group: str | None = None) -> None:
     """Send the metrics of a group to a handler; without a group, those of all groups that have none of their own."""
+    if not isinstance(handler, MetricHandler):
+        raise ArgumentError(f"metrics.configure(): handler must be a MetricHandler, got {type(handler).__name__}")
     if group is None:
         _handlers.default = handler
     else:

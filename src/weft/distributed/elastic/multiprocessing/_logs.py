@@ -101,9 +101,10 @@ class DefaultLogsSpecs(LogsSpecs):
         local_ranks_filter: set[int] | None = None,
     ) -> None:
         self._temporary = ""
+        self._unasked = not log_dir and bool(redirects or tee)  # nobody knows then where the output is
         if not log_dir:
             log_dir = tempfile.mkdtemp(prefix="torchelastic_")
-            if not redirects and not tee:  # it will hold error files only, which the agent has read by then
+            if not self._unasked:  # it will hold error files only, which the agent has read by then
                 atexit.register(_remove, log_dir, os.getpid())
                 self._temporary = log_dir
         elif log_dir != os.devnull:
@@ -126,7 +127,8 @@ class DefaultLogsSpecs(LogsSpecs):
         if not self._run_log_dir:
             run_id = env.get("TORCHELASTIC_RUN_ID", "test_run_id").replace(os.sep, "_")
             self._run_log_dir = tempfile.mkdtemp(prefix=f"{run_id}_", dir=self._root_log_dir)
-            _log.info("log directory set to: %s", self._run_log_dir)
+            level = logging.WARNING if self._unasked else logging.INFO
+            _log.log(level, "log directory set to: %s", self._run_log_dir)
         attempt = os.path.join(self._run_log_dir, f"attempt_{env.get('TORCHELASTIC_RESTART_COUNT', '0')}")
         shutil.rmtree(attempt, ignore_errors=True)
         os.makedirs(attempt)

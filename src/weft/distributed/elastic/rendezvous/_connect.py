@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from weft._comm.deadline import Deadline
 from weft._comm.tcp_store import TCPStore
+from weft.distributed.elastic.rendezvous.utils import fact
 from weft.errors import DistError, JobKeyError, RendezvousConnectionError
 
 _log = logging.getLogger(__name__)
@@ -16,12 +17,13 @@ CONNECT_SECONDS = 30.0
 _NOTICE_SECONDS = 3.0
 _TRY_SECONDS = 1.0
 _PAUSE_SECONDS = 0.05
+_ADVICE = "is the address right (--rdzv-endpoint, or --master-addr and --master-port), and is the node there started?"
 
 
-def connected(host: str, port: int, timeout: timedelta, seconds: float) -> TCPStore:
+def connected(host: str, port: int, timeout: timedelta, seconds: float, advice: str = _ADVICE) -> TCPStore:
     """A client of the store, whose calls last `timeout` at most; tries for `seconds`, and says so when it takes long.
 
-    A peer with another job key is an error at once.
+    A peer with another job key is an error at once; `advice` ends any other.
     """
     deadline, notice = Deadline(seconds), Deadline(_NOTICE_SECONDS)
     told = False
@@ -34,13 +36,10 @@ def connected(host: str, port: int, timeout: timedelta, seconds: float) -> TCPSt
         except JobKeyError as error:
             raise RendezvousConnectionError(f"no rendezvous at {host}:{port}: {error}") from error
         except (DistError, OSError) as error:
-            what = f"no rendezvous at {host}:{port} ({error})"
+            what = f"no rendezvous at {host}:{port} ({fact(error)})"
             if deadline.expired:
-                raise RendezvousConnectionError(
-                    f"{what}; is the address right (--rdzv-endpoint, or --master-addr and --master-port), and is the "
-                    "node there started?"
-                ) from error
+                raise RendezvousConnectionError(f"{what}; {advice}") from error
         if notice.expired and not told:
-            _log.warning("%s; trying for %g s. Is the address right, and is the node there started?", what, seconds)
+            _log.warning("%s; trying for %g s; %s", what, seconds, advice)
             told = True
         time.sleep(max(0.0, _PAUSE_SECONDS - (time.monotonic() - start)))

@@ -7,6 +7,7 @@ import json
 import ssl
 import threading
 import time
+import uuid
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from itertools import count
@@ -19,6 +20,7 @@ from weft.errors import RendezvousConnectionError, ValueRangeError
 DEFAULT_PORT = 2379
 _LEASE_SECONDS = 7200
 _ATTEMPT_SECONDS = 3.0
+_RECEIPTS = "/weft/elastic/receipts"
 _PAUSE = 0.1
 
 
@@ -53,6 +55,7 @@ class EtcdClient:
         self._options = options
         self._tls = _tls(options) if options.protocol == "https" else None
         self._lock = threading.Lock()
+        self._id = uuid.uuid4().hex
         self._lease = self._granted(options.connect_timeout)
         self._renew_at = time.monotonic() + _LEASE_SECONDS / 3
 
@@ -65,18 +68,20 @@ class EtcdClient:
         """Set a key."""
         self._call("/v3/kv/put", self._put(key, value))
 
-    def swap(self, key: str, revision: int, value: bytes, *, again: bool = True) -> tuple[bool, Found | None]:
+    def swap(self, key: str, revision: int, value: bytes) -> tuple[bool, Found | None]:
         """Set a key whose value was written at `revision`, 0 for a key that is not there.
 
-        Returns whether it was set, and what is there now. An answer that was lost is asked for once more unless `again`
-        is False: the second call may then see the value of the first.
+        Returns whether it was set, and what is there now. The request leaves a receipt, one for each thread of the
+        client: when an answer is lost and asked for again, the receipt tells that the key has been set already.
         """
-        there = {"request_range": {"key": _text(key)}}
+        receipt, mark = f"{_RECEIPTS}/{self._id}/{threading.get_ident()}", uuid.uuid4().bytes
+        reads = [{"request_range": {"key": _text(name)}} for name in (receipt, key)]
+        writes = [{"request_put": self._put(name, data)} for name, data in ((receipt, mark), (key, value))]
         compare = {"key": _text(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
-        body = {"compare": [compare], "success": [{"request_put": self._put(key, value)}, there], "failure": [there]}
-        answer = self._call("/v3/kv/txn", body, again=again)
-        found = answer["responses"][-1]["response_range"].get("kvs")
-        return bool(answer.get("succeeded")), _found(found[0]) if found else None
+        answer = self._call("/v3/kv/txn", {"compare": [compare], "success": [*writes, *reads], "failure": reads})
+        left, found = (part["response_range"].get("kvs") for part in answer["responses"][-len(reads) :])
+        was_set = bool(left) and _found(left[0]).value == mark
+        return was_set, _found(found[0]) if found else None
 
     def delete(self, key: str) -> bool:
         """Remove a key; whether it was there."""
@@ -103,9 +108,7 @@ class EtcdClient:
     def _granted(self, timeout: float) -> str:
         return self._call("/v3/lease/grant", {"TTL": str(_LEASE_SECONDS)}, timeout=timeout)["ID"]
 
-    def _call(
-        self, path: str, body: dict[str, Any], *, again: bool = True, timeout: float | None = None
-    ) -> dict[str, Any]:
+    def _call(self, path: str, body: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
         deadline = Deadline(timeout or self._options.timeout)
         for turn in count(1):
             host, port = endpoint = self._endpoints[0]
@@ -115,7 +118,7 @@ class EtcdClient:
                 failure = f"{host}:{port}: {error or type(error).__name__}"
             if self._endpoints[0] == endpoint:  # whoever answers is asked first
                 self._endpoints = [*self._endpoints[1:], endpoint]
-            if not again or deadline.expired:
+            if deadline.expired:
                 raise RendezvousConnectionError(
                     f"etcd does not answer at any of {self._names()} ({failure}); is --rdzv-endpoint right, and "
                     "are most of etcd's members running?"

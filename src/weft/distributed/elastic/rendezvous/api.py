@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Set
+from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from weft._comm.store import Store
 from weft.distributed.elastic.rendezvous.utils import free_port, own_address
 from weft.errors import OptionError, ValueRangeError
+
+
+def check_limits(min_nodes: int, max_nodes: int, nodes: str) -> None:
+    """Refuse limits that no number of nodes keeps; `nodes` is what errors call them."""
+    if min_nodes < 1:
+        raise ValueRangeError(f"The minimum number of {nodes} ({min_nodes}) must be greater than zero.")
+    if max_nodes < min_nodes:
+        raise ValueRangeError(
+            f"The maximum number of {nodes} ({max_nodes}) must be greater than or equal to the minimum number of "
+            f"{nodes} ({min_nodes})."
+        )
 
 
 @dataclass
@@ -112,13 +126,7 @@ class RendezvousParameters:
     ) -> None:
         if not backend:
             raise ValueRangeError("The rendezvous backend name must be a non-empty string.")
-        if min_nodes < 1:
-            raise ValueRangeError(f"The minimum number of rendezvous nodes ({min_nodes}) must be greater than zero.")
-        if max_nodes < min_nodes:
-            raise ValueRangeError(
-                f"The maximum number of rendezvous nodes ({max_nodes}) must be greater than or equal to the minimum "
-                f"number of rendezvous nodes ({min_nodes})."
-            )
+        check_limits(min_nodes, max_nodes, "rendezvous nodes")
         self.backend = backend
         self.endpoint = endpoint
         self.run_id = run_id
@@ -130,6 +138,16 @@ class RendezvousParameters:
     def get(self, key: str, default: Any = None) -> Any:
         """An option, or the default."""
         return self.config.get(key, default)
+
+    def refuse_unknown(self, known: Set[str]) -> None:
+        """Refuse an option that is none of these; `timeout` is always there, since launchers give it."""
+        for key in self.config.keys() - known - {"timeout"}:
+            near = get_close_matches(key, known, 1)
+            raise ValueRangeError(
+                f"The {self.backend} rendezvous has no option {key!r}"
+                + (f"; did you mean {near[0]}?" if near else ";")
+                + f" --rdzv-conf takes {', '.join(sorted(known))}"
+            )
 
     def get_as_bool(self, key: str, default: bool | None = None) -> bool | None:
         """An option that is a truth value: a bool, 0 or 1, or text such as `true`, `yes`, `0`."""
@@ -160,12 +178,12 @@ class RendezvousParameters:
     def get_as_float(self, key: str, default: float) -> float:
         """An option that is a time in seconds."""
         value = self.get(key, default)
-        try:
-            return float(value)
-        except (ValueError, TypeError):
-            raise ValueRangeError(
-                f"The rendezvous configuration option '{key}' does not represent a number of seconds: {value!r}."
-            ) from None
+        with suppress(ValueError, TypeError):
+            if math.isfinite(seconds := float(value)):
+                return seconds
+        raise ValueRangeError(
+            f"The rendezvous configuration option '{key}' does not represent a number of seconds: {value!r}."
+        )
 
 
 RendezvousHandlerCreator = Callable[[RendezvousParameters], RendezvousHandler]

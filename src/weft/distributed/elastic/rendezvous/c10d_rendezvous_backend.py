@@ -16,7 +16,7 @@ from weft._comm.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous._connect import CONNECT_SECONDS, connected
 from weft.distributed.elastic.rendezvous.api import RendezvousParameters
 from weft.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
-from weft.distributed.elastic.rendezvous.utils import matches_machine_hostname, parse_rendezvous_endpoint
+from weft.distributed.elastic.rendezvous.utils import fact, matches_machine_hostname, parse_rendezvous_endpoint
 from weft.errors import (
     DistError,
     DistNetworkError,
@@ -29,9 +29,13 @@ from weft.errors import (
 _log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 29400
+OPTIONS = frozenset({"store_type", "is_host", "connect_timeout", "heartbeat_timeout", "read_timeout"})
+"""What `create_backend` reads."""
+
 _NOTHING = b"-"
 """What stands in the store before the first state; compare-and-set needs something to compare with."""
 
+_CHOOSE_ANOTHER = "choose another port in --rdzv-endpoint"
 _HEARTBEAT_SECONDS, _READ_SECONDS = 5.0, 60.0
 
 
@@ -64,10 +68,10 @@ class C10dRendezvousBackend(RendezvousBackend):
         except PeerGoneError as error:
             raise RendezvousConnectionError(
                 "the node that serves the rendezvous has ended, and the state of the job has gone with it; start it "
-                f"again, or keep the state in etcd ({error})"
+                f"again, or keep the state in etcd ({fact(error)})"
             ) from error
         except (DistError, OSError) as error:
-            raise RendezvousConnectionError(f"the connection to the rendezvous store has failed: {error}") from error
+            raise RendezvousConnectionError(f"the rendezvous store fails: {error}") from error
 
     def _decoded(self, written: bytes) -> tuple[bytes, Token] | None:
         if written == _NOTHING:
@@ -115,14 +119,17 @@ def _file_store(path: str) -> FileStore:
 
 def _tcp_store(params: RendezvousParameters, patience: timedelta) -> TCPStore:
     host, port = parse_rendezvous_endpoint(params.endpoint, DEFAULT_PORT)
-    is_host = params.get_as_bool("is_host")
+    is_host, seconds = params.get_as_bool("is_host"), params.get_as_float("connect_timeout", CONNECT_SECONDS)
     if is_host or (is_host is None and matches_machine_hostname(host)):
         try:
             return TCPStore(host, port, is_master=True, wait_for_workers=False)
         except DistNetworkError as error:
             if is_host:
                 raise RendezvousConnectionError(
-                    f"this node cannot serve the rendezvous at {host}:{port}: {error}; choose another port"
+                    f"this node cannot serve the rendezvous at {host}:{port}: {fact(error)}; {_CHOOSE_ANOTHER}"
                 ) from error
             _log.info("another process of this machine has %s:%d, joining it: %s", host, port, error)
-    return connected(host, port, patience, params.get_as_float("connect_timeout", CONNECT_SECONDS))
+            return connected(
+                host, port, patience, seconds, f"another program of this machine has the port; {_CHOOSE_ANOTHER}"
+            )
+    return connected(host, port, patience, seconds)

@@ -37,8 +37,9 @@ from weft.distributed.elastic.rendezvous.api import (
     RendezvousInfo,
     RendezvousParameters,
     RendezvousStoreInfo,
+    check_limits,
 )
-from weft.distributed.elastic.rendezvous.utils import own_address, parse_rendezvous_endpoint
+from weft.distributed.elastic.rendezvous.utils import fact, own_address, parse_rendezvous_endpoint
 from weft.errors import (
     ArgumentError,
     PeerGoneError,
@@ -51,6 +52,12 @@ from weft.errors import (
 )
 
 _log = logging.getLogger(__name__)
+
+OPTIONS = frozenset({
+    "join_timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout", "read_timeout", "keep_alive_interval",
+    "keep_alive_max_attempt",
+})  # fmt: skip
+"""What `create_handler` reads."""
 
 Token = Any
 """What a backend names a version of its state by."""
@@ -131,12 +138,11 @@ class RendezvousSettings:
     def __post_init__(self) -> None:
         if not self.run_id:
             raise ValueRangeError("The run id must be a non-empty string.")
-        if self.min_nodes < 1:
-            raise ValueRangeError(f"The minimum number of nodes ({self.min_nodes}) must be greater than zero.")
-        if self.max_nodes < self.min_nodes:
+        check_limits(self.min_nodes, self.max_nodes, "nodes")
+        if self.keep_alive_interval <= timedelta(0) or self.keep_alive_max_attempt < 1:
             raise ValueRangeError(
-                f"The maximum number of nodes ({self.max_nodes}) must be greater than or equal to the minimum number "
-                f"of nodes ({self.min_nodes})."
+                "keep_alive_interval must be more than 0 s, and keep_alive_max_attempt at least 1, got "
+                f"{self.keep_alive_interval.total_seconds():g} and {self.keep_alive_max_attempt}"
             )
 
     @property
@@ -249,7 +255,7 @@ class _Keeper:
         since, failure = self._ledger.failing_since, self._ledger.failure
         if since is not None and time.monotonic() - since >= self._patience:
             raise RendezvousConnectionError(
-                f"the rendezvous has not answered for {time.monotonic() - since:.0f} s ({failure}); is the "
+                f"the rendezvous has not answered for {time.monotonic() - since:.0f} s ({fact(failure)}); is the "
                 "process that serves --rdzv-endpoint alive, and does the network lead there? Start this node again then"
             ) from failure
 
@@ -448,7 +454,7 @@ def create_handler(store: Store, backend: RendezvousBackend, params: RendezvousP
         params.local_addr or _address_towards(params.endpoint),
         timeout,
         params.get_as_float("keep_alive_interval", 5.0),
-        params.get_as_int("keep_alive_max_attempt", 3) or 3,
+        3 if (attempts := params.get_as_int("keep_alive_max_attempt")) is None else attempts,
         params.get_as_float("read_timeout", 60.0),
     )
 

@@ -12,6 +12,11 @@ from weft.distributed.elastic.rendezvous.etcd_store import EtcdStore
 from weft.errors import ValueRangeError
 
 _PREFIX = "/weft/elastic/rendezvous"
+OPTIONS = frozenset({
+    "protocol", "cacert", "cert", "key", "ca_cert", "ssl_cert", "ssl_cert_key", "connect_timeout", "heartbeat_timeout",
+    "read_timeout",
+})  # fmt: skip
+"""What `create_backend` reads."""
 
 
 class EtcdRendezvousBackend(RendezvousBackend):
@@ -38,16 +43,17 @@ class EtcdRendezvousBackend(RendezvousBackend):
 def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend, Store]:
     """The backend of `HOST:PORT[,HOST:PORT…]`, and a store in etcd.
 
-    Options: `protocol` (http or https), `cacert`, `cert`, `key` (files), `connect_timeout` (5 s) for the first answer,
+    Options: `protocol` (http or https), `cacert`, `cert`, `key` (files, which may also be called `ca_cert`, `ssl_cert`,
+    `ssl_cert_key`), `connect_timeout` (5 s) for the first answer,
     `heartbeat_timeout` (5 s) for one answer about the state, and `read_timeout` (60 s) for any other.
     """
     options = EtcdOptions(
         str(params.get("protocol", "http")).strip().lower(),
         params.get_as_float("read_timeout", 60.0),
         params.get_as_float("connect_timeout", 5.0),
-        params.get("cacert"),
-        params.get("cert"),
-        params.get("key"),
+        params.get("cacert", params.get("ca_cert")),
+        params.get("cert", params.get("ssl_cert")),
+        params.get("key", params.get("ssl_cert_key")),
     )
     store = EtcdStore(EtcdClient(params.endpoint, options), f"{_PREFIX}/store/{params.run_id}/")
     hasty = replace(options, timeout=params.get_as_float("heartbeat_timeout", 5.0))

@@ -17,7 +17,8 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
 class EtcdStore(Store):
     """Keys under a prefix of etcd. They go when nobody has used the client for two hours.
 
-    When etcd's answer is lost, `add` and `append` fail rather than act twice.
+    What changes a value does so once, also when an answer of etcd is lost and asked for again. `delete_key` may then
+    say of a key that it has deleted that it was not there.
     """
 
     def __init__(self, client: EtcdClient, prefix: str) -> None:
@@ -35,14 +36,14 @@ class EtcdStore(Store):
         while True:
             found = self._client.get(self._whole(key))
             total = (int(found.value) if found else 0) + more
-            if self._client.swap(self._whole(key), found.revision if found else 0, str(total).encode(), again=False)[0]:
+            if self._client.swap(self._whole(key), found.revision if found else 0, str(total).encode())[0]:
                 return total
 
     def append(self, key: str, value: str | bytes) -> None:
         more = as_value(value)
         while True:
             before, revision = self._client.get(self._whole(key)) or (b"", 0)
-            if self._client.swap(self._whole(key), revision, before + more, again=False)[0]:
+            if self._client.swap(self._whole(key), revision, before + more)[0]:
                 return
 
     def check(self, keys: Sequence[str]) -> bool:

@@ -9,18 +9,21 @@ from weft.distributed.elastic.rendezvous.api import (
     RendezvousParameters,
     rendezvous_handler_registry,
 )
+from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import OPTIONS as C10D_OPTIONS
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
-from weft.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
+from weft.distributed.elastic.rendezvous.dynamic_rendezvous import OPTIONS, create_handler
 from weft.distributed.elastic.rendezvous.static_tcp_rendezvous import create_rdzv_handler
 
 
 def _c10d(params: RendezvousParameters) -> RendezvousHandler:
+    params.refuse_unknown(OPTIONS | C10D_OPTIONS)
     backend, store = create_backend(params)
     return create_handler(store, backend, params)
 
 
 def _etcd(params: RendezvousParameters) -> RendezvousHandler:
     etcd = import_module("weft.distributed.elastic.rendezvous.etcd_rendezvous_backend")  # brings HTTP and TLS along
+    params.refuse_unknown(OPTIONS | etcd.OPTIONS)
     backend, store = etcd.create_backend(params)
     return create_handler(store, backend, params)
 

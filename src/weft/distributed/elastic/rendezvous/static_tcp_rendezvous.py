@@ -15,8 +15,10 @@ from weft.distributed.elastic.rendezvous.api import (
     RendezvousParameters,
     RendezvousStoreInfo,
 )
-from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from weft.distributed.elastic.rendezvous.utils import fact, parse_rendezvous_endpoint
 from weft.errors import DistError, RendezvousConnectionError, RendezvousStateError, ValueRangeError
+
+_OPTIONS = frozenset({"connect_timeout", "rank", "timeout"})
 
 
 class StaticTCPRendezvous(RendezvousHandler):
@@ -39,7 +41,7 @@ class StaticTCPRendezvous(RendezvousHandler):
         self.run_id = run_id
         self.timeout = timeout
         self.connect_timeout = connect_timeout
-        self._store: Store | None = None
+        self._store: TCPStore | None = None
 
     def get_backend(self) -> str:
         return "static"
@@ -51,10 +53,10 @@ class StaticTCPRendezvous(RendezvousHandler):
     def next_rendezvous(self) -> RendezvousInfo:
         if self._store is None:
             self._store = self._opened()
-        where = RendezvousStoreInfo(self.master_addr, self.master_port)
+        where = RendezvousStoreInfo(self.master_addr, self._store.port)
         return RendezvousInfo(PrefixStore(self.run_id, self._store), self.rank, self.world_size, where)
 
-    def _opened(self) -> Store:
+    def _opened(self) -> TCPStore:
         if self.rank == 0:
             try:
                 store = TCPStore(
@@ -62,8 +64,8 @@ class StaticTCPRendezvous(RendezvousHandler):
                 )
             except (DistError, OSError) as error:
                 raise RendezvousConnectionError(
-                    f"node rank 0 cannot serve {self.master_addr}:{self.master_port}: {error}; choose another "
-                    "--master-port"
+                    f"node rank 0 cannot serve {self.master_addr}:{self.master_port}: {fact(error)}; choose "
+                    "another --master-port"
                 ) from error
         else:
             store = connected(self.master_addr, self.master_port, self.timeout, self.connect_timeout)
@@ -106,6 +108,7 @@ def create_rdzv_handler(params: RendezvousParameters) -> RendezvousHandler:
 
     Options: `rank` of the node; `timeout` (60 s) for each answer; `connect_timeout` (30 s) for the first.
     """
+    params.refuse_unknown(_OPTIONS)
     if "rank" not in params.config:
         raise ValueRangeError("rank is absent in RendezvousParameters. Try add --node-rank to the cmd request")
     endpoint = params.endpoint.strip()
@@ -124,6 +127,8 @@ def create_rdzv_handler(params: RendezvousParameters) -> RendezvousHandler:
         )
     if not 0 <= rank < world_size:
         raise ValueRangeError(f"--node-rank must be at least 0 and less than --nnodes {world_size}, got {rank}")
+    if port == 0 and world_size > 1:
+        raise ValueRangeError(f"port 0 takes any free one, which others cannot know; {world_size} nodes need a port")
     timeout = timedelta(seconds=params.get_as_float("timeout", 60.0))
     patience = params.get_as_float("connect_timeout", CONNECT_SECONDS)
     return StaticTCPRendezvous(host, port, rank, world_size, params.run_id, timeout, patience)

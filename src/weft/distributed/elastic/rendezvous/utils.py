@@ -27,21 +27,26 @@ def parse_rendezvous_config(config: str) -> dict[str, str]:
     return found
 
 
+def fact(error: object) -> str:
+    """What an error says, without its advice, which follows a semicolon: for errors that give other advice."""
+    return str(error).partition("; ")[0]
+
+
 def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[str, int]:
     """Host and port of `HOST[:PORT]`, `[IPV6]:PORT`, or of nothing, which is this machine."""
     text = (endpoint or "").strip()
     if not text:
         return "localhost", default_port
     host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
-        host, port = text, ""  # a bare name or a bare IPv6 address
+    if not colon or text.endswith("]") or is_ipv6(text):
+        host, port = text, ""
     if colon and host != text and not port:
         raise ValueRangeError(f"The port number of the rendezvous endpoint '{endpoint}' must be an integer.")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or any(letter.isspace() or letter in "/," for letter in host):
+    if not host or any(letter.isspace() or letter in "/," for letter in host) or (":" in host and not is_ipv6(host)):
         raise ValueRangeError(
             f"The hostname of the rendezvous endpoint '{endpoint}' must be a dot-separated list of labels, an IPv4 "
-            "address, or an IPv6 address."
+            "address, or an IPv6 address; write HOST:PORT or [IPV6]:PORT in --rdzv-endpoint, HOST in --master-addr"
         )
     if not port:
         return host, default_port
@@ -52,6 +57,14 @@ def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[
             f"The port number of the rendezvous endpoint '{endpoint}' must be an integer between 0 and 65535."
         )
     return host, int(port)
+
+
+def is_ipv6(text: str) -> bool:
+    """Whether a text is an address of IPv6, without brackets."""
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
 
 
 def own_address(towards: str = _ELSEWHERE) -> str:

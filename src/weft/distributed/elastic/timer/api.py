@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from weft.errors import DistError
+from weft.errors import ArgumentError, DistError
 
 _log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class TimerServer(ABC):
         self.register_timers(self._request_queue.get(wanted, self._max_interval))
         reaped = set()
         for worker, requests in self.get_expired_timers(time.time()).items():
-            _log.info("Reaping worker_id=[%s]. Expired timers: %s", worker, [each.scope_id for each in requests])
+            _log.warning("Reaping worker_id=[%s]. Expired timers: %s", worker, [each.scope_id for each in requests])
             if self._reap_worker_no_throw(worker):
                 reaped.add(worker)
             else:
@@ -178,6 +178,8 @@ _configured = _Configured()
 
 def configure(timer_client: TimerClient) -> None:
     """Set the client that `expires` uses in this process."""
+    if not isinstance(timer_client, TimerClient):
+        raise ArgumentError(f"timer.configure(): timer_client must be a TimerClient, got {type(timer_client).__name__}")
     _configured.client = timer_client
 
 

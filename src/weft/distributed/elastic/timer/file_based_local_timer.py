@@ -198,6 +198,8 @@ class FileTimerServer:
             if request.signal > 0:
                 done = end_process(pid, request.signal)
                 if done:
+                    name = signals.Signals(request.signal).name
+                    _log.warning("process %s let the timer %r expire and gets %s", pid, request.scope_id, name)
                     self._log_event("kill worker process", request)
                 return done
         _log.info("No signal specified with worker=[%s]. Do not reap it.", pid)

@@ -25,6 +25,7 @@ from weft.distributed.elastic.multiprocessing import (
     start_processes,
 )
 from weft.distributed.elastic.timer import FileTimerRequest, FileTimerServer
+from weft.distributed.elastic.utils import macros
 from weft.errors import ValueRangeError
 
 _log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._pcontext = self._starter(
             name=spec.role,
             entrypoint=spec.entrypoint,
-            args={rank: _filled(spec.args, rank) for rank in envs},
+            args={rank: tuple(macros.substitute(spec.args, str(rank))) for rank in envs},
             envs=envs,
             logs_specs=self._logs_specs,
             log_line_prefixes=self._prefixes(worker_group) if self._prefix else None,
@@ -208,7 +209,3 @@ class LocalElasticAgent(SimpleElasticAgent):
             return RunResult(WorkerState.FAILED, failures=failures)
         values = {ranks[at]: value for at, value in result.return_values.items()}
         return RunResult(WorkerState.SUCCEEDED, return_values=values)
-
-
-def _filled(args: tuple[Any, ...], local_rank: int) -> tuple[Any, ...]:
-    return tuple(arg.replace("${local_rank}", str(local_rank)) if isinstance(arg, str) else arg for arg in args)

@@ -1,0 +1,33 @@
+"""The environment, a reserved port, and what is replaced in arguments."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+from weft.errors import ValueRangeError
+
+
+def get_env_variable_or_raise(env_name: str) -> str:
+    """The value of an environment variable; `ValueError` where it is not set."""
+    if env_name not in os.environ:
+        raise ValueRangeError(f"Environment variable {env_name} expected, but not set")
+    return os.environ[env_name]
+
+
+def get_socket_with_port() -> socket.socket:
+    """A socket that listens on a free port of the loopback interface, and so reserves it until it is closed."""
+    return socket.create_server(("localhost", 0), backlog=0)
+
+
+class macros:
+    """What a launcher replaces in the arguments of workers."""
+
+    local_rank = "${local_rank}"
+
+    @staticmethod
+    def substitute(args: Iterable[Any], local_rank: str) -> list[Any]:
+        """The arguments, with the local rank where a string has the macro; other dollar signs stay as they are."""
+        return [arg.replace(macros.local_rank, local_rank) if isinstance(arg, str) else arg for arg in args]

@@ -1,0 +1,44 @@
+"""`python -m weft.distributed.launch`: `weft run` as it was, with a flag that tells scripts their local rank."""
+
+from __future__ import annotations
+
+import warnings
+from argparse import Namespace
+from collections.abc import Sequence
+
+from weft.distributed._flags import get_args_parser
+from weft.distributed.elastic.utils import macros
+from weft.distributed.run import run, to_the_end
+from weft.errors import ValueRangeError
+
+
+def parse_args(args: Sequence[str] | None = None) -> Namespace:
+    """The command line of `weft run`, with `--use-env`."""
+    parser = get_args_parser()
+    text = "tell scripts their local rank by LOCAL_RANK alone, not by --local-rank=RANK as well"
+    parser.add_argument("--use-env", "--use_env", action="store_true", help=text)
+    return parser.parse_args(args)
+
+
+def launch(args: Namespace) -> None:
+    """Launch what the command line says and return when all workers have succeeded."""
+    if args.no_python and not args.use_env:
+        raise ValueRangeError("When using the '--no-python' flag, you must also set the '--use-env' flag.")
+    if not args.use_env:
+        args.training_script_args = [f"--local-rank={macros.local_rank}", *args.training_script_args]
+    run(args)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The command; ends the process as `weft run` does. Deprecated."""
+    warnings.warn(
+        "weft.distributed.launch is deprecated, use `weft run`, which does not pass --local-rank: read "
+        "os.environ['LOCAL_RANK'] in the script",
+        FutureWarning,
+        stacklevel=2,
+    )
+    to_the_end(launch, parse_args(args))
+
+
+if __name__ == "__main__":
+    main()
