@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from itertools import pairwise
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -97,6 +97,45 @@ def test_a_rank_that_gives_up_ends_the_waiting_of_all(tmp_path):
     waiting, aborted = run_threads(2, case, tmp_path)
     assert str(waiting) == "barrier, rank 0: rank 1 gave up: the user pressed a key"
     assert str(aborted) == "the group cannot be used any more, make a new one: the user pressed a key"
+
+
+@pytest.mark.parametrize("operation", ["barrier", "send to rank 0 with tag 0", "receive from rank 0 with tag 0"])
+def test_a_rank_that_comes_when_another_has_given_up_is_told_at_once(operation, tmp_path):
+    given_up = Event()
+
+    def case(here):
+        if here.rank == 0:
+            try:
+                here.collectives.barrier(Deadline(0.1))
+            finally:
+                given_up.set()
+        given_up.wait(60)
+        if operation == "barrier":
+            here.collectives.barrier(here.deadline)  # all others have come to it
+        else:
+            (here.messages.send if "send" in operation else here.messages.receive)(np.zeros(1), 0)
+
+    early, late = run_threads(2, case, tmp_path)
+    assert str(early).startswith("barrier, rank 0: waited 0.1")
+    assert str(late) == f"{operation}, rank 1: rank 0 gave up: {early}"
+
+
+def test_the_rank_that_failed_first_is_named_once(tmp_path):
+    heard = Event()
+
+    def case(here):
+        if here.rank == 2:
+            here.board.abort("the user pressed a key")
+        if here.rank == 1:
+            heard.wait(60)  # rank 0 has given up as well, for what it heard of rank 2
+        try:
+            here.collectives.barrier(here.deadline)
+        finally:
+            heard.set()
+
+    first, second, _ = run_threads(3, case, tmp_path)
+    assert str(first) == "barrier, rank 0: rank 2 gave up: the user pressed a key"
+    assert str(second) == "barrier, rank 1: rank 2 gave up: the user pressed a key"
 
 
 def test_another_thread_can_end_the_waiting(tmp_path):

@@ -68,6 +68,7 @@ class Board(Breakable):
         self.view = memory.view()
         self.words = self.view.cast("Q")
         self.bytes = np.frombuffer(self.view, np.uint8)
+        self._broken = self.layout.broken
         self._steps = [self.layout.step(r) for r in range(size)]
         self._peers = [cell for r, cell in enumerate(self._steps) if r != rank]
         self._turn = Lock()
@@ -142,6 +143,14 @@ class Board(Breakable):
             told = text.encode()[: place.stop - place.start]
             self.view[place.start : place.start + len(told)] = told
             self.post(self.layout.state(self.rank), _FAILED)
+            if not self.words[self._broken]:
+                self.post(self._broken, self.rank + 1)
+
+    def check(self, what: object) -> None:
+        """Raise where the place has broken, also by another rank, of which this one has not heard yet."""
+        if self.failed is not None or self.words[self._broken]:
+            super().check(what)
+            self.fail(f"{what}, rank {self.ranks[self.rank]}: {self._first_failure()}")
 
     def watch(self) -> None:
         """Begin to watch the processes of the peers, which have all told their number."""
@@ -190,13 +199,18 @@ class Board(Breakable):
         ended = [rank for rank in absent if rank in self._dead and not states[rank]]
         if ended:
             return f"{self._names(ended)} has ended (process {self.words[self.layout.pid(ended[0])]})"
-        if _FAILED in states:
-            first = states.index(_FAILED)
-            told = bytes(self.view[self.layout.text(first)]).rstrip(b"\0")
-            return f"{self._names([first])} gave up: {told.decode(errors='replace')}"
+        if failure := self._first_failure():
+            return failure
         if absent and all(states[rank] == _LEFT for rank in absent):
             return f"{self._names(absent)} has left the group"
         return None
+
+    def _first_failure(self) -> str | None:
+        """What the first rank that has failed tells."""
+        if not (count := self.read(self._broken)):
+            return None
+        told = bytes(self.view[self.layout.text(count - 1)]).rstrip(b"\0")
+        return self._gave_up(count - 1, told.decode(errors="replace"))
 
     def _fence(self) -> None:
         with self._turn:

@@ -63,7 +63,7 @@ class Collectives(Operations):
         """Go through the phases of a call; anything that interrupts it breaks the board."""
         board = self.board
         with self._lock:
-            board.check()
+            board.check(call)
             mine = _encoded(call)
             half = (board.step + 1) & 1
             self._calls[half][board.rank][:] = mine

@@ -20,7 +20,8 @@ class Layout:
         self.ring_bytes = min(most, max(least, _RINGS // size**2 // _PAGE * _PAGE))
         self._area = _rounded(2 * CHUNK + LINE * (size + 1), _PAGE)
         self._counts = _rounded(16 * size, LINE)
-        self._cells = _rounded(start, LINE)
+        self.broken = _rounded(start, LINE) // 8  # the counter of the first rank that has failed, from 1
+        self._cells = 8 * self.broken + LINE
         self._ring_cells = self._cells + 3 * LINE * size
         self._texts = self._ring_cells + 2 * LINE * size**2
         self._calls = self._texts + _TEXT * size

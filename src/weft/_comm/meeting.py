@@ -74,7 +74,7 @@ class Meeting(Breakable):
 
     def run(self, call: object, steps: Callable[[], T], deadline: Deadline) -> T:
         """What `steps()` gives once all ranks have come with the same call; what interrupts it breaks the group."""
-        self.check()
+        self.check(call)
         try:
             self._meet(call, deadline)
             return steps()
@@ -94,6 +94,9 @@ class Meeting(Breakable):
             self._wait(partial(_undone, told, heard), call, deadline, self._absent)
             _merge(known, record)
             distance *= 2
+        self._read_notices()
+        if self._given_up is not None:
+            self.fail(f"{call}, rank {self.ranks[self.rank]}: {self._gave_up(*self._given_up)}")
         if len(known) > 1:
             listed = ", ".join(f"rank {self.ranks[rank]} called {what}" for what, rank in _sorted(known))
             self.failed, self.broken = f"the ranks call different operations: {listed}", True
@@ -166,7 +169,7 @@ class Meeting(Breakable):
         if self.failed is not None:
             return self.failed
         if self._given_up is not None:
-            return f"{self._names([self._given_up[0]])} gave up: {self._given_up[1]}"
+            return self._gave_up(*self._given_up)
         ended = self._streams.ended()
         for peer in missing:
             if peer in self._left:

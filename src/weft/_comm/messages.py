@@ -87,8 +87,8 @@ class Messages:
 
     def send(self, array: Array, target: int, tag: int = 0) -> Request:
         """Begin to send. `array` must stay as it is until the request is done: all of it is on the way."""
-        self.board.check()
         text = f"send to rank {self.board.ranks[self._rank(target)]} with tag {tag}"
+        self.board.check(text)
         request = Request(text, array, target, tag)
         with self._lock:
             self._sends[target].append(request)
@@ -97,11 +97,12 @@ class Messages:
 
     def receive(self, array: Array, source: int | None = None, tag: int = 0) -> Request:
         """Begin to receive into `array`, from any rank where `source` is None."""
-        self.board.check()
         origin = "any rank" if source is None else f"rank {self.board.ranks[self._rank(source)]}"
+        text = f"receive from {origin} with tag {tag}"
+        self.board.check(text)
         if not array.flags.writeable:
             raise ArgumentError("the array to write into is read-only")
-        request = Request(f"receive from {origin} with tag {tag}", array, source, tag)
+        request = Request(text, array, source, tag)
         with self._lock:
             arrival = next((arrival for arrival in self._unclaimed if arrival.suits(request)), None)
             if arrival is None:
@@ -116,7 +117,7 @@ class Messages:
     def wait(self, request: Request, deadline: Deadline) -> None:
         """Return once a request is done; a `DistBackendError` where its peer ends, or does not come in time."""
         if not request.done:
-            self.board.check()
+            self.board.check(request.text)
             others = [rank for rank in range(self.board.size) if rank != self.board.rank]
             peers = (others or [self.board.rank]) if request.peer is None else [request.peer]
             self.board.wait(lambda: () if request.done else peers, request.text, deadline)

@@ -66,8 +66,8 @@ class Place(Protocol):
         """The stream from a peer."""
         ...
 
-    def check(self) -> None:
-        """Raise where the group has failed."""
+    def check(self, what: object) -> None:
+        """Raise where the group has failed; `what` is to begin."""
         ...
 
     def wait(self, missing: Callable[[], Sequence[int]], what: object, deadline: Deadline) -> None:

@@ -8,6 +8,8 @@ import os
 import platform
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,11 @@ def jax_device(where: device) -> Any:
     return found[index]
 
 
+def has_started() -> bool:
+    """Whether XLA runs in this process, as far as this package has started it."""
+    return jax_device.cache_info().currsize > 0
+
+
 def default_jax_device() -> Any:
     """Where programs without array inputs run unless told otherwise."""
     return jax_device(device("xla", 0))
@@ -111,6 +118,7 @@ filled_array = lru_cache(maxsize=256)(new_array)
 # --- several processes ------------------------------------------------------------------------------------------
 
 _NEVER = 10**9  # seconds without a heartbeat: groups watch their ranks themselves, and this would end the process
+_WARNINGS = "1"  # the level of XLA's log that jax sets where the environment has none
 _PARTING = 3.0  # seconds for which this process tries to take its leave at its end
 
 
@@ -129,11 +137,12 @@ def join_runtime(port: int, rank: int, size: int, seconds: float) -> None:
     jax.config.update("jax_enable_preemption_service", False)
     local = os.environ.get("LOCAL_RANK") if "CUDA_VISIBLE_DEVICES" not in os.environ else None
     try:
-        jax.distributed.initialize(
-            f"127.0.0.1:{port}", size, rank, None if local is None else [int(local)],
-            cluster_detection_method="deactivate", initialization_timeout=max(1, int(seconds)),
-            heartbeat_timeout_seconds=_NEVER, coordinator_bind_address=f"127.0.0.1:{port}",
-        )  # fmt: skip
+        with _errors_only():
+            jax.distributed.initialize(
+                f"127.0.0.1:{port}", size, rank, None if local is None else [int(local)],
+                cluster_detection_method="deactivate", initialization_timeout=max(1, int(seconds)),
+                heartbeat_timeout_seconds=_NEVER, coordinator_bind_address=f"127.0.0.1:{port}",
+            )  # fmt: skip
     except RuntimeError as error:
         if "before any JAX" in " ".join(str(error).split()):
             raise DistBackendError(
@@ -141,6 +150,21 @@ def join_runtime(port: int, rank: int, size: int, seconds: float) -> None:
                 "its peers when it starts; call it first, right after the imports"
             ) from None
         raise DistBackendError(f"XLA's runtime of several processes did not start: {error}") from error
+
+
+@contextmanager
+def _errors_only() -> Iterator[None]:
+    """Keep XLA's warnings off stderr in the block, such as that about recoverability, unless logging was set up."""
+    level = jax.config.jax_logging_level  # pyright: ignore[reportAttributeAccessIssue]  made at run time
+    if level != "NOTSET" or os.environ.get("TF_CPP_MIN_LOG_LEVEL") != _WARNINGS:
+        yield
+        return
+    jax.config.update("jax_logging_level", "ERROR")
+    try:
+        yield
+    finally:
+        jax.config.update("jax_logging_level", "WARNING")  # "NOTSET" leaves XLA's own level as it is
+        jax.config.update("jax_logging_level", level)
 
 
 def is_ready(array: jax.Array) -> bool:
