@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from weft.errors import ArgumentError, FutureError
@@ -13,6 +14,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 _log = logging.getLogger(__name__)
+_changing = threading.Lock()  # of any future: it is held for moments, and a lock for each would cost more to make
 
 
 class Future(Generic[T]):
@@ -23,11 +25,11 @@ class Future(Generic[T]):
 
     def __init__(self, *, devices: Any = None) -> None:
         del devices
-        self._finished = threading.Condition()
         self._done = False
         self._value: T | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Future[T]], Any]] = []
+        self._bells: list[SimpleQueue[None]] = []
 
     def done(self) -> bool:
         """Whether there is a value or an error."""
@@ -35,9 +37,23 @@ class Future(Generic[T]):
 
     def wait(self) -> T:
         """The value, once it is there; raises the error where there is one instead."""
-        with self._finished:
-            self._finished.wait_for(lambda: self._done)
+        if not self._done:
+            self._await()
         return self.value()
+
+    def _await(self) -> None:
+        """Return once it is done. What completes others while it waits is for subclasses to add."""
+        bell: SimpleQueue[None] = SimpleQueue()
+        self._ring(bell)
+        bell.get()
+
+    def _ring(self, bell: SimpleQueue[None]) -> None:
+        """Put something into `bell` when this is done."""
+        with _changing:
+            if not self._done:
+                self._bells.append(bell)
+                return
+        bell.put(None)
 
     def value(self) -> T:
         """The value of a future that is done; raises its error. `RuntimeError` where it is not done."""
@@ -74,19 +90,20 @@ class Future(Generic[T]):
 
     def add_done_callback(self, callback: Callable[[Future[T]], Any]) -> None:
         """Call `callback(self)` when this is done: in the thread that sets the result, or at once where it is set."""
-        with self._finished:
+        with _changing:
             if not self._done:
                 self._callbacks.append(callback)
                 return
         self._call(callback)
 
     def _finish(self, value: T | None, error: BaseException | None) -> None:
-        with self._finished:
+        with _changing:
             if self._done:
                 raise FutureError("Future can only be marked done once: it has a value or an error already")
             self._value, self._error, self._done = value, error, True
-            callbacks, self._callbacks = self._callbacks, []
-            self._finished.notify_all()
+        for bell in self._bells:
+            bell.put(None)
+        callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             self._call(callback)
 
