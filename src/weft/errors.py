@@ -4,6 +4,7 @@ Each class is also the builtin that PyTorch raises in that place, so `except Run
 """
 
 import pickle
+from typing import Any
 from urllib.error import URLError
 
 
@@ -37,6 +38,12 @@ class ValueRangeError(WeftError, ValueError):
 
 class PreconditionError(WeftError, AssertionError):
     """What a call takes for granted does not hold, where PyTorch asserts it."""
+
+
+class NameKeyError(WeftError, KeyError):
+    """A name that is none of those there are."""
+
+    __str__ = Exception.__str__  # a KeyError shows its text as Python would write it
 
 
 class DimError(WeftError, IndexError):
@@ -182,3 +189,34 @@ class DatasetError(WeftError, AssertionError):
 
 class WorkerError(WeftError, RuntimeError):
     """A worker process of a loader died, did not start, or did not answer in time."""
+
+
+class ProcessException(WeftError):
+    """A process that runs a function has failed: the one of this index, with this number."""
+
+    def __init__(self, msg: str, error_index: int, error_pid: int) -> None:
+        super().__init__(msg)
+        self.msg = msg
+        self.error_index = error_index
+        self.error_pid = error_pid
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.msg, self.error_index, self.error_pid)
+
+
+class ProcessRaisedException(ProcessException):
+    """The function has raised; the message holds the process's own traceback."""
+
+
+class ProcessExitedException(ProcessException):
+    """The process was ended by a signal, or with an exit code of its own."""
+
+    def __init__(
+        self, msg: str, error_index: int, error_pid: int, exit_code: int, signal_name: str | None = None
+    ) -> None:
+        super().__init__(msg, error_index, error_pid)
+        self.exit_code = exit_code
+        self.signal_name = signal_name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.msg, self.error_index, self.error_pid, self.exit_code, self.signal_name)

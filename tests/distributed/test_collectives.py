@@ -115,7 +115,7 @@ def test_without_a_group_the_error_names_what_to_call():
         ({"backend": "smoke"}, ValueError, "Invalid backend: 'smoke'; known are"),
         ({"timeout": 5}, TypeError, "timeout must be a datetime.timedelta"),
         ({"timeout": timedelta(0)}, ValueError, "timeout must be positive"),
-        ({"init_method": "http://x"}, ValueError, "No rendezvous handler for http://"),
+        ({"init_method": "http://x"}, RuntimeError, "No rendezvous handler for http://"),
         ({"init_method": "tcp://x"}, ValueError, "must name a host and a port"),
         ({"init_method": "file:///tmp/x"}, ValueError, "needs the rank"),
         ({"rank": 2, "world_size": 2, "store": dist.HashStore()}, ValueError, "rank must be from 0 to world_size - 1"),

@@ -81,11 +81,30 @@ def test_a_killed_rank_ends_no_other_process_of_xla(operation, victim, tmp_path)
     code, output, errors = ended(ranks)[1 - victim]
     assert f"rank {victim} has ended (its connection was closed" in output
     if victim:
-        assert code == 0, errors
+        assert (code, errors) == (0, "")
     else:  # it was the coordinator, without which XLA does not end as it should
-        assert (code, errors.splitlines()[-1]) == (
-            1, "weft: the process of rank 0 has ended before this one; ending with status 1"
-        )  # fmt: skip
+        assert (code, errors) == (1, "weft: the process of rank 0 has ended before this one; ending with status 1\n")
+
+
+AFTER = """
+    dist.shrink_group([1])
+    x = weft.full((2,), rank + 1.0)
+    dist.all_reduce(x)
+    print("left:", dist.get_rank(), dist.get_world_size(), x.tolist(), flush=True)
+"""
+
+
+def test_the_ranks_that_are_left_go_on_without_a_killed_one(tmp_path):
+    text = PROGRAM.format(operation="dist.all_reduce(x)") + AFTER
+    place = ["3", f"file://{tmp_path}/store"]
+    ranks = [start([sys.executable, "-c", text, "shm", "60", str(rank), *place]) for rank in range(3)]
+    for process in ranks:
+        says(process, "joined")
+    ranks[1].kill()
+    (_, first, errors), _, (_, third, _) = ended(ranks)
+    assert f"rank 1 has ended (process {ranks[1].pid})" in first
+    assert "left: 0 2 [4.0, 4.0]\n" in first, errors
+    assert "left: 1 2 [4.0, 4.0]\n" in third
 
 
 @pytest.mark.parametrize("backend", ["shm", "xla"])
@@ -162,7 +181,17 @@ def test_other_ranks_than_those_of_mpi_are_refused():
     text = "import weft.distributed as dist; dist.init_process_group('mpi', rank=0, world_size=3)"
     ((code, _, errors),) = ended([start([sys.executable, "-c", text])])
     assert code == 1
-    assert "rank 0 of 1 for MPI, but rank 0 of 3 processes is expected; start the job by `mpiexec -n 3`" in errors
+    assert "0 of 1 for MPI, but rank 0 of 3 processes is expected; start the job by `mpiexec -n 3 python SC" in errors
+
+
+@needs_mpi
+def test_a_script_for_mpi_under_the_launcher_is_told_how_to_start():
+    text = "import weft.distributed as dist; dist.init_process_group('mpi')"
+    flags = ["--nproc-per-node", "2", "--no-python", sys.executable, "-c", text]
+    ((code, _, errors),) = ended([start([sys.executable, "-m", "weft.distributed.run", *flags])])
+    assert code == 1
+    assert "rank 0 of 1 for MPI, but 2 processes are expected; start the job by `mpiexec -n 2 python" in errors
+    assert "SCRIPT` instead of `weft run`, and leave rank and world_size to MPI" in errors
 
 
 def test_rank_0_of_xla_may_be_done_before_the_others(tmp_path):

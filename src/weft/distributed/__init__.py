@@ -10,18 +10,27 @@ __getattr__, __dir__ = _on_first_use(__name__, {
     "weft._comm.file_store": ("FileStore",),
     "weft._comm.tcp_store": ("TCPStore",),
     "weft.errors": ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError", "QueueEmptyError"),
-    "weft.distributed._reduce_op": ("ReduceOp",),
+    "weft.distributed._reduce_op": ("ReduceOp", "reduce_op", "supports_complex", "_make_nccl_premul_sum"),
     "weft.distributed._work": ("Work",),
     "weft.distributed._group": ("ProcessGroup",),
-    "weft.distributed._backends": (
-        "is_backend_available", "is_gloo_available", "is_mpi_available", "is_nccl_available", "register_backend",
+    "weft.distributed._backend": (
+        "Backend", "BackendConfig", "get_backend_config", "get_default_backend_for_device", "_Backend",
     ),
+    "weft.distributed._backends": (
+        "is_backend_available", "is_gloo_available", "is_mpi_available", "is_nccl_available", "is_ucc_available",
+        "is_xccl_available",
+    ),
+    "weft.distributed.constants": ("default_pg_timeout",),
     "weft.distributed._rendezvous": ("register_rendezvous_handler", "rendezvous"),
     "weft.distributed._world": (
-        "GroupMember", "default_pg_timeout", "destroy_process_group", "get_backend", "get_global_rank",
-        "get_group_rank", "get_node_local_rank", "get_process_group_ranks", "get_rank", "get_world_size", "group",
+        "GroupMember", "destroy_process_group", "get_backend", "get_global_rank", "get_group_rank",
+        "get_node_local_rank", "get_pg_count", "get_process_group_ranks", "get_rank", "get_world_size", "group",
         "init_process_group", "is_available", "is_initialized", "is_torchelastic_launched", "new_group",
-        "new_subgroups", "new_subgroups_by_enumeration",
+    ),
+    "weft.distributed._subgroups": ("new_subgroups", "new_subgroups_by_enumeration", "shrink_group", "split_group"),
+    "weft.distributed.distributed_c10d": ("_get_process_group_name", "_rank_not_in_group"),
+    "weft.distributed._debug": (
+        "DebugLevel", "breakpoint", "get_debug_level", "set_debug_level", "set_debug_level_from_env",
     ),
     "weft.distributed._collectives": (
         "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce",
@@ -38,4 +47,4 @@ __getattr__, __dir__ = _on_first_use(__name__, {
     "weft.distributed._threads": ("run_threads",),
     "weft.distributed._grad_bucket": ("GradBucket",),
     "weft.distributed.algorithms.ddp_comm_hooks._builtin": ("BuiltinCommHookType",),
-}, ("algorithms", "elastic", "nn", "run"))  # fmt: skip
+}, ("algorithms", "constants", "distributed_c10d", "elastic", "nn", "optim", "run"))  # fmt: skip

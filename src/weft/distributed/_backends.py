@@ -65,7 +65,7 @@ def is_backend_available(backend: str) -> bool:
         found = checked(backend)
     except ValueError:
         return False
-    return found not in _PACKAGES or find_spec(_PACKAGES[found]) is not None
+    return is_nccl_available() if found == "nccl" else found not in _PACKAGES or find_spec(_PACKAGES[found]) is not None
 
 
 def is_gloo_available() -> bool:
@@ -81,6 +81,16 @@ def is_nccl_available() -> bool:
 def is_mpi_available() -> bool:
     """Whether the extra `mpi` is installed."""
     return is_backend_available("mpi")
+
+
+def is_ucc_available() -> bool:
+    """False: XLA has no such transport."""
+    return False
+
+
+def is_xccl_available() -> bool:
+    """False: XLA has no such transport."""
+    return False
 
 
 def meeting_place(backend: str) -> Place | None:
@@ -115,10 +125,20 @@ def made(backend: str, store: Any, rank: int, hosts: Sequence[str], timeout: tim
             f"the backend shm is for ranks that share memory, but ranks {rank} and {other} are on different hosts, in "
             "different containers, or of different users"
         )
-    return _join_of(backend)(store, rank, range(len(hosts)), timeout)
+    return joined(backend, store, rank, range(len(hosts)), timeout)
+
+
+def may_shrink(backend: str) -> bool:
+    """Whether some ranks of a job can go on by themselves; what the others belong to may forbid it."""
+    return backend not in {"xla", "nccl", "mpi"}
 
 
 def subgroup(backend: str, default: ProcessGroup, store: Any, members: Sequence[int], timeout: timedelta) -> Backend:
     """The backend of a group of some ranks of the job, of which this is one; `store` is the group's own."""
     backend = default._backend.name if backend == "auto" else backend
-    return _join_of(backend)(store, members.index(default.ranks[default.rank()]), members, timeout)
+    return joined(backend, store, members.index(default.ranks[default.rank()]), members, timeout)
+
+
+def joined(backend: str, store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> Backend:
+    """The part of this rank of a group, whose members are `ranks` of the job."""
+    return _join_of(backend)(store, rank, ranks, timeout)

@@ -7,7 +7,9 @@ the group gets None, and a warning.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from weft._tensor.foreign import kind_of
@@ -108,8 +110,10 @@ def broadcast(
     return where.run("broadcast", lambda x: [backend.broadcast(x, root)], [target], [target], async_op=async_op)
 
 
-def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
-    """Wait until all ranks are here."""
+def barrier(
+    group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: timedelta | None = None
+) -> Work | None:
+    """Wait until all ranks are here, no longer than `timeout`, which is the group's unless given."""
     del device_ids
     where = member_of(group, "barrier")
     if where is None:
@@ -117,7 +121,7 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
     backend = where._backend
 
     def call() -> list[Any]:
-        backend.barrier()
+        backend.barrier(timeout)
         return []
 
     return where.run("barrier", call, [], [], async_op=async_op)
@@ -126,6 +130,13 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
     """`barrier` with a `timeout` of its own; the error names all ranks that did not come."""
     del wait_all_ranks  # all are named in either case
+    if isinstance(timeout, float):
+        warnings.warn(
+            f"Please specify timeout arg as a timedelta. Converting current value of {timeout} assuming it represents "
+            "seconds",
+            stacklevel=2,
+        )
+        timeout = timedelta(seconds=timeout)
     where = member_of(group, "monitored_barrier")
     if where is not None:
         backend = where._backend

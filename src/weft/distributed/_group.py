@@ -138,6 +138,7 @@ class ProcessGroup:
     ) -> None:
         """`before` is the job's group, where there is one."""
         self.group_name = name
+        self.group_desc = "undefined"
         self.ranks = tuple(ranks)
         self.store = store
         self._unwaited: deque[Work] = deque()
@@ -173,6 +174,14 @@ class ProcessGroup:
     def timeout(self) -> timedelta:
         """How long an operation may wait for its peers."""
         return self._backend.timeout
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long operations may wait from now on; all ranks should be told the same."""
+        self._backend.timeout = timeout
+
+    def abort(self) -> None:
+        """Make what waits for peers fail, here and there; the group cannot be used after it."""
+        self._backend.abort(f"rank {self.ranks[self.rank()]} has aborted the group {self.group_name!r}")
 
     def rank_in_group(self, rank: int) -> int:
         """The rank in the group of a rank of the job; `ValueError` where it is no member."""

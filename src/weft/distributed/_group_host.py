@@ -35,13 +35,12 @@ class HostBackend(Backend):
     ) -> None:
         super().__init__(board.rank, board.size, timeout)
         self.name = name
-        self._seconds = timeout.total_seconds()
         self._board = board
         self._collectives = collectives
         self._messages = messages
 
     def _deadline(self) -> Deadline:
-        return Deadline(self._seconds)
+        return Deadline(self.timeout.total_seconds())
 
     def all_reduce(self, x: Array, op: Reduction) -> Array:
         source = np.asarray(x)

@@ -44,9 +44,11 @@ def _checked_job(rank: int, world_size: int) -> tuple[int, int]:
     found, size = mpi.job()
     expected = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", size))
     if expected != size or rank not in (-1, found):
+        wanted = f"{expected} processes are" if rank == -1 else f"rank {rank} of {expected} processes is"
+        by_hand = " instead of `weft run`" if "TORCHELASTIC_RUN_ID" in os.environ else ""
         raise DistBackendError(
-            f"backend mpi: this process is rank {found} of {size} for MPI, but rank {rank} of {expected} processes is "
-            f"expected; start the job by `mpiexec -n {expected}`, and leave rank and world_size to MPI"
+            f"backend mpi: this process is rank {found} of {size} for MPI, but {wanted} expected; start the job by "
+            f"`mpiexec -n {expected} python SCRIPT`{by_hand}, and leave rank and world_size to MPI"
         )
     return found, size
 

@@ -121,20 +121,21 @@ def scatter_object_list(
 
 def send_object_list(
     object_list: Sequence[Any], dst: int | None = None, group: Any = None, device: Any = None,
-    group_dst: int | None = None,
+    group_dst: int | None = None, use_batch: bool = False,
 ) -> None:  # fmt: skip
     """Send objects to rank `dst`, which calls `recv_object_list` with a list of this length."""
-    del device
+    del device, use_batch  # for communicators of pairs, which there are none of here
     packed = [_packed(obj) for obj in object_list]
     _p2p.send(tensor([p.numel() for p in packed], dtype=int64), dst, group, group_dst=group_dst)
     _p2p.send(from_host(np.concatenate([p._host() for p in packed])), dst, group, group_dst=group_dst)
 
 
 def recv_object_list(
-    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None
-) -> int:
+    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None,
+    group_src: int | None = None, use_batch: bool = False,
+) -> int:  # fmt: skip
     """Put the objects that rank `src`, or any, sends into the list; the rank that sent them."""
-    del device
+    del device, use_batch
     sizes = zeros(len(object_list), dtype=int64)
     source = _p2p.recv(sizes, src, group, group_src=group_src)
     listed = sizes.tolist()

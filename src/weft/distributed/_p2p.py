@@ -66,7 +66,7 @@ class P2POp:
             raise ValueRangeError("Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or "
                                   "``torch.distributed.irecv``.")  # fmt: skip
         self.op = op
-        self.tensor = tensor
+        self.tensor = one_tensor(tensor, "tensor", "P2POp")
         self.peer = peer
         self.group = group
         self.tag = tag

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from enum import Enum
 
@@ -28,6 +29,8 @@ class PremulSum:
     factor: float
 
 
+_make_nccl_premul_sum = PremulSum  # the only way to it in PyTorch, too
+
 Reduction = ReduceOp | PremulSum
 
 
@@ -41,3 +44,25 @@ def as_reduction(op: object) -> Reduction:
     if isinstance(op, (ReduceOp, PremulSum)):
         return op
     raise ArgumentError(f"argument 'op' must be a ReduceOp, such as ReduceOp.SUM, not {type(op).__name__}")
+
+
+def supports_complex(reduceOp: Reduction) -> bool:
+    """Whether a reduction takes complex numbers: all but those that compare, or take bits. Here `PRODUCT` does, too."""
+    return reduceOp not in {ReduceOp.MIN, ReduceOp.MAX, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR}
+
+
+class _FormerNames:
+    """The reductions under the name that they had before `ReduceOp`."""
+
+    def __getattr__(self, name: str) -> ReduceOp:
+        if name not in ReduceOp.__members__:
+            raise AttributeError(f"module 'weft.distributed' has no reduction {name!r}")
+        warnings.warn(
+            "`torch.distributed.reduce_op` is deprecated, please use `torch.distributed.ReduceOp` instead",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return ReduceOp[name]
+
+
+reduce_op = _FormerNames()

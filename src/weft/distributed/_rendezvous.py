@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 from weft._comm.file_store import FileStore
 from weft._comm.store import PrefixStore, Store
 from weft._comm.tcp_store import TCPStore
-from weft.errors import ArgumentError, ValueRangeError
+from weft.distributed.constants import default_pg_timeout
+from weft.errors import DistError, ValueRangeError
 
 Found = tuple[Store, int, int]
 """A store, this process's rank, and the number of processes."""
@@ -91,17 +92,19 @@ _handlers: dict[str, Handler] = {"env": _from_environment, "tcp": _from_tcp, "fi
 def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
     """Serve addresses `scheme://…`: `handler(url, rank, world_size, timeout)` yields (store, rank, world size)."""
     if scheme in _handlers:
-        raise ArgumentError(f"Rendezvous handler for {scheme}:// already registered")
+        raise DistError(f"Rendezvous handler for {scheme}:// already registered")
     _handlers[scheme] = handler
 
 
 def rendezvous(
-    url: str, rank: int = -1, world_size: int = -1, *, timeout: timedelta, **options: Any
+    url: str, rank: int = -1, world_size: int = -1, *, timeout: timedelta = default_pg_timeout, **options: Any
 ) -> Iterator[Found]:
     """What the handler of an address yields; -1 stands for a rank and world size that the address tells."""
+    if not isinstance(url, str):
+        raise DistError(f"`url` must be a string. {type(url)}: {url}")
     scheme = urlsplit(url).scheme
     handler = _handlers.get(scheme)
     if handler is None:
         known = ", ".join(f"{name}://" for name in sorted(_handlers))
-        raise ValueRangeError(f"No rendezvous handler for {scheme}://; known are {known}")
+        raise DistError(f"No rendezvous handler for {scheme}://; known are {known}")
     return handler(url, rank=rank, world_size=world_size, timeout=timeout, **options)

@@ -8,6 +8,7 @@ import os
 import threading
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,10 +18,9 @@ from weft._comm.store import PrefixStore, Store
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed._rendezvous import rendezvous
+from weft.distributed.constants import default_pg_timeout
 from weft.errors import ArgumentError, DistBackendError, DistStoreError, OptionError, ValueRangeError
 from weft.utils.data.distributed import ask_for_group
-
-default_pg_timeout = timedelta(minutes=30)
 
 
 @dataclass
@@ -30,6 +30,7 @@ class _World:
     default: ProcessGroup | None = None
     groups: list[ProcessGroup] = field(default_factory=list)
     made: int = 0  # groups so far, of which not all had this rank: their names are equal on all ranks
+    local: Counter[str] = field(default_factory=Counter)  # groups that only their members have made, by members
     begun: int = 0  # how often `init_process_group` was called
 
 
@@ -66,10 +67,16 @@ class _NonGroupMember:
         return "<no member of this group>"
 
 
-class GroupMember:
+class _WithWorld(type):
+    @property
+    def WORLD(cls) -> ProcessGroup | None:
+        """The default group; None before `init_process_group`."""
+        return _world().default
+
+
+class GroupMember(metaclass=_WithWorld):
     """Marks for the argument `group`."""
 
-    WORLD: ProcessGroup | None = None  # the default group
     NON_GROUP_MEMBER = _NonGroupMember()
 
 
@@ -115,8 +122,8 @@ def init_process_group(
     own = PrefixStore(f"{group_name or 'default'}/{attempt}.{world.begun}", store)
     hosts = _met(own, rank, world_size, backend, timeout)
     made = _backends.made(backend, own, rank, hosts, timeout)
-    world.default = _registered(world, ProcessGroup("default", made, range(world_size), own))
-    world.default.asked = asked if _backends.is_other_name(asked) else None
+    default = enrol(ProcessGroup("default", made, range(world_size), own), default=True)
+    default.asked = asked if _backends.is_other_name(asked) else None
     if world is _process:
         atexit.register(_leave_at_exit)
 
@@ -183,8 +190,13 @@ def host_identity() -> str:
         return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
 
 
-def _registered(world: _World, group: ProcessGroup) -> ProcessGroup:
+def enrol(group: ProcessGroup, *, default: bool = False, desc: str | None = None) -> ProcessGroup:
+    """Make a group one of this rank's, or the default one; `desc` is what its user calls it."""
+    world = _world()
     world.groups.append(group)
+    if default:
+        world.default = group
+    group.group_desc = desc or ("default_pg" if default else "undefined")
     rank = getattr(_here, "rank", None)
     if rank is not None:  # callbacks of the group's operations are this rank's, too
         group.enter = lambda: _become(rank, world)
@@ -197,16 +209,18 @@ def _registered(world: _World, group: ProcessGroup) -> ProcessGroup:
 def new_group(
     ranks: Sequence[int] | None = None, timeout: timedelta | None = None, backend: str | None = None,
     pg_options: Any = None, use_local_synchronization: bool = False, group_desc: str | None = None,
-    device_id: Any = None,
+    device_id: Any = None, sort_ranks: bool = True,
 ) -> Any:  # fmt: skip
     """A group of some ranks of the job. Every rank of the job makes this call, in the same order of groups.
 
     With `use_local_synchronization` only the members do. Ranks that are no members get
-    `GroupMember.NON_GROUP_MEMBER`.
+    `GroupMember.NON_GROUP_MEMBER`. Members are numbered by their rank in the job, or, without `sort_ranks`, as listed.
     """
     del pg_options, device_id
     world, default = _world(), require_default()
-    members = sorted(default.ranks) if ranks is None else sorted(ranks)
+    members = list(default.ranks if ranks is None else ranks)
+    if sort_ranks:
+        members.sort()
     if len(set(members)) < len(members):
         raise ValueRangeError(f"the new group's ranks {members} contain one twice")
     for rank in members:
@@ -215,51 +229,20 @@ def new_group(
     chosen = _backends.checked(backend)
     timeout = _checked_timeout(timeout) if timeout is not None else default.timeout
     if use_local_synchronization:
-        name = "local " + ",".join(map(str, members))
-        name += f" #{sum(group.group_name.startswith(name) for group in world.groups)}"
+        listed = ",".join(map(str, members))
+        world.local[listed] += 1
+        name = f"local {listed} #{world.local[listed]}"
     else:
         world.made += 1
-        name = group_desc or f"group {world.made}"
+        name = f"group {world.made}"
     if get_rank() not in members:
         return GroupMember.NON_GROUP_MEMBER
     key = f"group/{name}/{zlib.crc32(repr(members).encode()):x}"  # ranks that name other members do not meet
     own = None if default.store is None else PrefixStore(key, default.store)
     made = _backends.subgroup(chosen, default, own, members, timeout)
-    found = _registered(world, ProcessGroup(name, made, members, own, default))
+    found = enrol(ProcessGroup(name, made, members, own, default), desc=group_desc)
     found.asked = backend if _backends.is_other_name(backend) else default.asked if backend is None else None
     return found
-
-
-def new_subgroups(
-    group_size: int | None = None, group: Any = None, timeout: timedelta | None = None, backend: str | None = None,
-    pg_options: Any = None, group_desc: str | None = None,
-) -> tuple[Any, list[Any]]:  # fmt: skip
-    """Groups of `group_size` ranks that follow each other: this rank's, and all of them."""
-    del group, pg_options, group_desc
-    size = get_world_size()
-    if not group_size or group_size < 1 or size % group_size:
-        raise ValueRangeError(f"the world size {size} must be divisible by group_size={group_size}")
-    groups = [
-        new_group(range(start, start + group_size), timeout=timeout, backend=backend)
-        for start in range(0, size, group_size)
-    ]
-    return groups[get_rank() // group_size], groups
-
-
-def new_subgroups_by_enumeration(
-    ranks_per_subgroup_list: Sequence[Sequence[int]], timeout: timedelta | None = None, backend: str | None = None,
-    pg_options: Any = None, group_desc: str | None = None,
-) -> tuple[Any, list[Any]]:  # fmt: skip
-    """Groups of these ranks of the job, none of which is in two: this rank's, or None, and all of them."""
-    del pg_options, group_desc
-    groups_of: dict[int, Sequence[int]] = {}
-    for ranks in ranks_per_subgroup_list:
-        for rank in ranks:
-            if groups_of.setdefault(rank, ranks) is not ranks:
-                raise ValueRangeError(f"Rank {rank} has appeared in both subgroup {groups_of[rank]} and {ranks}")
-    groups = [new_group(ranks, timeout=timeout, backend=backend) for ranks in ranks_per_subgroup_list]
-    mine = [one for one, ranks in zip(groups, ranks_per_subgroup_list, strict=True) if get_rank() in ranks]
-    return (mine[0] if mine else None), groups
 
 
 def destroy_process_group(group: Any = None) -> None:
@@ -275,6 +258,7 @@ def destroy_process_group(group: Any = None) -> None:
         world.groups.remove(one)
     if world.default not in world.groups:
         world.default, world.made = None, 0
+        world.local.clear()
 
 
 def _leave_at_exit() -> None:
@@ -300,6 +284,16 @@ def is_initialized() -> bool:
 def is_torchelastic_launched() -> bool:
     """Whether `weft run`, or PyTorch's launcher, started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def own_groups() -> list[ProcessGroup]:
+    """The groups that this process is in."""
+    return list(_world().groups)
+
+
+def is_default(group: ProcessGroup) -> bool:
+    """Whether this is the default group."""
+    return group is _world().default
 
 
 def require_default() -> ProcessGroup:
@@ -353,6 +347,11 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
             "work, assuming you are not running in a multi-device context and want the code to run locally instead."
         )
     return int(told)
+
+
+def get_pg_count() -> int:
+    """How many groups this process is in."""
+    return len(_world().groups)
 
 
 def get_backend(group: Any = None) -> str:

@@ -17,6 +17,7 @@ from weft.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
     post_localSGD_hook,
     powerSGD_hook,
+    quantization_hooks,
     register_ddp_comm_hook,
 )
 from weft.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import orthogonalized
@@ -251,3 +252,43 @@ def test_columns_become_orthonormal(columns, dtype):
     assert found.shape == (3, 6, columns)
     np.testing.assert_allclose(found.swapaxes(1, 2) @ found, np.broadcast_to(np.eye(columns), (3, columns, columns)),
                                atol=tolerance)  # fmt: skip
+
+
+# --- 8 bits ---
+
+
+def in_8_bits(x, channel):
+    """What remains of values whose channels are quantised, by PyTorch's formula in float32."""
+    flat = x.reshape(-1).astype(np.float32)
+    rows = np.pad(flat, (0, -flat.size % channel)).reshape(-1, channel)
+    low, high = np.minimum(rows.min(1), 0), np.maximum(rows.max(1), 0)
+    scale = np.maximum((high - low) / np.float32(255), np.finfo(np.float32).eps)[:, None]
+    zero = np.clip(-np.round(low[:, None] / scale), 0, 255)
+    levels = np.clip(np.round(rows / scale) + zero, 0, 255).astype(np.uint8)
+    return (scale * (levels.astype(np.float32) - zero)).reshape(-1)[: flat.size].reshape(x.shape)
+
+
+@pytest.mark.parametrize("size", [1024, 700])
+@pytest.mark.parametrize(
+    ("kind", "channel"), [(DDPCommHookType.QUANTIZE_PER_TENSOR, None), (DDPCommHookType.QUANTIZE_PER_CHANNEL, 512)]
+)
+def test_gradients_travel_in_8_bits(kind, channel, size):
+    def body(rank):
+        model = of_shapes((size,), dtype=weft.float32)
+        register_ddp_comm_hook(kind, model)
+        return grads_of(model, given[rank])[0]
+
+    given = [[(rank + 0.7) * np.arange(-20.0, size - 20) ** 3] for rank in range(2)]  # the first few are small
+    first, second = run(body)
+    expected = sum(in_8_bits(x, channel or size) for (x,) in given) / 2
+    assert np.array_equal(first, second)
+    np.testing.assert_allclose(first, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+
+
+def test_what_is_not_finite_stays_so():
+    def body(rank):
+        model = of_shapes((3,), dtype=weft.float32)
+        model.register_comm_hook(None, quantization_hooks.quantization_pertensor_hook)
+        return np.isfinite(grads_of(model, [[1.0, np.inf if rank else 2.0, 0.0]])[0]).any()
+
+    assert run(body) == [False, False]

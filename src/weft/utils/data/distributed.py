@@ -53,11 +53,15 @@ class DistributedSampler(Sampler[int]):
         """How many of `count` indices each process has."""
         return count // self.num_replicas if self.drop_last else math.ceil(count / self.num_replicas)
 
-    def __iter__(self) -> Iterator[int]:
-        count = len(self.dataset)
-        order = list(range(count))
+    def _order(self) -> list[int]:
+        """The order of the next pass, which all processes share."""
         if self.shuffle:
-            order = permutation(count, Generator().manual_seed(self.seed + self.epoch))
+            return permutation(len(self.dataset), Generator().manual_seed(self.seed + self.epoch))
+        return list(range(len(self.dataset)))
+
+    def __iter__(self) -> Iterator[int]:
+        order = self._order()
+        count = len(order)
         end = self.start + self._share(max(0, count - self.start)) * self.num_replicas
         return iter([order[at % count] for at in range(self.start + self.rank, end, self.num_replicas)])
 

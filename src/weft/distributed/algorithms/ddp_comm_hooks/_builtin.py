@@ -11,6 +11,7 @@ from weft.distributed.algorithms.ddp_comm_hooks import (
     debugging_hooks,
     default_hooks,
     powerSGD_hook,
+    quantization_hooks,
 )
 from weft.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
@@ -56,6 +57,8 @@ class DDPCommHookType(Enum):
     ALLREDUCE = _Registers(_plain, default_hooks.allreduce_hook)
     FP16_COMPRESS = _Registers(_plain, default_hooks.fp16_compress_hook)
     BF16_COMPRESS = _Registers(_plain, default_hooks.bf16_compress_hook)
+    QUANTIZE_PER_TENSOR = _Registers(_plain, quantization_hooks.quantization_pertensor_hook)
+    QUANTIZE_PER_CHANNEL = _Registers(_plain, quantization_hooks.quantization_perchannel_hook)
     POWER_SGD = _Registers(_power_sgd, powerSGD_hook.powerSGD_hook, matrix_approximation_rank=1)
     POWER_SGD_RANK2 = _Registers(_power_sgd, powerSGD_hook.powerSGD_hook, matrix_approximation_rank=2)
     BATCHED_POWER_SGD = _Registers(_power_sgd, powerSGD_hook.batched_powerSGD_hook, matrix_approximation_rank=1)

@@ -1,0 +1,95 @@
+"""What users say and ask about backends: their names, and which device's tensors go by which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from weft._base.device import device as Device
+from weft.distributed import _backends
+from weft.distributed._group import Backend as _Backend
+from weft.distributed._world import get_backend
+from weft.errors import ValueRangeError
+
+Maker = Callable[..., _Backend]
+
+
+class Backend(str):
+    """The name of a backend, in lower case. Those that there are by themselves are attributes, as `Backend.GLOO`."""
+
+    UNDEFINED = "undefined"
+    GLOO = "gloo"
+    NCCL = "nccl"
+    UCC = "ucc"
+    MPI = "mpi"
+    XCCL = "xccl"
+    SHM = "shm"
+    THREADS = "threads"
+    XLA = "xla"
+
+    backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, SHM, THREADS, XLA]
+    default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": GLOO, "cuda": NCCL, "tpu": XLA, "xla": XLA}
+
+    def __new__(cls, name: str) -> Backend:
+        if not isinstance(name, str):
+            raise ValueRangeError("Backend constructor parameter must be string-ish")
+        return super().__new__(cls, name.lower())
+
+    @classmethod
+    def register_backend(
+        cls, name: str, func: Maker, extended_api: bool = False, devices: str | Sequence[str] | None = None
+    ) -> None:
+        """Add a backend: `func(store, rank, size, timeout)` makes this rank's part of a group, a `dist._Backend`.
+
+        It becomes the default one of those `devices` that have none. `extended_api` is refused.
+        """
+        if extended_api:
+            raise ValueRangeError("extended_api is not supported; func gets a store, a rank, a size and a timeout")
+        _backends.register_backend(name, lambda store, rank, ranks, timeout: func(store, rank, len(ranks), timeout))
+        setattr(cls, name.upper(), name.lower())
+        cls.backend_list.append(name.lower())
+        for kind in [devices] if isinstance(devices, str) else devices or ():
+            cls.default_device_backend_map.setdefault(kind, name.lower())
+
+
+class BackendConfig:
+    """Backends by device, from several names as in `cpu:gloo,cuda:nccl`, or from one, which is for CPUs and GPUs."""
+
+    def __init__(self, backend: str) -> None:
+        given = Backend(backend)
+        if ":" not in given:
+            devices = ("cuda",) if given == Backend.NCCL else ("cpu", "cuda")
+            self.device_backend_map = dict.fromkeys(devices, given)
+            return
+        self.device_backend_map: dict[str, Backend] = {}
+        for pair in given.split(","):
+            kind, colon, name = pair.partition(":")
+            if not (kind and colon and name) or ":" in name:
+                raise ValueRangeError(
+                    f"Invalid device:backend pairing: {pair!r} in {given!r}; give DEVICE:BACKEND,DEVICE:BACKEND..., "
+                    "such as cpu:gloo,cuda:nccl"
+                )
+            if kind in self.device_backend_map:
+                raise ValueRangeError(f"Duplicate device type {kind} in backend string: {given}")
+            self.device_backend_map[kind] = Backend(name)
+
+    def __repr__(self) -> str:
+        return ",".join(f"{kind}:{backend}" for kind, backend in self.device_backend_map.items())
+
+    def get_device_backend_map(self) -> dict[str, Backend]:
+        """Backends by device."""
+        return self.device_backend_map
+
+
+def get_backend_config(group: Any = None) -> str:
+    """A group's backend for each device, as in `cpu:gloo,cuda:gloo`."""
+    return str(BackendConfig(get_backend(group)))
+
+
+def get_default_backend_for_device(device: Any) -> str:
+    """The backend for tensors of a device; `ValueError` where none is known."""
+    kind = (device if isinstance(device, Device) else Device(device)).type
+    found = Backend.default_device_backend_map.get(kind)
+    if found is None:
+        raise ValueRangeError(f"Default backend not registered for device : {device}")
+    return found

@@ -1,0 +1,169 @@
+"""Groups that come out of another group."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from weft import cuda
+from weft._comm.store import PrefixStore
+from weft.distributed import _backends
+from weft.distributed._group import ProcessGroup
+from weft.distributed._world import (
+    destroy_process_group,
+    enrol,
+    get_rank,
+    is_default,
+    new_group,
+    require_default,
+    require_group,
+)
+from weft.errors import ArgumentError, OptionError, ValueRangeError
+
+SHRINK_DEFAULT, SHRINK_ABORT = 0, 1
+_log = logging.getLogger(__name__)
+
+
+def new_subgroups(
+    group_size: int | None = None, group: Any = None, timeout: timedelta | None = None, backend: str | None = None,
+    pg_options: Any = None, group_desc: str | None = None,
+) -> tuple[Any, list[Any]]:  # fmt: skip
+    """Groups of `group_size` ranks that follow each other in `group`, all of whose ranks call: this rank's, and all.
+
+    The size is the number of this host's GPUs unless given.
+    """
+    where = require_group(group)
+    size = where.size()
+    if group_size is None:
+        if not cuda.is_available():
+            raise ValueRangeError("Default group size only takes effect when CUDA is available; pass in 'group_size'")
+        group_size = cuda.device_count()
+    if group_size <= 0:
+        raise ValueRangeError(f"The arg 'group_size' ({group_size}) must be positive")
+    if size < group_size:
+        raise ValueRangeError(f"The arg 'group_size' ({group_size}) must not exceed the world size ({size})")
+    if size % group_size:
+        raise ValueRangeError(f"The world size ({size}) must be divisible by 'group_size={group_size}'")
+    listed = [where.ranks[start : start + group_size] for start in range(0, size, group_size)]
+    return _enumerated(listed, timeout, backend, pg_options, group_desc, only_members=not is_default(where))
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]], timeout: timedelta | None = None, backend: str | None = None,
+    pg_options: Any = None, group_desc: str | None = None,
+) -> tuple[Any, list[Any]]:  # fmt: skip
+    """Groups of these ranks of the job, none of which is in two: this rank's, or None, and all of them."""
+    groups_of: dict[int, Sequence[int]] = {}
+    for ranks in ranks_per_subgroup_list:
+        for rank in ranks:
+            if groups_of.setdefault(rank, ranks) is not ranks:
+                raise ValueRangeError(f"Rank {rank} has appeared in both subgroup {groups_of[rank]} and {ranks}")
+    return _enumerated(ranks_per_subgroup_list, timeout, backend, pg_options, group_desc, only_members=False)
+
+
+def _enumerated(
+    listed: Sequence[Sequence[int]], timeout: Any, backend: Any, pg_options: Any, desc: Any, *, only_members: bool
+) -> tuple[Any, list[Any]]:
+    groups = [new_group(ranks, timeout, backend, pg_options, only_members, desc) for ranks in listed]
+    mine = [one for one, ranks in zip(groups, listed, strict=True) if get_rank() in ranks]
+    return (mine[0] if mine else None), groups
+
+
+def split_group(
+    parent_pg: Any = None, split_ranks: Sequence[Sequence[int]] | None = None, timeout: timedelta | None = None,
+    pg_options: Any = None, group_desc: str | None = None, backend: str | None = None,
+) -> ProcessGroup | None:  # fmt: skip
+    """The one of these groups that this rank is in, or None; all members of `parent_pg` call.
+
+    `split_ranks` lists ranks of `parent_pg`, which is the default group unless given; `backend` is the parent's unless
+    given. Each group's ranks are in rising order.
+    """
+    if not split_ranks:
+        raise ValueRangeError("split_ranks cannot be None or empty")
+    parent = require_group(parent_pg)
+    for ranks in split_ranks:
+        if not ranks:
+            raise ValueRangeError("the split group cannot be empty")
+        if len(ranks) > parent.size():
+            raise ValueRangeError("the split group's size should be less or equal to the world_size set by "
+                                  "init_process_group")  # fmt: skip
+        if len(set(ranks)) < len(ranks):
+            raise ValueRangeError("the split group cannot have duplicate ranks")
+        _require_ranks(ranks, parent)
+    mine = next((sorted(ranks) for ranks in split_ranks if parent.rank() in ranks), None)
+    if mine is None:
+        return None
+    members = [parent.ranks[rank] for rank in mine]
+    chosen = parent.name() if backend is None else backend
+    return new_group(members, timeout or parent.timeout, chosen, pg_options, True, group_desc, sort_ranks=False)
+
+
+def _require_ranks(ranks: Sequence[int], group: ProcessGroup) -> None:
+    for at, rank in enumerate(ranks):
+        if not isinstance(rank, int):
+            raise ArgumentError(
+                f"ranks must be integers, but element {at} of {list(ranks)} is {type(rank).__name__}: {rank}"
+            )
+        if not 0 <= rank < group.size():
+            raise ValueRangeError(
+                f"Rank {rank} at index {at} is out of bounds for group size {group.size()}. Valid ranks are in range "
+                f"[0, {group.size() - 1}]."
+            )
+
+
+def shrink_group(
+    ranks_to_exclude: list[int], group: Any = None, shrink_flags: int = SHRINK_DEFAULT, pg_options: Any = None
+) -> ProcessGroup:
+    """A group of the ranks of `group` that are left without some, such as those that have ended; only these call.
+
+    `group`, which may have failed, is destroyed; with `SHRINK_ABORT` what is under way in it fails first. Where it is
+    the default one all others are destroyed, too, and the new one takes its place: ranks are counted anew. `TypeError`
+    for `xla` and `mpi`, whose processes cannot go on without each other. The store must have outlived the others.
+    """
+    del pg_options
+    old = require_group(group)
+    kept = _kept(ranks_to_exclude, old, shrink_flags)
+    if not _backends.may_shrink(old._backend.name):
+        raise ArgumentError(f"Process group backend for {old.group_name!r} does not support shrinking operations.")
+    default = is_default(old)
+    if shrink_flags == SHRINK_ABORT:
+        old.abort()
+    _log.warning("%r goes on without its ranks %s", old, ranks_to_exclude)
+    destroy_process_group(old)
+    own = PrefixStore(f"without/{','.join(map(str, sorted(ranks_to_exclude)))}", old.store)
+    ranks = range(len(kept)) if default else [old.ranks[rank] for rank in kept]
+    made = _backends.joined(old._backend.name, own, kept.index(old.rank()), ranks, old.timeout)
+    found = ProcessGroup(
+        "default" if default else f"{old.group_name}:shrunk", made, ranks, own, None if default else require_default()
+    )
+    found.asked = old.asked
+    return enrol(found, default=default)
+
+
+def _kept(excluded: Any, group: ProcessGroup, flags: int) -> list[int]:
+    """The ranks that stay, where the arguments of `shrink_group` are as they should be."""
+    if not isinstance(excluded, list):
+        raise ArgumentError(f"ranks_to_exclude must be a list, but got {type(excluded).__name__}. Example: [1, 3, 5] "
+                            "to exclude ranks 1, 3, and 5.")  # fmt: skip
+    if not excluded:
+        raise ValueRangeError("ranks_to_exclude cannot be empty. To shrink a group, you must specify at least one rank "
+                              "to exclude. Example: [failed_rank_id]")  # fmt: skip
+    if flags not in (SHRINK_DEFAULT, SHRINK_ABORT):
+        raise ValueRangeError(
+            f"Invalid shrink_flags value: {flags}. Must be one of: SHRINK_DEFAULT ({SHRINK_DEFAULT}) or SHRINK_ABORT "
+            f"({SHRINK_ABORT})."
+        )
+    _require_ranks(excluded, group)
+    if len(set(excluded)) < len(excluded):
+        raise ValueRangeError(f"Duplicate rank in ranks_to_exclude {excluded}. Each rank can only be excluded once.")
+    kept = [rank for rank in range(group.size()) if rank not in excluded]
+    if not kept:
+        raise ValueRangeError(f"Cannot exclude all {group.size()} ranks from process group.")
+    if group.rank() in excluded:
+        raise OptionError(
+            f"Current rank {group.rank()} is in the exclusion list and should not call shrink_group(). Only "
+            "non-excluded ranks should participate in the shrinking operation."
+        )
+    return kept

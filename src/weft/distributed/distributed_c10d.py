@@ -1,0 +1,46 @@
+"""The module from which many scripts import what `weft.distributed` has, with the inner names that they use."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from weft import distributed
+from weft._comm.store import Store
+from weft.distributed._group import ProcessGroup
+from weft.distributed._subgroups import SHRINK_ABORT as SHRINK_ABORT
+from weft.distributed._subgroups import SHRINK_DEFAULT as SHRINK_DEFAULT
+from weft.distributed._world import require_default as _get_default_group
+from weft.distributed._world import require_group
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(distributed, name)
+
+
+def _get_default_store() -> Store:
+    """The store through which the default group was made."""
+    return _get_default_group().store
+
+
+def _get_process_group_name(pg: ProcessGroup) -> str:
+    """A group's name, which is the same on all ranks."""
+    return pg.group_name
+
+
+def _rank_not_in_group(group: Any) -> bool:
+    """Whether this rank is no member of a group."""
+    return group is distributed.GroupMember.NON_GROUP_MEMBER
+
+
+def _set_pg_timeout(timeout: timedelta, group: Any = None) -> None:
+    """How long a group's operations may wait from now on."""
+    require_group(group).set_timeout(timeout)
+
+
+def _abort_process_group(group: Any = None) -> None:
+    """Make what waits in a group fail, and leave it."""
+    require_group(group).abort()
+    distributed.destroy_process_group(group)
