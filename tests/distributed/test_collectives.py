@@ -40,7 +40,7 @@ def test_processes_conform(backend, size, tmp_path):
 @pytest.mark.parametrize("size", [2, many(4)])
 def test_processes_of_mpi_conform(size):
     ((code, output, errors),) = ended([start(mpiexec(size, "-m", "tests.distributed.conformance", "mpi"))])
-    assert (code, output) == (0, size * "all checks passed\n"), errors
+    assert (code, output.count("all checks passed")) == (0, size), errors  # mpiexec may mix the lines of ranks
 
 
 def in_threads(body, size=2):
