@@ -254,6 +254,8 @@ class _Keeper:
         """Raise `RendezvousConnectionError` once the backend has failed for too long."""
         since, failure = self._ledger.failing_since, self._ledger.failure
         if since is not None and time.monotonic() - since >= self._patience:
+            if isinstance(failure, RendezvousConnectionError) and isinstance(failure.__cause__, PeerGoneError):
+                raise failure  # says it all
             raise RendezvousConnectionError(
                 f"the rendezvous has not answered for {time.monotonic() - since:.0f} s ({fact(failure)}); is the "
                 "process that serves --rdzv-endpoint alive, and does the network lead there? Start this node again then"
