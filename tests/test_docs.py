@@ -20,7 +20,7 @@ _PAGES = [
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(explain, "_log", [])  # what other tests have compiled is nothing to a reader
-    scope = {"__name__": "docs"}
+    scope = {"__name__": "__main__"}
     text = page.read_text()
     for match in _BLOCK.finditer(text):
         lines_above = text[: match.start(1)].count("\n")

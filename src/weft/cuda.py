@@ -1,13 +1,18 @@
-"""CUDA devices, as far as programs ask for them before they start."""
+"""CUDA devices: which there are, and which one this thread means by `cuda`."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import Any, NoReturn
 
-from weft._base.device import device
-from weft._lazy.runtime import jax_device
-from weft.errors import DeviceError
-from weft.random import manual_seed
+from weft._base.device import current as _current
+from weft._base.device import device as _Device
+from weft._lazy.realize import flush_pending as _flush_pending
+from weft._lazy.runtime import finish as _finish
+from weft._lazy.runtime import jax_device as _jax_device
+from weft.errors import DeviceError as _DeviceError
+from weft.errors import ValueRangeError as _ValueRangeError
+from weft.random import manual_seed as _manual_seed
 
 
 def device_count() -> int:
@@ -15,8 +20,8 @@ def device_count() -> int:
     count = 0
     while True:
         try:
-            jax_device(device("cuda", count))
-        except DeviceError:
+            _jax_device(_Device("cuda", count))
+        except _DeviceError:
             return count
         count += 1
 
@@ -26,6 +31,110 @@ def is_available() -> bool:
     return device_count() > 0
 
 
-def manual_seed_all(seed: int) -> Any:
+def set_device(device: Any) -> None:
+    """Mean this device by `cuda` in this thread; a negative index changes nothing. `RuntimeError` if there is none."""
+    index = _index_of(device)
+    if index >= 0:
+        _held(index)
+        _current.cuda = index
+
+
+def current_device() -> int:
+    """The index of the device that `cuda` means in this thread."""
+    _held(_current.cuda)
+    return _current.cuda
+
+
+class device:
+    """In a block, `cuda` means this device; a negative index changes nothing."""
+
+    def __init__(self, device: Any) -> None:
+        self.idx = _index_of(device)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = _current.cuda
+        set_device(self.idx)
+
+    def __exit__(self, *exc: object) -> None:
+        _current.cuda = self.prev_idx
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait until the device has computed all that was asked of it."""
+    held = _held(_index_of(device, optional=True))
+    _flush_pending()
+    _finish(held)
+
+
+def get_device_name(device: Any = None) -> str:
+    """What the device is called by its maker."""
+    return _held(_index_of(device, optional=True)).device_kind
+
+
+def is_bf16_supported() -> bool:
+    """Whether there is a device; all have bfloat16."""
+    return is_available()
+
+
+def empty_cache() -> None:
+    """Nothing: XLA's allocator keeps what it has for later results."""
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes of tensors on the device; 0 without one."""
+    return _memory(device, "bytes_in_use")
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes that there were at one time; 0 without a device."""
+    return _memory(device, "peak_bytes_in_use")
+
+
+def manual_seed(seed: int) -> None:
     """Start the default generator anew: its draws are the same on every device."""
-    return manual_seed(seed)
+    _manual_seed(seed)
+
+
+manual_seed_all = manual_seed
+
+
+def _memory(device: Any, name: str) -> int:
+    if not is_available():
+        return 0
+    return (_held(_index_of(device, optional=True)).memory_stats() or {}).get(name, 0)
+
+
+def _held(index: int) -> Any:
+    """The jax device; `RuntimeError` where there is none."""
+    return _jax_device(_Device("cuda", index))
+
+
+def _index_of(device: Any, *, optional: bool = False) -> int:
+    """The index of a device, a name, or an index; None stands for the current one where it may be left out."""
+    if optional and device is None:
+        return _current.cuda
+    if isinstance(device, int):
+        return device
+    if not isinstance(device, (str, _Device)):
+        raise _ValueRangeError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+    found = _Device(device)
+    if found.type != "cuda":
+        raise _ValueRangeError(f"Expected a cuda device, but got: {found}")
+    if found.index is None and not optional:
+        raise _ValueRangeError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+    return _current.cuda if found.index is None else found.index
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}: streams, events and memory are XLA's own affair; there are "
+        f"{', '.join(__dir__())}"
+    )
+
+
+def __dir__() -> list[str]:
+    defined = vars(sys.modules[__name__]).items()
+    return sorted(
+        name for name, found in defined if getattr(found, "__module__", "") == __name__ and not name.startswith("_")
+    )

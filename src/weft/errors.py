@@ -128,6 +128,14 @@ class UnsupportedStoreError(DistStoreError, NotImplementedError):
     """This kind of store cannot do that."""
 
 
+class RpcError(DistError):
+    """A remote call failed."""
+
+
+class RpcTimeoutError(RpcError):
+    """A remote call was not answered in time."""
+
+
 class RendezvousError(DistError):
     """Nodes of a job could not come together."""
 

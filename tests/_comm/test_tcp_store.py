@@ -326,3 +326,16 @@ def test_a_value_over_the_limit_is_refused_here(master, monkeypatch):
     with pytest.raises(DistStoreError, match=r"^a request of \d+ bytes is longer than the 100 that the store takes$"):
         master.set("k", b"x" * 100)
     assert not master.check(["k"])
+
+
+def test_the_client_of_pytorchs_own_store_is_told_once(master, caplog):
+    for _ in range(2):
+        with socket.create_connection(("127.0.0.1", master.port), timeout=20) as stranger:
+            receive(stranger, Frames(256), Deadline(20))
+            stranger.sendall(bytes.fromhex("00 ce f7 85 3c"))
+            assert stranger.recv(1) == b""
+    (told,) = caplog.messages
+    assert told.endswith(
+        "was sent away: it does not speak Weft's protocol (its first bytes are 00 ce f7 85 3c), but that of PyTorch's "
+        "own torch.distributed; change that import to weft.distributed"
+    )

@@ -164,3 +164,18 @@ def test_a_module_without_parameters_and_a_bad_bucket_size_are_refused():
     dist.run_threads(body, nprocs=1)
     with pytest.raises(ValueError, match="Default process group has not been initialized"):
         DistributedDataParallel(nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+def test_unequal_numbers_of_steps_are_told_of_join(buffers):
+    def run(rank):
+        join()
+        model = DistributedDataParallel(nn.BatchNorm1d(2) if buffers else nn.Linear(2, 2))
+        model(weft.ones(2, 2)).sum().backward()
+        if rank == 1:
+            with pytest.raises(RuntimeError, match=r": rank 0 has left the group\n") as raised:
+                model(weft.ones(2, 2)).sum().backward()
+            return raised.value.__notes__
+
+    told = ["if ranks have unequal numbers of batches, train in `with model.join():`"]
+    assert dist.run_threads(run) == [None, told]

@@ -307,7 +307,7 @@ def test_a_module_that_was_cast_after_it_was_wrapped_is_refused():
     [
         (
             lambda state, bucket: 3,
-            r"must return a torch.futures.Future or torch._C.Future object, but got builtins.int",
+            r"must return a torch.futures.Future object, but got builtins.int",
         ),
         (lambda state, bucket: done([bucket.buffer()] * 2), r"either a Tensor or a TensorList found list"),
         (lambda state, bucket: done(weft.ones(5)), r"bucket 0 holds a tensor of shape \[5\]; expected the 1 elements"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import weft
 import weft.distributed as dist
 from weft.distributed import run_threads
+from weft.distributed._world import abridged
 
 SIZES = [3, 1 << 16]  # copied to the device, and taken over
 
@@ -165,13 +167,121 @@ def test_which_backends_there_are():
     assert not dist.is_backend_available("carrier pigeons")
 
 
-def test_results_that_nobody_waits_for_come_with_the_next_operation():
+@pytest.mark.parametrize("meet", [dist.barrier, dist.monitored_barrier])
+def test_results_that_nobody_waits_for_come_with_the_next_operation(meet):
     def rank(me):
         dist.init_process_group("threads")
         x, y = weft.ones(2), weft.full((1,), float(me))
         dist.all_reduce(x, async_op=True)
         dist.broadcast(y, 1, async_op=True)
-        dist.barrier()
+        meet()
         return x.tolist(), y.tolist()
 
     assert run_threads(rank) == [([2, 2], [1])] * 2
+
+
+def fails(call, error=RuntimeError):
+    """What `call(rank)` raises on each of two ranks."""
+
+    def rank(me):
+        dist.init_process_group("threads")
+        with pytest.raises(error) as raised:
+            call(me)
+        return str(raised.value)
+
+    return run_threads(rank)
+
+
+@pytest.mark.parametrize(
+    ("call", "first", "second"),
+    [
+        (lambda me: dist.barrier() if me else dist.new_group([0, 1]), "new_group([0, 1])", "barrier"),
+        (lambda me: dist.new_group([0] if me else [0, 1]), "new_group([0, 1])", "new_group([0])"),
+        (
+            lambda me: dist.new_group(backend="threads" if me else None),
+            "new_group([0, 1])",
+            "new_group([0, 1], backend='threads')",
+        ),
+        (
+            lambda me: dist.split_group(split_ranks=[[0], [1]] if me else [[0, 1]]),
+            "split_group([[0, 1]])",
+            "split_group([[0], [1]])",
+        ),
+        (
+            lambda me: dist.broadcast_object_list([1]) if me else dist.all_gather_object([1, 2], 3),
+            "all_gather_object",
+            "broadcast_object_list",
+        ),
+        (
+            lambda me: dist.scatter_object_list([1]) if me else dist.gather_object(3, [1, 2]),
+            "gather_object",
+            "scatter_object_list",
+        ),
+        (lambda me: dist.barrier() if me else dist.monitored_barrier(), "monitored_barrier", "barrier"),
+    ],
+)
+def test_ranks_that_call_different_things_are_told(call, first, second):
+    text = f"the ranks call different operations: rank 0 called {first}, rank 1 called {second}"
+    assert fails(call) == [text, text]
+
+
+def test_long_lists_of_ranks_are_abridged_but_compared():
+    assert abridged([0, 1]) == "[0, 1]"
+    one, other = abridged([*range(100)]), abridged([*range(99), 100])
+    assert one.startswith("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9,... of 100, checksum ")
+    assert one != other
+    assert len(one) < 64
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda obj: dist.all_gather_object([1, 2], obj), "all_gather_object: obj"),
+        (lambda obj: dist.gather_object(obj, [1, 2]), "gather_object: obj"),
+        (lambda obj: dist.broadcast_object_list([1, obj]), r"broadcast_object_list: object_list\[1\]"),
+        (
+            lambda obj: dist.scatter_object_list([1], [obj, 2]),
+            r"scatter_object_list: scatter_object_input_list\[0\]",
+        ),
+        (lambda obj: dist.send_object_list([obj], 0), r"send_object_list: object_list\[0\]"),
+    ],
+)
+def test_an_object_that_cannot_be_pickled_is_named(call, name):
+    text = f"^{name} cannot be pickled: Can't pickle local object .*; objects travel as pickles, which functions"
+
+    def rank(me):
+        dist.init_process_group("threads")
+        if me == 0:
+            with pytest.raises(AttributeError, match=text):
+                call(lambda: None)
+
+    run_threads(rank)
+
+
+@pytest.mark.parametrize("asks", [None, "wait", "exception", "get_future"])
+def test_an_operation_that_has_failed_is_told_where_nobody_asks(asks, caplog):
+    def rank(me):
+        dist.init_process_group("threads")
+        work = dist.all_reduce(weft.ones(2 + me), async_op=True)
+        ended = threading.Event()
+        work._arrived.add_done_callback(lambda _: ended.set())
+        assert ended.wait(60)
+        with suppress(RuntimeError):
+            if asks is not None:
+                getattr(work, asks)()
+
+    run_threads(rank)
+    text = "all_reduce, which was started with async_op=True, has failed, and nobody has called wait(): the ranks call"
+    assert [record.getMessage().startswith(text) for record in caplog.records] == ([] if asks else [True, True])
+
+
+@pytest.mark.parametrize(
+    ("args", "nprocs", "text"),
+    [
+        (3, 2, r"^args must be a tuple of the function's further arguments, but got 3; write \(3,\)$"),
+        ((), "2", "^nprocs must be an integer, but got '2'$"),
+    ],
+)
+def test_how_threads_are_called_is_checked(args, nprocs, text):
+    with pytest.raises(TypeError, match=text):
+        run_threads(print, args, nprocs)

@@ -188,6 +188,7 @@ def test_a_group_is_split(parent):
         ([[]], "^the split group cannot be empty$"),
         ([[0, 0]], "^the split group's size should be less or equal to the world_size set by init_process_group$"),
         ([[1]], r"^Rank 1 at index 0 is out of bounds for group size 1\. Valid ranks are in range \[0, 0\]\.$"),
+        ([[0], [0]], r"^the ranks in split_ranks cannot overlap, but rank 0 is in 2 of \[\[0\], \[0\]\]$"),
     ],
 )
 def test_splits_are_checked(ranks, text):

@@ -250,6 +250,11 @@ def test_the_summary_names_the_programs_line_where_weft_raises(script):
     done = run(path, code=1)
     first = next(line for line in done.stderr.splitlines() if line.startswith("rank "))
     assert first.endswith(f"({path}:3)"), first
+    assert "error_file" not in done.stderr, "the file is gone"
+    kept = run("--log-dir", path.parent / "logs", script("import os\nos.environ['X']\n"), code=1)
+    assert f"KeyError: 'X' ({path}:2)\n" in kept.stderr
+    (named,) = re.findall("error_file: (.*)", kept.stderr)
+    assert Path(named).is_file()
 
 
 def test_a_worker_that_has_failed_first_may_end_last(script, tmp_path):
@@ -328,7 +333,7 @@ def test_signals_are_handed_on(script, tmp_path):
         (["--monitor-interval", "0", "SCRIPT"], 1, "--monitor-interval must be more than 0 seconds, got 0$"),
         (["--signals-to-handle", "SIGTERM,SIGNOPE", "SCRIPT"], 1, "--signals-to-handle: 'SIGNOPE' is no signal"),
         (["--event-log-handler", "x", "SCRIPT"], 2, "argument --event-log-handler.*choose from.*console"),
-        (["--log-dir", "/proc/none", "SCRIPT"], 1, "No such file or directory: '/proc/none'"),
+        (["--log-dir", "/proc/none", "SCRIPT"], 1, "--log-dir /proc/none: .* No such file .*'/proc/none'; name"),
         (["--master-port", "99999", "SCRIPT"], 1, "'127.0.0.1:99999' must be an integer between 0 and 65535"),
         (["--shutdown-timeout", "-1", "SCRIPT"], 1, "shutdown_timeout must be non-negative, got -1"),
         (["--rdzv-backend", "carrier", "SCRIPT"], 1, "The rendezvous backend 'carrier' is not registered.*Known are"),
@@ -436,6 +441,26 @@ def test_missing_nodes_are_told(script):
     assert "start the others with the same --rdzv-id and --rdzv-endpoint" in done.stderr
 
 
+def test_nodes_that_wait_say_for_whom(pair):
+    ports = [free_port(), free_port()]
+    flags = "--nnodes", 2, "--rdzv-backend"
+    nodes = [
+        pair(*flags, "static", "--master-port", ports[0]),
+        pair(*flags, "c10d", "--rdzv-endpoint", f"127.0.0.1:{ports[1]}"),
+    ]
+    where = f"--master-addr 127.0.0.1 --master-port {ports[0]}", f"--rdzv-endpoint 127.0.0.1:{ports[1]}"
+    for node, told in zip(nodes, where, strict=True):
+        assert node.error() == f"weft run: waiting for other nodes: 1 of 2 have come; start them with {told}"
+
+
+def test_a_key_file_that_is_not_there_is_told_at_once(script):
+    done = run("--standalone", script(""), code=1, WEFT_JOB_KEY="", WEFT_JOB_KEY_FILE="/none")
+    assert done.stderr == (
+        "weft run: error: the job's key cannot be read: [Errno 2] No such file or directory: '/none'; "
+        "set WEFT_JOB_KEY, or mend the file\n"
+    )
+
+
 def test_a_wrong_job_key_is_told_by_c10d(script, tmp_path):
     flags = ("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "x")
     path = script("")
@@ -443,7 +468,10 @@ def test_a_wrong_job_key_is_told_by_c10d(script, tmp_path):
     second = Node(*flags, "--rdzv-conf", "is_host=0", path, env={"WEFT_JOB_KEY": "wrong", "TMPDIR": str(tmp_path)})
     try:
         assert second.end() == 1
-        assert "has another job key; give all processes of a job the same WEFT_JOB_KEY" in second.stderr
+        assert second.stderr.endswith(
+            "has another job key; give all processes of a job the same WEFT_JOB_KEY (or WEFT_JOB_KEY_FILE), and all "
+            "nodes the same --rdzv-id"
+        )
     finally:
         first.kill()
 

@@ -202,3 +202,10 @@ def test_nothing_here_loads_tensors():
     program = "import sys, weft.multiprocessing as mp; mp.spawn; mp.Queue; print({'jax', 'numpy'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout == "set()\n"
+
+
+def test_arguments_are_checked_before_anything_is_started():
+    with pytest.raises(TypeError, match=r"^args must be a tuple of the function's further arguments, but got 3; write"):
+        mp.spawn(functions.doubled, args=3)
+    with pytest.raises(TypeError, match=r"^nprocs must be an integer, but got '2'$"):
+        mp.spawn(functions.doubled, nprocs="2")

@@ -226,6 +226,7 @@ def test_emptied_modules_keep_tensors_and_shapes():
     layer = nn.Linear(2, 3)
     weight = layer.weight
     assert layer.to_empty(device="cpu") is layer
+    assert layer.share_memory() is layer
     assert layer.weight is weight
     assert (weight.shape, weight.requires_grad) == ((3, 2), True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 
 from weft.errors import ArgumentError, DeviceError
@@ -57,9 +58,17 @@ class device:
 CPU = device("cpu")
 
 
+class _Current(threading.local):
+    cuda = 0
+
+
+current = _Current()
+"""Of each thread, the index of the CUDA device that is meant by `cuda` alone."""
+
+
 def canonical(name: Any) -> device:
     """The device of this name as tensors carry it: `cpu` alone stands for the first CPU, others have an index."""
     found = name if isinstance(name, device) else device(name)
     if found.type == "cpu" and not found.index:
         return CPU
-    return found if found.index is not None else device(found.type, 0)
+    return found if found.index is not None else device(found.type, current.cuda if found.type == "cuda" else 0)

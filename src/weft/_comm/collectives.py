@@ -32,7 +32,7 @@ _BYTE = np.dtype(np.uint8)
 
 @lru_cache(maxsize=1024)  # key: the call
 def _encoded(call: Call) -> bytes:
-    return str(call).encode().ljust(CALL, b"\0")
+    return str(call).encode()[:CALL].ljust(CALL, b"\0")
 
 
 class Collectives(Operations):

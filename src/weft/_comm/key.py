@@ -126,9 +126,10 @@ def _greeting(sock: socket.socket, frames: Frames, deadline: Deadline) -> bytes:
 
 
 def _wrong_key(sock: socket.socket) -> JobKeyError:
+    """The error; `weft run` derives keys from the name of the job, so that names may be what differs."""
     return JobKeyError(
         f"{peer_name(sock)} has another job key; give all processes of a job the same WEFT_JOB_KEY (or "
-        "WEFT_JOB_KEY_FILE)"
+        "WEFT_JOB_KEY_FILE), and all nodes the same --rdzv-id"
     )
 
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from weft._comm import sockets, wire
+from weft._comm import greeting, sockets
 from weft._comm.board import Exchange
 from weft._comm.deadline import Deadline
-from weft._comm.key import MOST_PROOF_BYTES, PROOF_SECONDS, job_key, prove
+from weft._comm.key import PROOF_SECONDS, job_key
 from weft._comm.stream import NO_STREAM, NoStream
 from weft.errors import DistBackendError, DistNetworkError, DistStoreError
 
@@ -26,7 +26,6 @@ Array = np.ndarray
 _MOST = 1 << 20  # bytes written at a time
 _READ = 256 << 10  # bytes read at a time where nobody has asked for them yet
 _FEW = 4096  # bytes read before of which more are read: a whole head may be asked for
-_MEANT = b"+"  # the answer to a rank that means this group
 _LOST = "its connection was closed"
 
 
@@ -163,9 +162,7 @@ def _called(place: dict, rank: int, secret: bytes, deadline: Deadline) -> socket
             tried.append(str(error))
             continue
         try:
-            prove(sock, secret, deadline, server=False)
-            wire.send(sock, f"{place['token']} {rank}".encode(), deadline)
-            if sock.recv(len(_MEANT)) == _MEANT:  # no byte more: what follows is the stream's
+            if greeting.call_on(sock, secret, f"{place['token']} {rank}", deadline):
                 return sock
             tried.append(f"{address} belongs to another group")
         except (DistNetworkError, OSError) as error:
@@ -183,15 +180,10 @@ def _callers(
         listener.settimeout(None if left is None else max(left, 1e-3))
         sock, _ = listener.accept()
         patience = Deadline(PROOF_SECONDS if left is None else min(PROOF_SECONDS, left))
-        try:
-            prove(sock, secret, patience, server=True)
-            said, _, rank = wire.receive(sock, wire.Frames(MOST_PROOF_BYTES), patience).decode().partition(" ")
-            if said == token:
-                sock.sendall(_MEANT)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                expected -= 1
-                yield int(rank), sock
-                continue
-        except (DistNetworkError, OSError):
-            pass  # the caller is told
-        sock.close()
+        words = greeting.received(sock, secret, lambda words: words.partition(" ")[0] == token, patience)
+        if words is None:
+            sock.close()
+            continue
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        expected -= 1
+        yield int(words.partition(" ")[2]), sock

@@ -186,9 +186,9 @@ class Operations(ABC):
         # The number of elements is each pair's own affair; it is checked by `_longest`.
         self._run(Call("all_to_all", 0, dtype), steps, deadline, sizes)
 
-    def barrier(self, deadline: Deadline) -> None:
-        """Return once every rank has called."""
-        self._run(Call("barrier"), iter((None,)), deadline)
+    def barrier(self, deadline: Deadline, operation: str = "barrier") -> None:
+        """Return once every rank has called, for the same `operation`."""
+        self._run(Call(operation), iter((None,)), deadline)
 
     # --- arguments ---
 

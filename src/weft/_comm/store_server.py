@@ -19,6 +19,7 @@ from weft.errors import DistNetworkError, WeftError
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 16
+_PYTORCH = b"\0\xce\xf7\x85\x3c"  # what the client of PyTorch's own TCPStore says first
 _MOST_LOST = 1024  # sessions whose connections have ended
 
 JOINED = b"\xffjoined"
@@ -73,6 +74,7 @@ class StoreServer:
         self._sessions: dict[bytes, _Session] = {}
         self._lost: deque[_Session] = deque()  # whose connections have ended; they may come back
         self._strangers: deque[_Peer] = deque()  # not proved yet, oldest first
+        self._pytorch_came = False
         self._came = threading.Condition()
         self._selector = selectors.DefaultSelector()
         self._wake, self._alarm = socket.socketpair()
@@ -157,8 +159,19 @@ class StoreServer:
         if not piece:
             self._drop(peer)
             return
+        if peer.proof is not None and piece.startswith(_PYTORCH):
+            self._send_pytorch_away(peer)
+            return
         peer.frames.feed(piece)
         self._handle(peer)
+
+    def _send_pytorch_away(self, peer: _Peer) -> None:
+        """Say once what is wrong; such a client comes again and again."""
+        told, self._pytorch_came = self._pytorch_came, True
+        self._drop(peer, "" if told else (
+            f"it does not speak Weft's protocol (its first bytes are {_PYTORCH.hex(' ')}), but that of PyTorch's own "
+            "torch.distributed; change that import to weft.distributed"
+        ))  # fmt: skip
 
     def _handle(self, peer: _Peer) -> None:
         """Answer the frames that are there; one that reads too slowly has its next ones read later."""

@@ -77,6 +77,13 @@ def has_started() -> bool:
     return jax_device.cache_info().currsize > 0
 
 
+def finish(held: Any) -> None:
+    """Wait until a jax device has computed all arrays that somebody holds there."""
+    for array in jax.live_arrays(held.platform):
+        if held in array.devices():
+            array.block_until_ready()
+
+
 def default_jax_device() -> Any:
     """Where programs without array inputs run unless told otherwise."""
     return jax_device(device("xla", 0))

@@ -47,4 +47,6 @@ __getattr__, __dir__ = _on_first_use(__name__, {
     "weft.distributed._threads": ("run_threads",),
     "weft.distributed._grad_bucket": ("GradBucket",),
     "weft.distributed.algorithms.ddp_comm_hooks._builtin": ("BuiltinCommHookType",),
-}, ("algorithms", "constants", "distributed_c10d", "elastic", "nn", "optim", "run"))  # fmt: skip
+}, (
+    "_functional_collectives", "algorithms", "constants", "distributed_c10d", "elastic", "nn", "optim", "run",
+))  # fmt: skip

@@ -139,13 +139,7 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
         timeout = timedelta(seconds=timeout)
     where = member_of(group, "monitored_barrier")
     if where is not None:
-        backend = where._backend
-
-        def call() -> list[Any]:
-            backend.barrier(timeout)
-            return []
-
-        where.run("monitored_barrier", call, [], [], async_op=False)
+        where.meet("monitored_barrier", timeout)
 
 
 def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> Work | None:

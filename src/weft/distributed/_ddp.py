@@ -22,11 +22,11 @@ from weft.distributed._grad_bucket import GradBucket, Hook, taken_apart
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
-from weft.distributed._reducer import MEGABYTE, Reducer
+from weft.distributed._reducer import MEGABYTE, Reducer, hint_at_join
 from weft.distributed._world import require_group
 from weft.distributed.algorithms.ddp_comm_hooks._builtin import BuiltinCommHookType, hook_of_type
 from weft.distributed.algorithms.join import Join, Joinable, JoinHook
-from weft.errors import ArgumentError, OptionError, PreconditionError, ValueRangeError
+from weft.errors import ArgumentError, DistBackendError, OptionError, PreconditionError, ValueRangeError
 from weft.futures import Future
 from weft.nn import Module
 
@@ -153,7 +153,11 @@ class DistributedDataParallel(Module, Joinable):
             chosen = [tensors[at] for at in bucket]
             with using(grad=False):
                 flat = rows.cat([rows.reshape(t.detach(), (-1,)) for t in chosen])
-                _collectives.broadcast(flat, group=self.process_group, group_src=source)
+                try:
+                    _collectives.broadcast(flat, group=self.process_group, group_src=source)
+                except DistBackendError as error:
+                    hint_at_join(error)
+                    raise
                 if self.process_group.rank() != source:
                     for one, part in zip(chosen, taken_apart(flat, chosen), strict=True):
                         one.copy_(part)

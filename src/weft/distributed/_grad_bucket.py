@@ -61,7 +61,7 @@ def require_future(found: Any) -> Future[Any]:
         return found
     kind = type(found)
     raise OptionError(
-        "DDP communication hook's callback must return a torch.futures.Future or torch._C.Future object, but got "
+        "DDP communication hook's callback must return a torch.futures.Future object, but got "
         f"{kind.__module__}.{kind.__qualname__}."
     )
 

@@ -109,8 +109,8 @@ class Backend(ABC):
         """Begin to receive what a rank, or any, sends under a tag; `like` tells shape and type."""
 
     @abstractmethod
-    def barrier(self, timeout: timedelta | None = None) -> None:
-        """Wait until all ranks are here."""
+    def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
+        """Wait until all ranks are here; an error where they are not for the same `operation`."""
 
     @abstractmethod
     def abort(self, text: str) -> None:
@@ -183,6 +183,12 @@ class ProcessGroup:
         """Make what waits for peers fail, here and there; the group cannot be used after it."""
         self._backend.abort(f"rank {self.ranks[self.rank()]} has aborted the group {self.group_name!r}")
 
+    def meet(self, operation: str, timeout: timedelta | None = None) -> None:
+        """Wait until all ranks are here for this `operation`: those that call another one are told."""
+        self._line.run(lambda: self._backend.barrier(timeout, operation))
+        if self._unwaited:
+            self._deliver()
+
     def rank_in_group(self, rank: int) -> int:
         """The rank in the group of a rank of the job; `ValueError` where it is no member."""
         try:
@@ -228,7 +234,9 @@ class ProcessGroup:
             work = self._unwaited.popleft()
             if not work.is_completed():  # this is called from within the line
                 self._unwaited.append(work)
-            elif work.is_success():
+                continue
+            work.tell_if_lost()
+            if work.is_success():
                 work.wait()
 
     @contextmanager
@@ -279,6 +287,8 @@ class ProcessGroup:
 
     def close(self) -> None:
         """Leave the group. What waits for peers fails, and what has not begun is cancelled."""
+        for work in self._unwaited:
+            work.tell_if_lost()
         lines = (self._line, self._messages)
         if any(line.busy for line in lines):
             self._backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")

@@ -106,9 +106,9 @@ class HostBackend(Backend):
         self._collectives.all_to_all(sources, outs, self._deadline())
         return outs
 
-    def barrier(self, timeout: timedelta | None = None) -> None:
+    def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
         deadline = self._deadline() if timeout is None else Deadline(timeout.total_seconds())
-        self._collectives.barrier(deadline)
+        self._collectives.barrier(deadline, operation)
 
     def send(self, x: Array, peer: int, tag: int) -> _Message:
         return _Message(self, self._messages.send(np.asarray(x), peer, tag), [])

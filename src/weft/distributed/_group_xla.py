@@ -142,9 +142,9 @@ class XlaBackend(Backend):
         found = self._meeting.run(call, steps, deadline)
         return [part[:size].reshape(shape) for part, size, shape in zip(found, sizes, shapes, strict=True)]
 
-    def barrier(self, timeout: timedelta | None = None) -> None:
+    def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
         deadline = self._deadline() if timeout is None else Deadline(timeout.total_seconds())
-        self._meeting.run(Call("barrier"), lambda: None, deadline)
+        self._meeting.run(Call(operation), lambda: None, deadline)
 
     def send(self, x: Array, peer: int, tag: int) -> _Message:
         return _Message(self, self._meeting.messages.send(np.asarray(x), peer, tag), None, x)

@@ -21,17 +21,30 @@ from weft.distributed._world import member_of
 from weft.errors import ValueRangeError
 
 
-def _packed(obj: Any) -> Tensor:
-    return from_host(np.frombuffer(pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL), np.uint8))
+def _packed(obj: Any, name: str) -> Tensor:
+    """The pickle of an object that errors call `name`."""
+    try:
+        found = pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        raise type(error)(
+            f"{name} cannot be pickled: {error}; objects travel as pickles, which functions and classes can if they "
+            "are defined at the top of a module"
+        ) from error
+    return from_host(np.frombuffer(found, np.uint8))
+
+
+def _all_packed(objects: Sequence[Any], name: str) -> list[Tensor]:
+    return [_packed(obj, f"{name}[{at}]") for at, obj in enumerate(objects)]
 
 
 def _unpacked(data: Tensor, size: int) -> Any:
     return pickle.loads(data._host()[:size].tobytes())
 
 
-def _sizes_and_data(obj: Any, group: ProcessGroup) -> tuple[list[int], Tensor]:
+def _sizes_and_data(obj: Any, group: ProcessGroup, operation: str) -> tuple[list[int], Tensor]:
     """The sizes of all ranks' pickles, and this rank's in the size of the largest."""
-    packed = _packed(obj)
+    packed = _packed(obj, f"{operation}: obj")
+    group.meet(operation)
     sizes = [zeros(1, dtype=int64) for _ in range(group.size())]
     _collectives.all_gather(sizes, tensor([packed.numel()]), group)
     listed = [int(size) for size in sizes]
@@ -46,7 +59,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     if where is None:
         return
     _require_places(object_list, where.size(), "object_list")
-    sizes, data = _sizes_and_data(obj, where)
+    sizes, data = _sizes_and_data(obj, where, "all_gather_object")
     parts = [zeros(data.numel(), dtype=uint8) for _ in sizes]
     _collectives.all_gather(parts, data, where)
     object_list[:] = [_unpacked(part, size) for part, size in zip(parts, sizes, strict=True)]
@@ -63,7 +76,7 @@ def gather_object(
     root = _root(where, dst, group_dst, "dst")
     if where.rank() == root:
         _require_places(object_gather_list, where.size(), "object_gather_list")
-    sizes, data = _sizes_and_data(obj, where)
+    sizes, data = _sizes_and_data(obj, where, "gather_object")
     parts = [zeros(data.numel(), dtype=uint8) for _ in sizes] if where.rank() == root else None
     _collectives.gather(data, parts, group=where, group_dst=root)
     if parts is not None and object_gather_list is not None:
@@ -80,7 +93,8 @@ def broadcast_object_list(
         return
     root = _root(where, src, group_src, "src")
     mine = where.rank() == root
-    packed = [_packed(obj) for obj in object_list] if mine else []
+    packed = _all_packed(object_list, "broadcast_object_list: object_list") if mine else []
+    where.meet("broadcast_object_list")
     sizes = tensor([p.numel() for p in packed] or [0] * len(object_list), dtype=int64)
     _collectives.broadcast(sizes, group=where, group_src=root)
     listed: list[int] = sizes.tolist()
@@ -105,7 +119,8 @@ def scatter_object_list(
     packed: list[Tensor] = []
     if where.rank() == root:
         _require_places(scatter_object_input_list, where.size(), "scatter_object_input_list")
-        packed = [_packed(obj) for obj in scatter_object_input_list or ()]
+        packed = _all_packed(scatter_object_input_list or (), "scatter_object_list: scatter_object_input_list")
+    where.meet("scatter_object_list")
     sizes = tensor([p.numel() for p in packed] or [0] * where.size(), dtype=int64)
     _collectives.broadcast(sizes, group=where, group_src=root)
     listed = sizes.tolist()
@@ -125,7 +140,7 @@ def send_object_list(
 ) -> None:  # fmt: skip
     """Send objects to rank `dst`, which calls `recv_object_list` with a list of this length."""
     del device, use_batch  # for communicators of pairs, which there are none of here
-    packed = [_packed(obj) for obj in object_list]
+    packed = _all_packed(object_list, "send_object_list: object_list")
     _p2p.send(tensor([p.numel() for p in packed], dtype=int64), dst, group, group_dst=group_dst)
     _p2p.send(from_host(np.concatenate([p._host() for p in packed])), dst, group, group_dst=group_dst)
 

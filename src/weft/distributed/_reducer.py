@@ -323,7 +323,14 @@ class Reducer:
             told = self._told()
             if any(told):
                 raise self._without_gradient([], told) from error
+            hint_at_join(error)
             raise
+
+
+def hint_at_join(error: DistBackendError) -> None:
+    """Note how uneven inputs are trained with, where an error looks as if they were the reason."""
+    if "has left the group" in str(error) or "call different operations" in str(error):
+        error.add_note("if ranks have unequal numbers of batches, train in `with model.join():`")
 
 
 def _inside_tape(value: Value) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from weft._comm.store import PrefixStore
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import (
+    abridged,
     destroy_process_group,
     enrol,
     get_rank,
@@ -92,6 +94,12 @@ def split_group(
         if len(set(ranks)) < len(ranks):
             raise ValueRangeError("the split group cannot have duplicate ranks")
         _require_ranks(ranks, parent)
+    rank, times = Counter(rank for ranks in split_ranks for rank in ranks).most_common(1)[0]
+    if times > 1:
+        raise ValueRangeError(
+            f"the ranks in split_ranks cannot overlap, but rank {rank} is in {times} of {split_ranks}"
+        )
+    parent.meet(f"split_group({abridged([sorted(ranks) for ranks in split_ranks])})")
     mine = next((sorted(ranks) for ranks in split_ranks if parent.rank() in ranks), None)
     if mine is None:
         return None

@@ -10,6 +10,7 @@ from weft._comm.store import HashStore
 from weft._tensor.generator import default_generator
 from weft.distributed._world import ThreadRank, become_rank, destroy_process_group, is_initialized
 from weft.errors import ValueRangeError
+from weft.multiprocessing._processes import require_calls
 
 
 def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 2) -> list[Any]:
@@ -19,6 +20,7 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
     destroyed at the end. When all have ended the error that came first is raised: operations of the other ranks, which
     miss one, have failed by then, too.
     """
+    require_calls(args, nprocs)
     if nprocs < 1:
         raise ValueRangeError(f"nprocs must be at least 1, but got {nprocs}")
     store = HashStore()

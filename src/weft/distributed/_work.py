@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 
 from weft.errors import DistBackendError
 from weft.futures import Future
+
+_log = logging.getLogger(__name__)
 
 
 class Work:
@@ -27,6 +30,7 @@ class Work:
         self._arrived: Future[Any] = Future()
         self._delivering = threading.Lock()
         self._result: Any = None
+        self._asked = False  # whether anybody has been told how it ended, or will be
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the results are in the tensors; raises what went wrong. `timeout` is of this wait alone."""
@@ -34,6 +38,7 @@ class Work:
             raise DistBackendError(
                 f"{self._operation} was not complete after {timeout.total_seconds():g} s; it goes on, wait() again"
             )
+        self._asked = True
         found = self._arrived.wait()
         with self._delivering:
             if self._deliver is not None:
@@ -67,11 +72,20 @@ class Work:
         """What went wrong, or None."""
         if not self._arrived.done():
             return None
+        self._asked = True
         try:
             self._arrived.value()
         except BaseException as error:
             return error
         return None
+
+    def tell_if_lost(self) -> None:
+        """Log what went wrong, where nobody has asked for it."""
+        if not self._asked and (error := self.exception()) is not None:
+            _log.warning(
+                "%s, which was started with async_op=True, has failed, and nobody has called wait(): %s",
+                self._operation, error,
+            )  # fmt: skip
 
     def result(self) -> Any:
         """The tensors with the results, once they are there."""
@@ -84,6 +98,7 @@ class Work:
 
     def get_future(self) -> Future[Any]:
         """A future of the tensors with the results."""
+        self._asked = True
         return self._arrived.then(lambda _: self.result())
 
 

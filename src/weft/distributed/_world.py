@@ -22,6 +22,8 @@ from weft.distributed.constants import default_pg_timeout
 from weft.errors import ArgumentError, DistBackendError, DistStoreError, OptionError, ValueRangeError
 from weft.utils.data.distributed import ask_for_group
 
+_LONGEST_LIST = 60  # characters of a list of ranks in what ranks tell each other
+
 
 @dataclass
 class _World:
@@ -235,14 +237,22 @@ def new_group(
     else:
         world.made += 1
         name = f"group {world.made}"
+        default.meet(f"new_group({abridged([*map(int, members)])}{'' if backend is None else f', backend={chosen!r}'})")
     if get_rank() not in members:
         return GroupMember.NON_GROUP_MEMBER
-    key = f"group/{name}/{zlib.crc32(repr(members).encode()):x}"  # ranks that name other members do not meet
-    own = None if default.store is None else PrefixStore(key, default.store)
+    own = None if default.store is None else PrefixStore(f"group/{name}", default.store)
     made = _backends.subgroup(chosen, default, own, members, timeout)
     found = enrol(ProcessGroup(name, made, members, own, default), desc=group_desc)
     found.asked = backend if _backends.is_other_name(backend) else default.asked if backend is None else None
     return found
+
+
+def abridged(members: list[Any]) -> str:
+    """A list that fits in what ranks tell each other, and is another text where it is another list."""
+    text = str(members)
+    if len(text) <= _LONGEST_LIST:
+        return text
+    return f"{text[: _LONGEST_LIST // 2]}... of {len(members)}, checksum {zlib.crc32(text.encode()):x}"
 
 
 def destroy_process_group(group: Any = None) -> None:

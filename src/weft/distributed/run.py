@@ -160,7 +160,12 @@ def _logs(args: Namespace, nproc: int) -> LogsSpecs:
         if not found:
             raise ValueRangeError(f"Could not find entrypoint under 'torchrun.logs_specs[{args.logs_specs}]' key")
         made_by = next(iter(found)).load()
-    return made_by(log_dir=args.log_dir, redirects=redirects, tee=tee, local_ranks_filter=ranks)
+    try:
+        return made_by(log_dir=args.log_dir, redirects=redirects, tee=tee, local_ranks_filter=ranks)
+    except OSError as error:
+        if args.log_dir is None:
+            raise
+        raise ValueRangeError(f"--log-dir {args.log_dir}: {error}; name a folder that can be written") from error
 
 
 def _refuse_absent(flag: str, ranks: Iterable[int], nproc: int) -> None:
@@ -219,10 +224,10 @@ def _run_path(script: str, *args: str) -> None:
 
 def run(args: Namespace) -> None:
     """Launch what the command line says and return when all workers have succeeded."""
+    alone = _is_alone(args)
     if args.print_manifest:
         print(_manifest(args), end="")
         return
-    alone = _is_alone(args)
     if alone:
         args.rdzv_backend, args.rdzv_endpoint = "c10d", "127.0.0.1:0"
         args.rdzv_id = str(uuid.uuid4()) if args.standalone or args.rdzv_id == "none" else args.rdzv_id
@@ -264,8 +269,9 @@ def _manifest(args: Namespace) -> str:
 
 def _hand_on_key(run_id: str, *, alone: bool) -> None:
     """Put the job's key into the environment: a fresh one, or one derived from the user's key for nodes to agree on."""
+    key = job_key()  # tells at once of a file that cannot be read
     if not any(os.environ.get(name) for name in _KEY_VARIABLES):
-        derived = hmac.new(job_key(), f"job {run_id}".encode(), hashlib.sha256).hexdigest()
+        derived = hmac.new(key, f"job {run_id}".encode(), hashlib.sha256).hexdigest()
         os.environ["WEFT_JOB_KEY"] = secrets.token_hex(32) if alone else derived
 
 

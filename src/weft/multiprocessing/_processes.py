@@ -11,7 +11,7 @@ import tempfile
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -19,7 +19,7 @@ from multiprocessing.reduction import DupFd
 from time import monotonic
 from typing import IO, Any, NoReturn
 
-from weft.errors import ProcessExitedException, ProcessRaisedException, ValueRangeError
+from weft.errors import ArgumentError, ProcessExitedException, ProcessRaisedException, ValueRangeError
 
 _log = logging.getLogger(__name__)
 _GRACE_SECONDS = 30.0  # until processes that were told to end are killed
@@ -169,6 +169,7 @@ def start_processes(
             "start_method='fork' copies a process without the threads of XLA that run in it, so the copies can wait "
             "for them for ever; use 'spawn' or 'forkserver', or start the processes before anything is computed"
         )
+    require_calls(args, nprocs)
     context: Any = multiprocessing.get_context(start_method)
     reports, processes = [], []
     with ExitStack() as undo:
@@ -187,6 +188,16 @@ def start_processes(
     while not started.join():
         pass
     return None
+
+
+def require_calls(args: Any, nprocs: Any) -> None:
+    """`TypeError` where these are not the further arguments of a function, and how often to call it."""
+    if not isinstance(args, Iterable):
+        raise ArgumentError(
+            f"args must be a tuple of the function's further arguments, but got {args!r}; write ({args!r},)"
+        )
+    if not isinstance(nprocs, int):
+        raise ArgumentError(f"nprocs must be an integer, but got {nprocs!r}")
 
 
 def _xla_runs() -> bool:

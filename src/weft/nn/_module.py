@@ -319,6 +319,12 @@ class Module(Lookup):
         """Tensors of the same shapes and types on a device; what they held is lost."""
         return self._apply(lambda t: empty_like(t, device=device), recurse)
 
+    def share_memory(self: Self) -> Self:
+        """The module itself, and nothing more: elements belong to one process, as `Tensor.share_memory_` says."""
+        for tensor in (*self.parameters(), *self.buffers()):
+            tensor.share_memory_()  # raises for parameters that have no elements yet
+        return self
+
     def train(self: Self, mode: bool = True) -> Self:
         """Turn training behaviour on or off here and below."""
         if not isinstance(mode, bool):

@@ -38,8 +38,9 @@ class Node:
         )
         self.lines = queue.Queue()
         self.errors = []
+        self._told, self._shown = threading.Semaphore(0), 0
         self._readers = [
-            threading.Thread(target=self._read, args=(self.process.stderr, self.errors.append)),
+            threading.Thread(target=self._read, args=(self.process.stderr, self._note)),
             threading.Thread(target=self._read, args=(self.process.stdout, self.lines.put)),
         ]
         for reader in self._readers:
@@ -51,6 +52,16 @@ class Node:
                 put(line.rstrip("\n"))
         if stream is self.process.stdout:
             put(None)
+
+    def _note(self, line):
+        self.errors.append(line)
+        self._told.release()
+
+    def error(self):
+        """The next line of stderr."""
+        assert self._told.acquire(timeout=SECONDS), "nothing is told"
+        self._shown += 1
+        return self.errors[self._shown - 1]
 
     def line(self):
         """The next line that workers print."""

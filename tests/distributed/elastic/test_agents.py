@@ -88,8 +88,12 @@ def test_a_late_node_is_taken_in(job):
     assert early.worker()["WORLD_SIZE"] == 1
     late = job.node("1:2")
     assert [worker["WORLD_SIZE"] for worker in together(early, late)] == [2, 2]
+    assert early.error() == "weft run: a node has joined; starting the workers again with 2 nodes"
+    late.kill()
+    assert early.worker()["WORLD_SIZE"] == 1
+    assert early.error() == "weft run: a node has left; starting the workers again with 1 node"
     job.finish()
-    assert [early.end(), late.end()] == [0, 0], early.stderr + late.stderr
+    assert early.end() == 0, early.stderr
 
 
 def test_a_signal_ends_one_node_and_the_others_go_on_at_once(job):

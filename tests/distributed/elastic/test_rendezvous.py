@@ -22,6 +22,7 @@ from weft.distributed.elastic.rendezvous import (
     RendezvousTimeout,
     RendezvousTimeoutError,
     get_rendezvous_handler,
+    utils,
 )
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from weft.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
@@ -132,6 +133,34 @@ def test_nodes_that_disagree_are_told_so(nodes):
         RendezvousStateError, match=r"disagree about --nnodes: others have \(1, 1\), this one has \(1, 2\)$"
     ):
         nodes(1, 2).next_rendezvous()
+
+
+def test_a_node_that_is_ended_by_one_with_other_limits_is_told_why(nodes):
+    first, second = nodes(2, 2), nodes(3, 3)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(first.next_rendezvous)
+        until(lambda: first._ledger.state.participants)
+        with pytest.raises(RendezvousStateError):
+            second.next_rendezvous()
+        second.shutdown()
+        told = r"^job 'job' has ended on .* nodes disagree about --nnodes: others have \(2, 2\), that one has \(3, 3\);"
+        with pytest.raises(RendezvousClosedError, match=told):
+            waiting.result()
+
+
+def test_what_is_awaited_is_told_again_and_again(nodes, monkeypatch, caplog):
+    monkeypatch.setattr(utils, "_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(utils, "_REMINDER_SECONDS", 0.05)
+    soon = RendezvousTimeout(join=timedelta(seconds=1))
+    with pytest.raises(RendezvousTimeoutError):
+        nodes(2, 3, soon).next_rendezvous()
+    other = "waiting for other nodes: 1 of 2 to 3 have come; start them with the same --rdzv-endpoint"
+    assert caplog.messages[:2] == [other, other]
+    caplog.clear()
+    meet(nodes(1, 1, run_id="full"))
+    with pytest.raises(RendezvousTimeoutError):
+        nodes(1, 1, soon, run_id="full").next_rendezvous()
+    assert caplog.messages[0] == "waiting for a place among the 1 nodes of job 'full'"
 
 
 class Unreachable(RendezvousBackend):

@@ -10,6 +10,9 @@ from weft.distributed.launcher import LaunchConfig
     [
         ((2, 1, 1), {}, ValueError, r"^The maximum number of rendezvous nodes \(1\) must be greater than or equal to"),
         ((0, 1, 1), {}, ValueError, r"^The minimum number of rendezvous nodes \(0\) must be greater than zero\.$"),
+        ((1, 1, "2"), {}, TypeError, r"^LaunchConfig: nproc_per_node must be an int, got '2'$"),
+        ((1, "1", 1), {}, TypeError, r"^LaunchConfig: max_nodes must be an int, got '1'$"),
+        ((1, 1, 0), {}, ValueError, r"^LaunchConfig: nproc_per_node must be at least 1, got 0$"),
         ((1, 1, 1), {"shutdown_timeout": -1}, ValueError, r"^shutdown_timeout must be non-negative, got -1$"),
         ((1, 1, 1), {"event_log_handler": "x"}, KeyError, r"^no event destination is called 'x'; there are console, "),
     ],

@@ -188,6 +188,10 @@ def test_flags_are_handed_on_and_etcd_stays(kind, manifest):
         ),
         (["slurm", "--rdzv-endpoint", "m:1", "x.py"], "--print-manifest: leave out --rdzv-endpoint m:1; the scheduler"),
         (["slurm", "--nnodes", "x", "x.py"], 'nnodes=x is not in "MIN:MAX" format'),
+        (
+            ["slurm", "--standalone", "--nnodes", "2", "x.py"],
+            "--standalone is for a job of one machine",
+        ),
         (["slurm", "--nproc-per-node", "many", "x.py"], "Unsupported nproc_per_node value: many"),
     ],
 )

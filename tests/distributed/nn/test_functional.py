@@ -16,6 +16,23 @@ def one(rank, at=0):
     return weft.tensor([[1.0, 2.0], [3.0, 5.0]], dtype=weft.float64) * (rank + 1) + at
 
 
+def whole(x):
+    """One row to each rank."""
+    return weighted(D.all_to_all_single(weft.empty(SIZE, 2, dtype=weft.float64), x))
+
+
+def parted(x):
+    """One row to each rank, and all others to rank 1."""
+    most = len(x) - SIZE + 1
+    taken = [most if dist.get_rank() == 1 else 1] * SIZE
+    given = [most if rank == 1 else 1 for rank in range(SIZE)]
+    return weighted(D.all_to_all_single(weft.empty(sum(taken), 2, dtype=weft.float64), x, taken, given))
+
+
+def weighted(rows):
+    return weft.arange(1.0, len(rows) + 1, dtype=weft.float64) @ rows
+
+
 CASES = {
     "all_reduce": (lambda x: D.all_reduce(x[0]), 1),
     "average": (lambda x: D.all_reduce(x[0], ReduceOp.AVG), 1),
@@ -25,7 +42,11 @@ CASES = {
     "gather": (lambda x: D.gather(x[0], 1), 1),
     "scatter": (lambda x: D.scatter(x, 1), SIZE),
     "reduce_scatter": (lambda x: D.reduce_scatter(weft.zeros_like(x[0]), x), SIZE),
+    "reduce_scatter_average": (lambda x: D.reduce_scatter(weft.zeros_like(x[0]), x, ReduceOp.AVG), SIZE),
+    "reduce_average": (lambda x: D.reduce(x[0], 0, ReduceOp.AVG) * (dist.get_rank() == 0), 1),
     "all_to_all": (lambda x: D.all_to_all([weft.zeros_like(t) for t in x], x), SIZE),
+    "all_to_all_single": (lambda x: whole(weft.cat(x)[:SIZE]), 2),
+    "all_to_all_single in parts": (lambda x: parted(weft.cat(x)), SIZE),
 }
 
 

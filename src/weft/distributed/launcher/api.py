@@ -26,7 +26,7 @@ from weft.distributed.elastic.multiprocessing.errors import ChildFailedError
 from weft.distributed.elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from weft.distributed.elastic.rendezvous.api import check_limits
 from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
-from weft.errors import ValueRangeError
+from weft.errors import ArgumentError, ValueRangeError
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +62,11 @@ class LaunchConfig:
     shutdown_timeout: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("min_nodes", "max_nodes", "nproc_per_node"):
+            if not isinstance(count := getattr(self, name), int):
+                raise ArgumentError(f"LaunchConfig: {name} must be an int, got {count!r}")
+        if self.nproc_per_node < 1:
+            raise ValueRangeError(f"LaunchConfig: nproc_per_node must be at least 1, got {self.nproc_per_node}")
         check_limits(self.min_nodes, self.max_nodes, "rendezvous nodes")
         get_logging_handler(self.event_log_handler)  # raises where there is no such
         if self.rdzv_timeout != -1:

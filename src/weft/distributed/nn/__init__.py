@@ -3,6 +3,7 @@
 from weft.distributed.nn.functional import all_gather as all_gather
 from weft.distributed.nn.functional import all_reduce as all_reduce
 from weft.distributed.nn.functional import all_to_all as all_to_all
+from weft.distributed.nn.functional import all_to_all_single as all_to_all_single
 from weft.distributed.nn.functional import broadcast as broadcast
 from weft.distributed.nn.functional import gather as gather
 from weft.distributed.nn.functional import reduce as reduce

@@ -27,6 +27,11 @@ def _sum_of_own_part(grads: Any, group: Any) -> Tensor:
     return own
 
 
+def _shared(grad: Any, op: Reduction, group: Any) -> Any:
+    """The part of a result's gradient that each of the combined values has."""
+    return grad / group.size() if op is ReduceOp.AVG else grad
+
+
 class _AllReduce(Function):
     @staticmethod
     def forward(ctx: Any, op: Reduction, group: Any, tensor: Any) -> Any:
@@ -57,14 +62,14 @@ class _Broadcast(Function):
 class _Reduce(Function):
     @staticmethod
     def forward(ctx: Any, dst: int, op: Reduction, group: Any, tensor: Any) -> Any:
-        ctx.dst, ctx.group = dst, group
+        ctx.dst, ctx.op, ctx.group = dst, op, group
         tensor = _clone(tensor)
         plain.reduce(tensor, op=op, group=group, group_dst=dst)
         return tensor
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return None, None, None, _Broadcast.apply(ctx.dst, ctx.group, grads[0])
+        return None, None, None, _Broadcast.apply(ctx.dst, ctx.group, _shared(grads[0], ctx.op, ctx.group))
 
 
 class _AllGather(Function):
@@ -110,14 +115,14 @@ class _Scatter(Function):
 class _ReduceScatter(Function):
     @staticmethod
     def forward(ctx: Any, op: Reduction, group: Any, tensor: Any, *inputs: Any) -> Any:
-        ctx.group = group
+        ctx.op, ctx.group = op, group
         own = empty_like(tensor)
         plain.reduce_scatter(own, [x.detach() for x in inputs], op, group)
         return own
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return None, None, None, *_AllGather.apply(ctx.group, grads[0])
+        return None, None, None, *_AllGather.apply(ctx.group, _shared(grads[0], ctx.op, ctx.group))
 
 
 class _AllToAll(Function):
@@ -131,6 +136,20 @@ class _AllToAll(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         return None, None, *_AllToAll.apply(ctx.group, ctx.shapes, *grads)
+
+
+class _AllToAllSingle(Function):
+    @staticmethod
+    def forward(ctx: Any, group: Any, like: Any, given: Any, taken: Any, tensor: Any) -> Any:
+        ctx.group, ctx.like, ctx.given, ctx.taken = group, empty_like(tensor), given, taken
+        found = empty_like(like)
+        plain.all_to_all_single(found, tensor.detach(), taken, given, group)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        back = _AllToAllSingle.apply(ctx.group, ctx.like, ctx.taken, ctx.given, grads[0])
+        return None, None, None, None, back
 
 
 def broadcast(tensor: Any, src: int, group: Any = None) -> Any:
@@ -176,3 +195,13 @@ def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = Non
     """What each rank has for this one, by rank; `output_tensor_list` tells the shapes."""
     shapes = [tuple(x.shape) for x in output_tensor_list]
     return _AllToAll.apply(require_group(group), shapes, *input_tensor_list)
+
+
+def all_to_all_single(
+    output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, group: Any = None
+) -> Any:
+    """A part of `input` along the first dim to each rank, and what they give one after the other.
+
+    `output` tells the shape. Parts have one size, or those of `input_split_sizes` and `output_split_sizes`.
+    """
+    return _AllToAllSingle.apply(require_group(group), output, input_split_sizes, output_split_sizes, input)

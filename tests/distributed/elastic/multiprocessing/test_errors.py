@@ -11,6 +11,7 @@ import socket
 
 import pytest
 
+import weft
 from weft.distributed.elastic.multiprocessing.errors import (
     ChildFailedError,
     ErrorHandler,
@@ -125,6 +126,28 @@ def test_the_summary_begins_with_the_first_failure(tmp_path):
     ]
     assert "Root Cause (first observed failure):\n[1]:" in str(error)
     assert lines[-2:] == ["  ValueError: bad", "=" * 60]
+
+
+@pytest.mark.parametrize(
+    ("files", "shown"),
+    [
+        (["one.py", weft.__file__, "<weft add>"], "one.py:1"),
+        (["one.py", "lib.py", "<frozen os>", os.__file__], "lib.py:2"),
+        (["one.py", "/venv/lib/python3.12/site-packages/numpy/linalg.py"], "one.py:1"),
+        (["<string>", json.__file__], f"{json.__file__}:2"),
+    ],
+)
+def test_the_line_is_the_innermost_of_the_users(files, shown):
+    failure = ProcessFailure(0, 1, 1, "")
+    stack = "".join(f'  File "{file}", line {line}, in f\n    f()\n' for line, file in enumerate(files, 1))
+    failure.message = {"message": "KeyError: 'X'", "extraInfo": {"py_callstack": stack}}
+    assert failure.headline() == f"KeyError: 'X' ({shown})"
+
+
+def test_a_file_that_does_not_stay_is_not_named(tmp_path):
+    path = written(tmp_path / "e.json")
+    assert f"  error_file: {path}\n" in str(ChildFailedError("t", {0: ProcessFailure(0, 1, 1, path)}))
+    assert path not in str(ChildFailedError("t", {0: ProcessFailure(0, 1, 1, path, temporary=True)}))
 
 
 def test_failures_within_one_second_are_ordered_by_their_files(tmp_path):

@@ -173,7 +173,35 @@ def test_a_value_that_cannot_be_read_is_an_error():
 def test_an_exit_code_is_kept():
     failure = result_of(programs.leave, (7,)).failures[0]
     assert (failure.exitcode, failure.error_file) == (7, "<N/A>")
+    assert failure.message.startswith("exit code 7 without an exception: the function ended its process, or was never")
+    failure = result_of("sh", ("-c", "exit 7")).failures[0]
     assert failure.message.startswith("exit code 7 without an error file; decorate the main function with")
+
+
+def test_a_script_that_starts_functions_when_it_is_imported_is_told(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import math\n"
+        "from weft.distributed.elastic.multiprocessing import start_processes\n"
+        "print(start_processes('t', math.sqrt, {0: (4,)}, {0: {}}).wait().failures[0].message)\n"
+    )
+    assert 'a script that starts functions does so below `if __name__ == "__main__":`' in python(str(path))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "message"),
+    [
+        ({"redirects": 9}, TypeError, r"^redirects must be a Std, or a dict of them by rank, got 9; see Std\."),
+        ({"tee": {0: 3}}, TypeError, r"^tee must be a Std, or a dict of them by rank, got 3; see Std\.from_str$"),
+        ({"start_method": "x"}, ValueError, r"^start_method must be one of .*forkserver, got 'x'$"),
+        ({"log_line_prefixes": {1: ""}}, ValueError, r"^log_line_prefixes: there is no local rank 1; args has \[0\]$"),
+        ({"envs": {0: {"A": 1}}}, TypeError, r"^envs: names and values must be text, got 'A': 1 for rank 0$"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_started(wrong, kind, message, tmp_path):
+    with pytest.raises(kind, match=message):
+        start_processes(**{"name": "t", "entrypoint": "true", "args": {0: ()}, "envs": {0: {}}} | wrong)
+    assert not os.listdir(tmp_path)
 
 
 def test_a_signal_is_named():

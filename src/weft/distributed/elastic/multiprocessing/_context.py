@@ -113,6 +113,10 @@ class PContext(ABC):
         """Descriptors that become readable when a process has sent something."""
         return []
 
+    def _unexplained(self, failure: ProcessFailure) -> str | dict[str, Any]:
+        """The message of a failure of which nothing but its exit code is known."""
+        return failure.message
+
     def _release(self) -> None:  # noqa: B027  programs leave nothing
         """Free what was kept of processes that have ended."""
 
@@ -196,9 +200,10 @@ class PContext(ABC):
             self._collect()
 
     def _failure(self, rank: int) -> ProcessFailure:
-        failure = ProcessFailure(rank, self._pids[rank], self._exits[rank], self.error_files[rank])
+        temporary = bool(self._dest.temporary)
+        failure = ProcessFailure(rank, self._pids[rank], self._exits[rank], self.error_files[rank], temporary=temporary)
         if failure.error_file == NOT_AVAILABLE and failure.exitcode > 0:
-            failure.message = last_traceback(self.stderrs[rank]) or failure.message
+            failure.message = last_traceback(self.stderrs[rank]) or self._unexplained(failure)
             if _is_full(folder := os.path.dirname(self.error_files[rank])):
                 failure.message = f"exit code {failure.exitcode}; the disk that holds the logs in {folder} is full"
         _log.error(

@@ -14,7 +14,7 @@ from typing import Any
 from weft.distributed.elastic.multiprocessing._context import PContext
 from weft.distributed.elastic.multiprocessing._lossy import survive_full_disks
 from weft.distributed.elastic.multiprocessing._signals import die_by_signals
-from weft.distributed.elastic.multiprocessing.errors import record
+from weft.distributed.elastic.multiprocessing.errors import ProcessFailure, record
 from weft.distributed.elastic.multiprocessing.redirects import send
 from weft.errors import DistError
 
@@ -89,6 +89,13 @@ class MultiprocessContext(PContext):
             raise DistError(
                 f"{self.name}: the value that local rank {rank} returned cannot be read: {error}"
             ) from error
+
+    def _unexplained(self, failure: ProcessFailure) -> str:
+        return (
+            f"exit code {failure.exitcode} without an exception: the function ended its process, or was never called, "
+            'as its output may tell; a script that starts functions does so below `if __name__ == "__main__":`, since '
+            "their processes import it"
+        )
 
     def _release(self) -> None:
         for reader in self._values.values():

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from weft.distributed.elastic.multiprocessing._std import Std, to_map
+from weft.distributed.elastic.multiprocessing._std import Std, checked, to_map
 from weft.errors import DistError
 
 _log = logging.getLogger(__name__)
@@ -50,8 +50,8 @@ class LogsSpecs(ABC):
         local_ranks_filter: set[int] | None = None,
     ) -> None:
         self._root_log_dir = log_dir
-        self._redirects = redirects
-        self._tee = tee
+        self._redirects = checked(redirects, "redirects")
+        self._tee = checked(tee, "tee")
         self._local_ranks_filter = local_ranks_filter
 
     @abstractmethod
@@ -100,6 +100,7 @@ class DefaultLogsSpecs(LogsSpecs):
         tee: Streams = Std.NONE,
         local_ranks_filter: set[int] | None = None,
     ) -> None:
+        super().__init__(None, redirects, tee, local_ranks_filter)
         self._temporary = ""
         self._unasked = not log_dir and bool(redirects or tee)  # nobody knows then where the output is
         if not log_dir:
@@ -111,7 +112,7 @@ class DefaultLogsSpecs(LogsSpecs):
             if os.path.isfile(log_dir):
                 raise NotADirectoryError(f"log_dir: {log_dir} is a file")
             os.makedirs(log_dir, exist_ok=True)
-        super().__init__(log_dir, redirects, tee, local_ranks_filter)
+        self._root_log_dir = log_dir
         self._run_log_dir: str | None = None
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from multiprocessing import get_all_start_methods
 from typing import Any
 
 from weft.distributed.elastic.multiprocessing._binary import SubprocessContext
@@ -11,7 +12,7 @@ from weft.distributed.elastic.multiprocessing._context import PContext
 from weft.distributed.elastic.multiprocessing._function import MultiprocessContext
 from weft.distributed.elastic.multiprocessing._logs import DefaultLogsSpecs, FolderLogs, LogsSpecs, Streams
 from weft.distributed.elastic.multiprocessing._std import Std, require_all_ranks
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, ValueRangeError
 
 
 def start_processes(
@@ -35,12 +36,14 @@ def start_processes(
     string is a program, and its arguments are made text. Where output goes is said either by `logs_specs`, or by an
     existing, empty `log_dir` with `redirects` (to files) and `tee` (to files and, behind `[{name}{rank}]:` or the
     rank's entry of `log_line_prefixes`, to the console). The filters gather teed lines that hold any of them in
-    `filtered_stdout.log` and `filtered_stderr.log`. `start_method` is for functions.
+    `filtered_stdout.log` and `filtered_stderr.log`. `start_method` is for functions; a script starts them below
+    `if __name__ == "__main__":`, since their processes import it.
 
     When one copy cannot be started, those before it are ended.
     """
     require_all_ranks(args, len(args), "args")
     require_all_ranks(envs, len(args), "envs")
+    _check(envs, log_line_prefixes or {}, start_method)
     options: dict[str, Any] = {"start_method": start_method} if callable(entrypoint) else {}
     kind = MultiprocessContext if callable(entrypoint) else SubprocessContext
     context = kind(
@@ -60,6 +63,18 @@ def start_processes(
         context.close()
         raise
     return context
+
+
+def _check(envs: dict[int, dict[str, str]], prefixes: Mapping[int, str], start_method: str) -> None:
+    """Refuse what would fail without its name, or do nothing."""
+    for rank, env in envs.items():
+        for name, value in env.items():
+            if not (isinstance(name, str) and isinstance(value, str)):
+                raise ArgumentError(f"envs: names and values must be text, got {name!r}: {value!r} for rank {rank}")
+    if absent := sorted(prefixes.keys() - envs.keys()):
+        raise ValueRangeError(f"log_line_prefixes: there is no local rank {absent[0]}; args has {sorted(envs)}")
+    if start_method not in (methods := get_all_start_methods()):
+        raise ValueRangeError(f"start_method must be one of {', '.join(methods)}, got {start_method!r}")
 
 
 def _specs(

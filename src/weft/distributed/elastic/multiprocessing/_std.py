@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import IntFlag
+from typing import cast
 
-from weft.errors import DistError, ValueRangeError
+from weft.errors import ArgumentError, DistError, ValueRangeError
 
 _VALUE = r"^[0123]$"
 _MAPPING = r"^(\d+:[0123],)*(\d+:[0123])$"
@@ -29,6 +30,14 @@ class Std(IntFlag):
             raise ValueRangeError(f"{vm} does not match: <{_VALUE}> or <{_MAPPING}>")
         pairs = (entry.split(":") for entry in vm.split(","))
         return {int(rank): cls(int(value)) for rank, value in pairs}
+
+
+def checked(value: object, what: str) -> Std | Mapping[int, Std]:
+    """`value`, if it says which streams are meant."""
+    each = value.values() if isinstance(value, Mapping) else [value]
+    if wrong := [one for one in each if not isinstance(one, Std)]:
+        raise ArgumentError(f"{what} must be a Std, or a dict of them by rank, got {wrong[0]!r}; see Std.from_str")
+    return cast("Std | Mapping[int, Std]", value)
 
 
 def to_map(val_or_map: Std | Mapping[int, Std], local_world_size: int) -> dict[int, Std]:

@@ -44,6 +44,8 @@ class Round:
     complete: bool = False
     closed: bool = False
     limits: tuple[int, int] | None = None
+    refused: tuple[int, int] | None = None
+    """The other limits of a node that was therefore not let in."""
     participants: frozenset[Node] = frozenset()
     waiting: frozenset[Node] = frozenset()
     world: tuple[Node, ...] = ()
@@ -136,7 +138,7 @@ def _join(state: Round, seen: Seen, me: Node, now: float, rules: Rules) -> tuple
     if state.closed:
         return _without(state, {me}), Verdict.CLOSED
     if state.limits not in (None, limits):
-        return _without(state, {me}), Verdict.REFUSED
+        return replace(_without(state, {me}), refused=limits), Verdict.REFUSED
     if state.complete and me in state.participants:
         return state, Verdict.DONE
     state = replace(state, limits=limits, beats={**state.beats, me: state.beats.get(me, 0)})
@@ -183,6 +185,7 @@ def encode(state: Round) -> bytes:
     """The state as JSON; equal states give equal bytes."""
     return json.dumps({
         "number": state.number, "complete": state.complete, "closed": state.closed, "limits": state.limits,
+        "refused": state.refused,
         "participants": sorted(state.participants), "waiting": sorted(state.waiting), "world": state.world,
         "beats": [(*node, beat) for node, beat in sorted(state.beats.items())],
     }).encode()  # fmt: skip
@@ -197,6 +200,7 @@ def decode(data: bytes) -> Round:
             complete=bool(read["complete"]),
             closed=bool(read["closed"]),
             limits=tuple(read["limits"]) if read["limits"] else None,
+            refused=tuple(read["refused"]) if read["refused"] else None,
             participants=frozenset(Node(*node) for node in read["participants"]),
             waiting=frozenset(Node(*node) for node in read["waiting"]),
             world=tuple(Node(*node) for node in read["world"]),

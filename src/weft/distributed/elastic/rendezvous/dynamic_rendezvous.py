@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any, ClassVar
 
 from weft._comm.deadline import Deadline
+from weft._comm.sockets import address_text
 from weft._comm.store import PrefixStore, Store
 from weft._comm.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous._round import (
@@ -39,7 +40,7 @@ from weft.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
     check_limits,
 )
-from weft.distributed.elastic.rendezvous.utils import fact, own_address, parse_rendezvous_endpoint
+from weft.distributed.elastic.rendezvous.utils import WaitNotice, fact, own_address, parse_rendezvous_endpoint
 from weft.errors import (
     ArgumentError,
     PeerGoneError,
@@ -343,25 +344,46 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def _await_place(self) -> None:
         deadline = Deadline(self._settings.timeout.join.total_seconds())
-        pause, before = _SHORTEST_PAUSE, self._ledger.state
+        pause, before, notice = _SHORTEST_PAUSE, self._ledger.state, WaitNotice()
         patience = self._settings.patience.total_seconds()
         while (verdict := self._ledger.insist(Goal.JOIN, patience)) is Verdict.WAIT:
             if deadline.expired:
                 self._ledger.take(Goal.QUIT)
                 raise RendezvousTimeoutError(self._what_is_missing(before))
+            notice.tell(self._what_is_awaited)
             pause = _SHORTEST_PAUSE if self._ledger.state != before else min(2 * pause, _LONGEST_PAUSE)
             before = self._ledger.state
             time.sleep(pause)
         if verdict is Verdict.CLOSED:
             raise RendezvousClosedError(
-                f"job {self._settings.run_id!r} has ended on another node, so nobody may join it; see that node's "
-                "output, and start a new job under another --rdzv-id"
+                f"job {self._settings.run_id!r} has ended on another node, {self._why_closed()}"
             )
         if verdict is Verdict.REFUSED:
             raise RendezvousStateError(
                 f"nodes of job {self._settings.run_id!r} disagree about --nnodes: others have "
                 f"{self._ledger.state.limits}, this one has {(self._settings.min_nodes, self._settings.max_nodes)}"
             )
+
+    def _why_closed(self) -> str:
+        state = self._ledger.state
+        if state.refused is None:
+            return "so nobody may join it; see that node's output, and start a new job under another --rdzv-id"
+        return (
+            f"since nodes disagree about --nnodes: others have {state.limits}, that one has {state.refused}; "
+            "start all of them with the same number"
+        )
+
+    def _what_is_awaited(self) -> str:
+        state, least, most = self._ledger.state, self._settings.min_nodes, self._settings.max_nodes
+        if self._node not in state.participants:
+            return f"a place among the {most} nodes of job {self._settings.run_id!r}"
+        nodes = str(most) if least == most else f"{least} to {most}"
+        where = "the same --rdzv-endpoint"
+        if isinstance(self._store, TCPStore):
+            where = f"--rdzv-endpoint {address_text(self._store.host, self._store.port)}"
+            if self._store.host == "localhost":  # which nobody else reaches
+                where += f", all with {address_text(self._node.addr, self._store.port)} if they are on other machines"
+        return f"other nodes: {len(state.participants)} of {nodes} have come; start them with {where}"
 
     def _what_is_missing(self, state: Round) -> str:
         waited = f"within {self._settings.timeout.join.total_seconds():g} s"

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
+from collections.abc import Callable
 
+from weft._comm.deadline import Deadline
 from weft.errors import ValueRangeError
 
+_log = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS = 5.0
+_REMINDER_SECONDS = 60.0
 _ELSEWHERE = "192.0.2.1"  # an address of RFC 5737 for documentation: nothing is sent there
 
 
@@ -25,6 +32,19 @@ def parse_rendezvous_config(config: str) -> dict[str, str]:
             )
         found[key] = value
     return found
+
+
+class WaitNotice:
+    """Tells the user what a wait is for, once it is long, and again each minute."""
+
+    def __init__(self) -> None:
+        self._due = Deadline(_PATIENCE_SECONDS)
+
+    def tell(self, what: Callable[[], str]) -> None:
+        """Say it, if it is time; to be called over and over again while waiting."""
+        if self._due.expired:
+            self._due = Deadline(_REMINDER_SECONDS)
+            _log.warning("waiting for %s", what())
 
 
 def fact(error: object) -> str:

@@ -24,6 +24,7 @@ from weft.distributed.elastic.agent.server.api import (
 )
 from weft.distributed.elastic.metrics import prof
 from weft.distributed.elastic.multiprocessing.api import SignalException
+from weft.distributed.elastic.rendezvous.utils import WaitNotice
 from weft.errors import (
     DistError,
     DistNetworkError,
@@ -160,6 +161,7 @@ class SimpleElasticAgent(ElasticAgent):
                 break
             except _MembersChangedError:
                 _log.info("[%s] a node was lost during the rendezvous, joining the next round", spec.role)
+        self._tell_change(worker_group.group_world_size, info.world_size)
         where = info.bootstrap_store_info
         worker_group.workers = workers
         worker_group.store = info.store
@@ -169,6 +171,14 @@ class SimpleElasticAgent(ElasticAgent):
         worker_group.master_port = spec.master_port or where.master_port
         worker_group.round = self._restarts if info.round is None else info.round
 
+    def _tell_change(self, before: int | None, nodes: int) -> None:
+        """Tell the user of workers that start again because there are more nodes, or fewer."""
+        if before is not None and before != nodes:
+            _log.warning(
+                "a node has %s; starting the workers again with %d node%s",
+                "joined" if nodes > before else "left", nodes, "" if nodes == 1 else "s",
+            )  # fmt: skip
+
     @prof
     def _assign_worker_ranks(
         self, store: Store, group_rank: int, group_world_size: int, spec: WorkerSpec
@@ -177,7 +187,10 @@ class SimpleElasticAgent(ElasticAgent):
         me = RoleInfo(spec.role, group_rank, spec.local_world_size)
         store.set(f"{_ROLE_KEY}/{group_rank}", me.encode())
         keys = [f"{_ROLE_KEY}/{rank}" for rank in range(group_world_size)]
-        if not self._await_keys(store, keys, Deadline(_EXCHANGE_SECONDS)):
+        come = "have come"
+        if spec.master_addr is not None:
+            come += f"; start them with --master-addr {spec.master_addr} --master-port {spec.master_port}"
+        if not self._await_keys(store, keys, Deadline(_EXCHANGE_SECONDS), come):
             missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
             raise RendezvousTimeoutError(
                 f"rank assignment: agents of nodes {missing} did not tell their workers within {_EXCHANGE_SECONDS:g} s"
@@ -188,13 +201,16 @@ class SimpleElasticAgent(ElasticAgent):
             for at in range(spec.local_world_size)
         ]
 
-    def _await_keys(self, store: Store, keys: list[str], deadline: Deadline) -> bool:
+    def _await_keys(self, store: Store, keys: list[str], deadline: Deadline, done: str) -> bool:
         """Wait until all keys are there; False at the deadline, an error when nodes come or go meanwhile.
 
-        A network that fails for a while is borne as long as the rendezvous bears it.
+        `done` is what those nodes have done whose keys are there, for users who wait. A network that fails for a while
+        is borne as long as the rendezvous bears it.
         """
+        notice = WaitNotice()
         while True:
             try:
+                notice.tell(lambda: f"other nodes: {sum(store.check([key]) for key in keys)} of {len(keys)} {done}")
                 store.wait(keys, min(_GLANCE, timedelta(seconds=deadline.left() or 0.001)))
                 return True
             except PeerGoneError:
@@ -232,7 +248,7 @@ class SimpleElasticAgent(ElasticAgent):
         try:
             group.store.set(f"{_FINISHED_KEY}/{group.group_rank}", b"1")
             finished = [f"{_FINISHED_KEY}/{rank}" for rank in range(size)]
-            if not self._await_keys(group.store, finished, Deadline(self._exit_barrier_timeout)):
+            if not self._await_keys(group.store, finished, Deadline(self._exit_barrier_timeout), "have finished"):
                 _log.warning("other nodes did not finish within %g s", self._exit_barrier_timeout)
                 return True
             self._say_farewell(group.store, group.group_rank or 0, size)

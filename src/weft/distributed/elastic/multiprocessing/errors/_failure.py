@@ -17,7 +17,8 @@ from typing import Any
 from weft.errors import PreconditionError, WeftError
 
 NOT_AVAILABLE = "<N/A>"
-_PACKAGE = str(Path(__file__).resolve().parents[4]) + os.sep
+_NOT_USERS = ("<", str(Path(__file__).resolve().parents[4]) + os.sep, os.path.dirname(os.__file__) + os.sep)
+_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
 _FRAME = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)', re.MULTILINE)
 _WIDEST = 60
 _TRACEBACK = "Traceback (most recent call last):"
@@ -31,13 +32,14 @@ class ProcessFailure:
 
     `exitcode` is negative for a signal. `error_file` names the file that the worker may have written; where there is
     none, it reads `<N/A>` and the message is made from the exit code. `message` is text, or the fields of the error
-    file's message; `timestamp` is in seconds.
+    file's message; `timestamp` is in seconds. A `temporary` error file goes with this process, and no summary names it.
     """
 
     local_rank: int
     pid: int
     exitcode: int
     error_file: str
+    temporary: bool = field(default=False, kw_only=True)
     error_file_data: dict[str, Any] = field(init=False)
     message: str | dict[str, Any] = field(init=False)
     timestamp: int = field(init=False)
@@ -94,12 +96,17 @@ class ProcessFailure:
         return self.message.get("extraInfo", {}).get("py_callstack") or self.message.get("message", NOT_AVAILABLE)
 
     def headline(self) -> str:
-        """The exception in one line, with the line that raised it: the program's, or else this package's."""
+        """The exception in one line, with the innermost line of the user's that led to it, or else of anybody's."""
         text = self.message if isinstance(self.message, str) else str(self.message.get("message", NOT_AVAILABLE))
         first = text.strip().partition("\n")[0] or NOT_AVAILABLE
         frames = list(_FRAME.finditer(self.traceback()))
-        frames = [frame for frame in frames if not frame["file"].startswith(_PACKAGE)] or frames
+        frames = [frame for frame in frames if _is_users(frame["file"])] or frames
         return f"{first} ({frames[-1]['file']}:{frames[-1]['line']})" if frames else first
+
+
+def _is_users(file: str) -> bool:
+    """Whether code is of a file that belongs to neither this package, Python's library, nor an installed one."""
+    return not file.startswith(_NOT_USERS) and _INSTALLED.search(file) is None
 
 
 class ChildFailedError(WeftError):
@@ -140,13 +147,14 @@ class ChildFailedError(WeftError):
 def _described(at: int, rank: int, failure: ProcessFailure) -> str:
     named = failure.signal_name()
     ended_by = "" if named == NOT_AVAILABLE else f" ({named})"
+    where = () if failure.temporary else (f"  error_file: {failure.error_file}",)
     return "\n".join((
         f"[{at}]:",
         f"  time      : {failure.timestamp_isoformat()}",
         f"  host      : {socket.gethostname()}",
         f"  rank      : {rank} (local_rank: {failure.local_rank})",
         f"  exitcode  : {failure.exitcode} (pid: {failure.pid}){ended_by}",
-        f"  error_file: {failure.error_file}",
+        *where,
         "  traceback : " + failure.traceback().rstrip("\n").replace("\n", "\n  "),
     ))  # fmt: skip
 

@@ -1,0 +1,76 @@
+"""Collectives that give new tensors, by PyTorch's functional names; autograd differentiates through them.
+
+Results are there at once: nothing has to be waited for. `group` is a process group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._tensor.composite.create import empty
+from weft._tensor.spelling import op as rows
+from weft._tensor.tensor import Tensor
+from weft.distributed._reduce_op import ReduceOp
+from weft.distributed._world import require_group
+from weft.distributed.nn import functional
+from weft.errors import ShapeError, ValueRangeError
+
+_OPERATIONS = {
+    "sum": ReduceOp.SUM, "avg": ReduceOp.AVG, "product": ReduceOp.PRODUCT, "min": ReduceOp.MIN, "max": ReduceOp.MAX,
+    "band": ReduceOp.BAND, "bor": ReduceOp.BOR, "bxor": ReduceOp.BXOR,
+}  # fmt: skip
+
+
+def wait_tensor(tensor: Tensor) -> Tensor:
+    """The tensor itself."""
+    return tensor
+
+
+def all_reduce(self: Tensor, reduceOp: str, group: Any, tag: str = "") -> Tensor:
+    """The tensors of all ranks, combined; `reduceOp` is a word such as "sum"."""
+    return functional.all_reduce(self, _operation(reduceOp), group)
+
+
+def broadcast(self: Tensor, src: int, group: Any, tag: str = "") -> Tensor:
+    """The tensor of the group's rank `src`, on all ranks."""
+    group = require_group(group)
+    return functional.broadcast(self, group.ranks[src], group)
+
+
+def all_gather_single(self: Tensor, gather_dim: int, group: Any, tag: str = "") -> Tensor:
+    """The tensors of all ranks, one after the other along a dim."""
+    return rows.cat(functional.all_gather(self, group), gather_dim)
+
+
+def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: Any, tag: str = "") -> Tensor:
+    """What all ranks have for this one, combined: parts of one size along a dim, by rank."""
+    operation, size = _operation(reduceOp), require_group(group).size()
+    if self.shape[scatter_dim] % size:
+        raise ShapeError(
+            f"input dimension {scatter_dim} ({self.shape[scatter_dim]}) must be a multiple of group_size {size}"
+        )
+    parts = self.split(self.shape[scatter_dim] // size, scatter_dim)  # pyright: ignore[reportAttributeAccessIssue]
+    if operation is ReduceOp.AVG:
+        return functional.reduce_scatter(parts[0], parts, ReduceOp.SUM, group) / size
+    return functional.reduce_scatter(parts[0], parts, operation, group)
+
+
+def all_to_all_single(
+    self: Tensor, output_split_sizes: list[int] | None, input_split_sizes: list[int] | None, group: Any, tag: str = ""
+) -> Tensor:
+    """A part of the tensor along the first dim to each rank, and what they give, one after the other."""
+    length = self.shape[0] if output_split_sizes is None else sum(output_split_sizes)
+    output = empty((length, *self.shape[1:]), dtype=self.dtype, device=self.device)
+    return functional.all_to_all_single(output, self, output_split_sizes, input_split_sizes, group)
+
+
+def _operation(word: str) -> Any:
+    found = _OPERATIONS.get(word.lower())
+    if found is None:
+        raise ValueRangeError(f"reduceOp must be one of {', '.join(_OPERATIONS)}, but got {word!r}")
+    return found
+
+
+all_gather_tensor = all_gather_tensor_autograd = all_gather_single_autograd = all_gather_single
+reduce_scatter_tensor = reduce_scatter_tensor_autograd = reduce_scatter_single_autograd = reduce_scatter_single
+all_to_all_single_autograd = all_to_all_single
