@@ -273,4 +273,5 @@ if __name__ == "__main__":
         check_all(int(place[0]), backend, place[2], int(place[1]))
     else:
         check_all(-1, backend)
-    print("all checks passed", flush=True)
+    sys.stdout.write("all checks passed\n")  # a line at once, also where Python does not buffer
+    sys.stdout.flush()

@@ -24,7 +24,8 @@ dist.init_process_group(backend, address, timedelta(seconds=float(seconds)), siz
 rank = dist.get_rank()
 x = weft.ones(1000)
 dist.all_reduce(x)
-print("joined as", rank, os.getpid(), flush=True)
+sys.stdout.write(f"joined as {rank} {os.getpid()}\\n")  # a line at once, also where Python does not buffer
+sys.stdout.flush()
 try:
     while True:
         {operation}
@@ -41,7 +42,7 @@ OPERATIONS = {
 
 def joined(backend, operation, tmp_path, size=2, seconds=60.0):
     """Ranks that have all joined."""
-    text = PROGRAM.format(operation=OPERATIONS[operation])
+    text = PROGRAM.replace("{operation}", OPERATIONS[operation])
     place = [str(size), f"file://{tmp_path}/store"]
     found = [start([sys.executable, "-c", text, backend, str(seconds), str(rank), *place]) for rank in range(size)]
     for process in found:
@@ -95,7 +96,7 @@ AFTER = """
 
 
 def test_the_ranks_that_are_left_go_on_without_a_killed_one(tmp_path):
-    text = PROGRAM.format(operation="dist.all_reduce(x)") + AFTER
+    text = PROGRAM.replace("{operation}", "dist.all_reduce(x)") + AFTER
     place = ["3", f"file://{tmp_path}/store"]
     ranks = [start([sys.executable, "-c", text, "shm", "60", str(rank), *place]) for rank in range(3)]
     for process in ranks:
@@ -138,7 +139,7 @@ def no_segments():
 @needs_mpi
 @pytest.mark.usefixtures("no_segments")
 def test_a_stopped_rank_of_mpi_is_named_at_the_deadline():
-    job = start(mpiexec(2, "-c", PROGRAM.format(operation=OPERATIONS["all_reduce"]), "mpi", "1"))
+    job = start(mpiexec(2, "-c", PROGRAM.replace("{operation}", OPERATIONS["all_reduce"]), "mpi", "1"))
     pids = dict(map(int, says(job, "joined as").split()) for _ in range(2))
     os.kill(pids[1], signal.SIGSTOP)
     try:
@@ -152,7 +153,7 @@ def test_a_stopped_rank_of_mpi_is_named_at_the_deadline():
 @needs_mpi
 @pytest.mark.usefixtures("no_segments")
 def test_a_killed_rank_of_mpi_ends_the_job():
-    job = start(mpiexec(2, "-c", PROGRAM.format(operation=OPERATIONS["all_reduce"]), "mpi", "60"))
+    job = start(mpiexec(2, "-c", PROGRAM.replace("{operation}", OPERATIONS["all_reduce"]), "mpi", "60"))
     pids = dict(map(int, says(job, "joined as").split()) for _ in range(2))
     os.kill(pids[1], signal.SIGKILL)
     ((code, output, _),) = ended([job])
