@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import checkpoints, launches, measure, ranks
+from bench import calls, checkpoints, launches, measure, ranks
 from bench.measure import Side
 
 _OURS, _COMPILED = ("weft",), ("weft", "compiled")
@@ -80,6 +80,8 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "load": checkpoints.load,
     "allreduce": ranks.allreduce,
     "ddp": ranks.ddp,
+    "rpc": calls.rpc,
+    "rref": calls.rref,
     "recover": launches.recover,
     "launch": launches.launch,
 }

@@ -29,10 +29,8 @@ def by_threads(name, size, **options):
     return dist.run_threads(body, nprocs=size)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "steps", "cap"), [("gpt", 2, 1e-3), pytest.param("resnet", 1, None, marks=pytest.mark.soak)]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("name", "steps", "cap"), [("gpt", 2, 1e-3), ("resnet", 1, None)])
 def test_two_threads_equal_one_process(name, steps, cap):
     compare(by_threads(name, 2, steps=steps, bucket_cap_mb=cap), train(name, steps=steps))
 

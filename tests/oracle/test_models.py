@@ -17,7 +17,7 @@ def _recorded(name: str, dtype: str):
 
 _LARGE = {"gpt", "resnet20", "transformer"}  # they take seconds to compile
 _CASES = [
-    (name, dtype, compiled)
+    pytest.param(name, dtype, compiled, marks=[pytest.mark.soak] if name in _LARGE and dtype == "float32" else [])
     for name in MODELS
     for dtype in TOLERANCE
     for compiled in (False, True)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 
 from weft._comm.deadline import Deadline
 from weft._comm.key import MOST_PROOF_BYTES, prove
-from weft._comm.wire import Frames, receive, send
+from weft._comm.wire import Connection, Frames, receive, send
 from weft.errors import DistNetworkError
 
 _MEANT = b"+"
 
 
-def call_on(sock: socket.socket, key: bytes, words: str, deadline: Deadline) -> bool:
+def call_on(sock: Connection, key: bytes, words: str, deadline: Deadline) -> bool:
     """Say `words` to who listens there; whether it takes them. Errors as `prove`."""
     prove(sock, key, deadline, server=False)
     send(sock, words.encode(), deadline)
     return sock.recv(len(_MEANT)) == _MEANT  # no byte more: what follows is the stream's
 
 
-def received(sock: socket.socket, key: bytes, take: Callable[[str], bool], deadline: Deadline) -> str | None:
+def received(sock: Connection, key: bytes, take: Callable[[str], bool], deadline: Deadline) -> str | None:
     """What who calls says, where `take` takes it; None where it does not, or where the caller has no key."""
     try:
         prove(sock, key, deadline, server=True)

@@ -10,12 +10,11 @@ import hashlib
 import hmac
 import os
 import secrets
-import socket
 from pathlib import Path
 
 from weft._comm.deadline import Deadline
 from weft._comm.sockets import address_text
-from weft._comm.wire import Frames, receive, send
+from weft._comm.wire import Connection, Frames, receive, send
 from weft.errors import DistNetworkError, JobKeyError
 
 MOST_PROOF_BYTES = 256
@@ -88,7 +87,7 @@ class ServerProof:
         return _mac(self._key, b"server", self._nonce, nonce), True
 
 
-def prove(sock: socket.socket, key: bytes, deadline: Deadline, *, server: bool) -> None:
+def prove(sock: Connection, key: bytes, deadline: Deadline, *, server: bool) -> None:
     """Prove the key to the peer of a connected socket, and have it prove it in turn.
 
     `DistNetworkError` naming the peer when it has another key, is no peer of Weft's, or has gone; `TimeoutError` when
@@ -101,7 +100,7 @@ def prove(sock: socket.socket, key: bytes, deadline: Deadline, *, server: bool) 
         _prove_as_client(sock, frames, key, deadline)
 
 
-def _prove_as_server(sock: socket.socket, frames: Frames, key: bytes, deadline: Deadline) -> None:
+def _prove_as_server(sock: Connection, frames: Frames, key: bytes, deadline: Deadline) -> None:
     proof = ServerProof(key)
     send(sock, proof.greeting, deadline)
     answer, proved = proof.answer(receive(sock, frames, deadline))
@@ -110,7 +109,7 @@ def _prove_as_server(sock: socket.socket, frames: Frames, key: bytes, deadline: 
         raise _wrong_key(sock)
 
 
-def _prove_as_client(sock: socket.socket, frames: Frames, key: bytes, deadline: Deadline) -> None:
+def _prove_as_client(sock: Connection, frames: Frames, key: bytes, deadline: Deadline) -> None:
     greeting = _greeting(sock, frames, deadline)
     theirs, ours = greeting[len(_MAGIC) :], secrets.token_bytes(_NONCE)
     send(sock, ours + _mac(key, b"client", theirs, ours), deadline)
@@ -118,14 +117,14 @@ def _prove_as_client(sock: socket.socket, frames: Frames, key: bytes, deadline: 
         raise _wrong_key(sock)
 
 
-def _greeting(sock: socket.socket, frames: Frames, deadline: Deadline) -> bytes:
+def _greeting(sock: Connection, frames: Frames, deadline: Deadline) -> bytes:
     greeting = receive(sock, frames, deadline)
     if len(greeting) != len(_MAGIC) + _NONCE or not greeting.startswith(_MAGIC):
         raise JobKeyError(f"{peer_name(sock)} does not speak Weft's protocol; is another program at this port?")
     return greeting
 
 
-def _wrong_key(sock: socket.socket) -> JobKeyError:
+def _wrong_key(sock: Connection) -> JobKeyError:
     """The error; `weft run` derives keys from the name of the job, so that names may be what differs."""
     return JobKeyError(
         f"{peer_name(sock)} has another job key; give all processes of a job the same WEFT_JOB_KEY (or "
@@ -133,7 +132,7 @@ def _wrong_key(sock: socket.socket) -> JobKeyError:
     )
 
 
-def peer_name(sock: socket.socket) -> str:
+def peer_name(sock: Connection) -> str:
     """The address of the other side, for messages."""
     try:
         host, port = sock.getpeername()[:2]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import struct
+from typing import Any, Protocol
 
 from weft._comm.deadline import Deadline
 from weft.errors import DistNetworkError
@@ -14,6 +14,15 @@ _CLOSED = "the connection was closed by the other side"
 
 MOST_BYTES = 1 << 28
 """The longest frame between peers that have proved the job's key."""
+
+
+class Connection(Protocol):
+    """A blocking socket, as far as single frames need it."""
+
+    def settimeout(self, value: float | None, /) -> None: ...
+    def sendall(self, data: bytes, /) -> None: ...
+    def recv(self, size: int, /) -> bytes: ...
+    def getpeername(self) -> Any: ...
 
 
 def frame(payload: bytes) -> bytes:
@@ -68,7 +77,7 @@ class Frames:
         return found
 
 
-def receive(sock: socket.socket, frames: Frames, deadline: Deadline) -> bytes:
+def receive(sock: Connection, frames: Frames, deadline: Deadline) -> bytes:
     """The next frame of a blocking socket.
 
     `TimeoutError` when the deadline passes first, `DistNetworkError` when the stream ends or holds no frames.
@@ -87,7 +96,7 @@ def receive(sock: socket.socket, frames: Frames, deadline: Deadline) -> bytes:
     return found
 
 
-def send(sock: socket.socket, payload: bytes, deadline: Deadline) -> None:
+def send(sock: Connection, payload: bytes, deadline: Deadline) -> None:
     """Send one frame over a blocking socket; errors as `receive`."""
     sock.settimeout(_seconds(deadline))
     try:

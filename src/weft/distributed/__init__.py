@@ -48,5 +48,5 @@ __getattr__, __dir__ = _on_first_use(__name__, {
     "weft.distributed._grad_bucket": ("GradBucket",),
     "weft.distributed.algorithms.ddp_comm_hooks._builtin": ("BuiltinCommHookType",),
 }, (
-    "_functional_collectives", "algorithms", "constants", "distributed_c10d", "elastic", "nn", "optim", "run",
+    "_functional_collectives", "algorithms", "constants", "distributed_c10d", "elastic", "nn", "optim", "rpc", "run",
 ))  # fmt: skip

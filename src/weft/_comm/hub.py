@@ -1,0 +1,257 @@
+"""Threads that read pipes and run what comes through them.
+
+All threads wait for the same events; each event wakes one of them, which reads the pipe, lets others watch it, and
+runs what came itself: nothing is handed from thread to thread. Work that stays behind another for more than a moment is
+shared with the rest. A keeper deals with what may wait so long: sending what was put together, and watching answers
+that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+from weft._comm.pipe import Pipe
+from weft._comm.spin import spin
+from weft._comm.turn import Bell
+
+_MOMENT = 0.0005  # seconds for which the keeper lets things gather
+_READ, _WRITE, _END = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
+_ONCE = select.EPOLLONESHOT
+
+
+class Hub:
+    """Up to `workers` functions run at a time; one thread more reads on meanwhile."""
+
+    def __init__(self, name: str, workers: int) -> None:
+        self._name = name
+        self._workers = workers
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._bell, _READ)
+        self._pipes: dict[int, Pipe] = {}
+        self._serving: set[Pipe] = set()  # pipes that are always read here, and not by waiting callers
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._idle = self._running = 0
+        self._closed = False
+        self._chores: SimpleQueue[None] = SimpleQueue()
+        self._resting = True
+        self._late: deque[Callable[[], None]] = deque()
+        self.alarm: Callable[[], float | None] = lambda: None
+        """Called by the keeper; returns the seconds until it should be called again, None for not before `wake`."""
+        self._keeper = threading.Thread(target=self._keep, name=f"{name}, keeper", daemon=True)
+        self._keeper.start()
+        self._start()
+
+    # --- pipes ---
+
+    def add(self, pipe: Pipe, *, serve: bool) -> None:
+        """Watch a pipe: always, or only for its end until it is passed to `soon`."""
+        self._pipes[pipe.fileno()] = pipe
+        if serve:
+            self._serving.add(pipe)
+        self._epoll.register(pipe.fileno(), _END | _ONCE | (_READ if serve else 0))
+
+    def remove(self, pipe: Pipe) -> None:
+        """Watch it no more."""
+        if self._pipes.get(pipe.fileno()) is pipe:
+            del self._pipes[pipe.fileno()]
+            self._epoll.unregister(pipe.fileno())
+        self._serving.discard(pipe)
+
+    @property
+    def pipes(self) -> list[Pipe]:
+        """The pipes that are watched."""
+        return list(self._pipes.values())
+
+    def flush(self, pipe: Pipe) -> None:
+        """Send what the pipe holds back; what the system does not take follows when there is room."""
+        pipe.flush()
+        if pipe.backlog:
+            self.watch(pipe)
+
+    def soon(self, chore: Callable[[], None]) -> None:
+        """Have the keeper do something in a moment. This may be called from a finalizer."""
+        self._late.append(chore)
+        self.wake()
+
+    def settle(self) -> None:
+        """Do at once what the keeper would do in a moment."""
+        for _ in range(len(self._late)):
+            try:
+                self._late.popleft()()
+            except IndexError:
+                return  # the keeper was faster
+
+    def tend(self, pipe: Pipe) -> None:
+        """Send what a pipe holds back, and read it, unless somebody does."""
+        pipe.flush()
+        if pipe.why is None and not pipe.turn.taken:
+            self.watch(pipe)
+
+    def wake(self) -> None:
+        """Have the keeper look around in a moment."""
+        if self._resting:
+            self._resting = False
+            self._chores.put(None)
+
+    def watch(self, pipe: Pipe) -> None:
+        """Wait for the next event of a pipe: its end, room to write where that lacks, and bytes where some may come."""
+        pipe.turn.missed = False
+        read = not pipe.turn.taken and (pipe in self._serving or bool(pipe.calls))
+        with suppress(OSError, ValueError):  # it was removed
+            self._epoll.modify(pipe.fileno(), _END | _ONCE | (_READ if read else 0) | (_WRITE if pipe.backlog else 0))
+
+    def read_until(self, pipe: Pipe, done: Callable[[], bool], ring: Callable[[Bell], None], end: float | None) -> None:
+        """Return when `done()`, when the pipe is lost, or at the time `end`; meanwhile this thread reads the pipe.
+
+        Where another thread reads, this one waits for the bell that `ring` is given, or for its turn.
+        """
+        if pipe.backlog:
+            self.flush(pipe)
+        bell: Bell | None = None
+        while not done() and pipe.why is None and (end is None or time.monotonic() < end):
+            if pipe.turn.take(bell):
+                try:
+                    while not done() and pipe.why is None and (end is None or time.monotonic() < end):
+                        pipe.read(wait=True)
+                finally:
+                    self._leave(pipe)
+            elif bell is None:
+                bell = SimpleQueue()
+                ring(bell)
+            else:
+                with suppress(Empty):
+                    bell.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
+        if bell is not None and pipe.turn.forget(bell):
+            self.watch(pipe)
+
+    def _leave(self, pipe: Pipe) -> None:
+        """Leave the reading to a caller that waits, else to the hub where something is to come."""
+        if not pipe.turn.leave() and (pipe.calls or pipe.turn.missed):
+            self.watch(pipe)
+
+    # --- functions ---
+
+    def run(self, function: Callable[[], None]) -> None:
+        """Have a function run in a thread of the hub: in the one that reads now, when it has handed on all it read."""
+        self._tasks.append(function)
+
+    @property
+    def threads(self) -> int:
+        """How many threads there are, besides the keeper."""
+        return len(self._threads)
+
+    @property
+    def running(self) -> int:
+        """How many functions run, or wait to."""
+        return self._running + len(self._tasks)
+
+    @property
+    def busy(self) -> bool:
+        """Whether functions wait to run."""
+        return bool(self._tasks)
+
+    def share(self) -> None:
+        """Wake another thread for what waits to run."""
+        os.eventfd_write(self._bell, 1)
+
+    def close(self, seconds: float) -> None:
+        """Stop all threads; functions that still run after `seconds` are left alone."""
+        self._closed = True
+        self._chores.put(None)
+        end = time.monotonic() + seconds
+        for thread in [self._keeper, *self._threads]:
+            if thread is not threading.current_thread():
+                os.eventfd_write(self._bell, len(self._threads))
+                thread.join(max(0.0, end - time.monotonic()))
+        if not any(thread.is_alive() for thread in self._threads):
+            self._epoll.close()
+            os.close(self._bell)
+
+    # --- threads ---
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"{self._name}, thread {len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        self._idle += 1
+        thread.start()
+
+    def _serve(self) -> None:
+        while not self._closed:
+            for fd, event in self._next_event():
+                if fd == self._bell:
+                    self._answer_bell()
+                elif (pipe := self._pipes.get(fd)) is not None:
+                    self._attend(pipe, event)
+            if self._tasks:
+                self._work()
+
+    def _next_event(self) -> list[tuple[int, int]]:
+        """Wait for an event; the next one of a dialogue comes at once."""
+        poll, found = self._epoll.poll, []
+        spin(lambda: found.extend(poll(0, 1)) or found)
+        return found or poll(-1, 1)
+
+    def _answer_bell(self) -> None:
+        with suppress(BlockingIOError):  # another thread was faster
+            os.eventfd_read(self._bell)
+
+    def _attend(self, pipe: Pipe, event: int) -> None:
+        """Write and read what a pipe is ready for. Where a caller reads it, that one finds its end itself."""
+        if event & _WRITE:
+            pipe.flush()
+        if event & ~_WRITE and pipe.turn.take():
+            try:
+                pipe.read(wait=False)
+            finally:
+                pipe.turn.missed = pipe.why is None
+                self._leave(pipe)
+        elif not event & ~_WRITE or pipe.backlog:
+            self.watch(pipe)
+
+    def _work(self) -> None:
+        """Run what waits, with another thread ready to read; as many at a time as there may be."""
+        with self._lock:
+            if self._running == self._workers:
+                return  # whoever ends next goes on with it
+            self._running += 1
+            self._idle -= 1
+            if not self._idle and len(self._threads) <= self._workers:
+                self._start()
+        try:
+            while self._tasks:
+                try:
+                    function = self._tasks.popleft()
+                except IndexError:
+                    break
+                if self._tasks:
+                    self.wake()
+                function()
+        finally:
+            with self._lock:
+                self._running -= 1
+                self._idle += 1
+
+    def _keep(self) -> None:
+        seconds: float | None = None
+        while not self._closed:
+            try:
+                self._chores.get(timeout=seconds)
+                time.sleep(_MOMENT)
+            except Empty:
+                pass
+            self._resting = True
+            self.settle()
+            if self._tasks:
+                self.share()
+                self.wake()
+            seconds = self.alarm()

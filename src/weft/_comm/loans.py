@@ -1,0 +1,116 @@
+"""Memory lent to peers on the same host: long buffers are copied once, and the receiver uses them where they are.
+
+A lender writes into a region of shared memory and tells the peer its handle; the peer gives it back when nothing uses
+it any more. Regions are used again, since their pages are in place then. A region whose borrower was lost is not, as
+that may still read it.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft._comm.memory import SharedMemory
+from weft._comm.wire import pack, unpack
+from weft.errors import DistBackendError, DistNetworkError
+
+Array = np.ndarray[Any, Any]
+
+_START = 4096  # bytes before the data: whole pages, so that the data are aligned
+_KEPT = 512 << 20  # bytes of regions that are kept for later
+_STEP = 64 << 10  # sizes of regions are multiples of it
+_WORTH = 1 << 20  # bytes from which on a buffer stays in the region; less is copied
+
+
+class Region:
+    """A piece of shared memory."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.memory = SharedMemory.create(_START + size)
+        self.data = np.frombuffer(self.memory.view(), np.uint8)[_START:]
+
+
+class Lender:
+    """The regions of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: list[Region] = []
+        self._lent: dict[int, tuple[object, Region]] = {}
+        self._numbers = 0
+
+    def lend(self, borrower: object, data: memoryview) -> bytes:
+        """A copy of `data` for a borrower; what it needs to find it."""
+        region = self._region(len(data))
+        region.data[: len(data)] = np.frombuffer(data, np.uint8)
+        with self._lock:
+            self._numbers += 1
+            number = self._numbers
+            self._lent[number] = borrower, region
+        return pack(region.memory.handle, b"%d" % (_START + region.size), b"%d" % number, b"%d" % len(data))
+
+    def take_back(self, borrower: object, number: int) -> None:
+        """A borrower uses a region no more."""
+        with self._lock:
+            lent = self._lent.get(number)
+            if lent is None or lent[0] is not borrower:
+                return  # not its own to give
+            del self._lent[number]
+            self._free.append(lent[1])
+            while sum(region.size for region in self._free) > _KEPT:
+                self._free.pop(0)
+
+    def forget(self, borrower: object) -> None:
+        """A borrower is lost, and so is what it has."""
+        with self._lock:
+            for number, (to, _) in list(self._lent.items()):
+                if to is borrower:
+                    del self._lent[number]
+
+    def _region(self, size: int) -> Region:
+        with self._lock:
+            fitting = [region for region in self._free if size <= region.size <= 2 * size + _STEP]
+            if fitting:
+                found = min(fitting, key=lambda region: region.size)
+                self._free.remove(found)
+                return found
+        return Region(-(-size // _STEP) * _STEP)
+
+
+class _Loan(np.ndarray[Any, Any]):
+    """Bytes of a region, alive as long as any array that lies in them; NumPy keeps a subclass as the base."""
+
+
+class Borrower:
+    """What one peer has lent to this process."""
+
+    def __init__(self) -> None:
+        self._regions: dict[bytes, Array] = {}
+
+    def borrow(self, told: bytes, give_back: Callable[[int], None]) -> Array:
+        """The bytes that a lender has told of. `give_back` is called, with a number, when nothing uses them any more.
+
+        It may be called from anywhere, also in the middle of something else.
+        """
+        try:
+            handle, capacity, text, size = unpack(told)
+            number = int(text)
+            region = self._regions.get(handle)
+            if region is None:
+                memory = SharedMemory.open(handle, int(capacity))
+                region = self._regions[handle] = np.frombuffer(memory.view(), np.uint8)[_START:]
+            data = region[: int(size)]
+        except (ValueError, DistBackendError) as error:
+            raise DistNetworkError(f"it sent a loan that cannot be taken: {error}") from error
+        if len(data) < _WORTH:
+            found = data.copy()
+            give_back(number)
+            return found
+        loan = data.view(_Loan)
+        weakref.finalize(loan, give_back, number).atexit = False
+        return loan[:]  # a plain array over a loan would have the region for its base; over this, it has this

@@ -1,0 +1,249 @@
+"""Frames to and from one peer, over a connected socket that has proved the job's key.
+
+A frame has a kind, a number, a body, and buffers: memory that travels beside the body. Malformed frames break their
+pipe and nothing else: a sum over everything but the buffers is checked before the body is looked at.
+
+Sending never waits: what the system does not take is kept, and sent by the hub when there is room. Reading is for one
+thread at a time, whose turn it is: a caller that waits for its answer, or a thread of the hub.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Protocol
+from zlib import crc32
+
+from weft._comm.loans import Borrower
+from weft._comm.spin import spin
+from weft._comm.turn import Turn
+from weft.errors import DistNetworkError, ValueRangeError
+
+Bytes = bytes | bytearray | memoryview
+
+MOST_BYTES = 1 << 30
+"""The longest frame."""
+
+_HEAD = struct.Struct("<IIQHH")  # sum of the rest, bytes that follow, number, kind, number of buffers
+_REST = struct.Struct("<IQHH")
+_LONG = 1 << 16  # bytes read at a time; a buffer of more is not copied to what goes before it
+_MOST_PIECES = 64  # of one system call
+_PATIENCE = struct.pack("ll", 0, 50_000)  # seconds and microseconds after which a read that waits returns
+_CLOSED = "it has closed the connection"
+_SENT = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+
+
+class Cipher(Protocol):
+    """What hides the bytes of a connection. Calls of `seal` and of `open` are each made one at a time."""
+
+    def seal(self, data: Bytes) -> bytes:
+        """The bytes that travel."""
+        ...
+
+    def open(self, data: bytes) -> bytes:
+        """What travelling bytes say, as far as it is complete; `DistNetworkError` where they are forged."""
+        ...
+
+
+class Owner(Protocol):
+    """Who deals with what comes through pipes. Neither method may raise."""
+
+    def received(self, pipe: Pipe, kind: int, number: int, body: memoryview, buffers: list[memoryview]) -> None:
+        """A frame has come."""
+        ...
+
+    def lost(self, pipe: Pipe) -> None:
+        """Nothing will come through this pipe any more; `pipe.why` tells the cause."""
+        ...
+
+
+class Pipe:
+    """One connection. `peer` is who is at the other end, for messages; owners may set it when they know better."""
+
+    def __init__(self, sock: socket.socket, owner: Owner, peer: str, cipher: Cipher | None = None) -> None:
+        sock.settimeout(None)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
+        self.peer = peer
+        self.why: str | None = None
+        self.calls: dict[int, Any] = {}
+        """What waits for an answer, by number."""
+        self.borrower = Borrower()
+        self.near = sock.family == socket.AF_UNIX
+        """Whether the peer is on this host, where memory can be lent."""
+        self.turn = Turn()
+        """Whose turn it is to read."""
+        self._sock = sock
+        self._arrivals = select.poll()
+        self._arrivals.register(sock, select.POLLIN)
+        self._owner = owner
+        self._cipher = cipher
+        self._lock = threading.Lock()  # of what is to be sent
+        self._unsent: deque[Bytes] = deque()
+        self._left = b""  # the beginning of a frame
+        self._long: memoryview | None = None  # a frame that takes several reads, of which `_filled` bytes are there
+        self._filled = 0
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    @property
+    def backlog(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._unsent)
+
+    # --- sending ---
+
+    def put(self, kind: int, number: int, body: Bytes, buffers: Sequence[Bytes] = ()) -> None:
+        """Add a frame to what is to be sent by `flush`. Buffers must stay as they are until then.
+
+        `ValueError` for a frame that is longer than `MOST_BYTES`.
+        """
+        pieces = _pieces(kind, number, body, buffers)
+        with self._lock:
+            self._unsent.extend(pieces if self._cipher is None else map(self._cipher.seal, pieces))
+
+    def flush(self) -> None:
+        """Send as much as the system takes now. That the peer has gone is found by reading."""
+        with self._lock:
+            unsent = self._unsent
+            while unsent and self.why is None:
+                try:
+                    if len(unsent) == 1:
+                        sent = self._sock.send(unsent[0], _SENT)
+                    else:
+                        sent = self._sock.sendmsg(list(islice(unsent, _MOST_PIECES)), (), _SENT)
+                except BlockingIOError:
+                    return
+                except OSError:
+                    unsent.clear()  # what the peer has said before its end is still to be read
+                    return
+                while unsent and sent >= len(unsent[0]):
+                    sent -= len(unsent.popleft())
+                if sent:
+                    unsent[0] = memoryview(unsent[0])[sent:]
+
+    # --- reading; for the thread whose turn it is ---
+
+    def read(self, *, wait: bool) -> bool:
+        """Read once and hand on the frames that are complete; whether anything came.
+
+        With `wait` this blocks for a twentieth of a second at most.
+        """
+        if self.why is not None:
+            return False
+        if wait:
+            spin(lambda: self._arrivals.poll(0))
+        try:
+            data = self._receive(0 if wait else socket.MSG_DONTWAIT)
+            if data is not None:
+                self._hand_on(data)
+        except BlockingIOError:
+            return False
+        except DistNetworkError as error:
+            self.close(str(error))
+        except OSError as error:
+            self.close(_CLOSED if isinstance(error, ConnectionError) else f"the network fails: {error.strerror}")
+        return True
+
+    def _receive(self, flags: int) -> bytes | None:
+        """Some bytes to hand on, or None where more of a long frame is to come."""
+        long, cipher = self._long, self._cipher
+        if long is None or cipher is not None:
+            data = self._sock.recv(_LONG, flags)
+            if not data:
+                raise DistNetworkError(_CLOSED)
+            if cipher is not None:
+                data = cipher.open(data)
+            if long is None:
+                return self._left + data if self._left else data
+            count = min(len(data), len(long) - self._filled)
+            long[self._filled : self._filled + count] = data[:count]
+            left = data[count:]
+        else:
+            count, left = self._sock.recv_into(long[self._filled :], 0, flags), b""
+            if not count:
+                raise DistNetworkError(_CLOSED)
+        self._filled += count
+        if self._filled < len(long):
+            return None
+        self._long = None
+        self._frame(long, 0, len(long))
+        return left
+
+    def _hand_on(self, data: bytes) -> None:
+        view, at, end = memoryview(data), 0, len(data)
+        while end - at >= _HEAD.size:
+            size = int.from_bytes(view[at + 4 : at + 8], "little")
+            stop = at + _HEAD.size + size
+            if stop > end:
+                if size > MOST_BYTES:
+                    raise DistNetworkError(f"it sent a frame of {size} bytes; {MOST_BYTES} are allowed")
+                if size > _LONG:
+                    self._long, self._filled = memoryview(bytearray(_HEAD.size + size)), end - at
+                    self._long[: self._filled] = view[at:]
+                    at = end
+                break
+            self._frame(view, at, stop)
+            at = stop
+        self._left = data[at:]
+
+    def _frame(self, view: memoryview, at: int, stop: int) -> None:
+        """Check the frame between two places, and hand it on."""
+        check, _, number, kind, count = _HEAD.unpack_from(view, at)
+        start = at + _HEAD.size
+        if not count:
+            end, buffers = stop, []
+        else:
+            end, buffers = _buffers(view, start, stop, count)
+        if crc32(view[at + 4 : end]) != check:
+            raise DistNetworkError("it sent a malformed frame")
+        self._owner.received(self, kind, number, view[start + 8 * count : end], buffers)
+
+    def close(self, why: str) -> None:
+        """Close the connection and tell the owner, once."""
+        with self._lock:
+            if self.why is not None:
+                return
+            self.why = why
+            self._unsent.clear()
+        with suppress(OSError):  # the peer was faster
+            self._sock.shutdown(socket.SHUT_RDWR)  # wakes who reads
+        self._owner.lost(self)
+
+    def free(self) -> None:
+        """Give the socket back."""
+        self._sock.close()
+
+
+def _pieces(kind: int, number: int, body: Bytes, buffers: Sequence[Bytes]) -> list[Bytes]:
+    """A frame in as few pieces as can be without copying long buffers."""
+    sizes = [len(buffer) for buffer in buffers]
+    size = 8 * len(sizes) + len(body) + sum(sizes)
+    if size > MOST_BYTES:
+        raise ValueRangeError(f"a message of {size} bytes is longer than the {MOST_BYTES} that one may have")
+    rest = b"".join((_REST.pack(size, number, kind, len(sizes)), struct.pack(f"<{len(sizes)}Q", *sizes), body))
+    check = crc32(rest).to_bytes(4, "little")
+    if size <= _LONG:
+        return [b"".join((check, rest, *buffers))]
+    return [check + rest, *(buffer for buffer in buffers if len(buffer))]
+
+
+def _buffers(view: memoryview, start: int, stop: int, count: int) -> tuple[int, list[memoryview]]:
+    """Where the body of a frame ends, and the buffers behind it."""
+    if start + 8 * count > stop:
+        raise DistNetworkError("it sent a malformed frame")
+    sizes = struct.unpack_from(f"<{count}Q", view, start)
+    end = at = stop - sum(sizes)
+    if end < start + 8 * count:
+        raise DistNetworkError("it sent a malformed frame")
+    buffers = []
+    for size in sizes:
+        buffers.append(view[at : at + size])
+        at += size
+    return end, buffers

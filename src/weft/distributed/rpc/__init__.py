@@ -1,0 +1,14 @@
+"""Remote calls, references to values elsewhere, and what stands on them."""
+
+from weft._base.exports import on_first_use as _on_first_use
+
+__getattr__, __dir__ = _on_first_use(__name__, {
+    "weft.distributed.rpc.api": (
+        "debug_info", "get_rpc_timeout", "get_worker_info", "init_rpc", "is_available", "rpc_async", "rpc_sync",
+        "shutdown",
+    ),
+    "weft.distributed.rpc._rref": ("RRef", "remote"),
+    "weft.distributed.rpc._workers": ("WorkerInfo",),
+    "weft.distributed.rpc.options": ("RpcBackendOptions", "TensorPipeRpcBackendOptions"),
+    "weft.distributed.rpc.backend_registry": ("BackendType",),
+}, ("api", "backend_registry", "constants", "functions", "options"))  # fmt: skip

@@ -1,0 +1,185 @@
+"""How the workers of a job end together.
+
+The work is over when nobody waits for a call, nothing runs, and in two rounds one after the other all workers together
+have served as many calls as they have made, the same number both times (Mattern's four-counter method). Workers report
+to the first of them that lives, which answers a round when all have come, and watches all of them meanwhile. Who ends
+without having come is left out; what it called cannot be counted any more, so then it is enough that nothing changes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from weft._comm.deadline import Deadline
+from weft.distributed.rpc._service import Later
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.errors import RpcError, RpcTimeoutError
+from weft.futures import Future
+
+if TYPE_CHECKING:
+    from weft.distributed.rpc._agent import Agent
+
+_REACH = 10.0  # seconds in which a worker must answer that is said to be there
+_GRACE = 5.0  # seconds for which the first worker waits for the others to leave
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25  # seconds between rounds while something still runs
+
+
+class Counts(NamedTuple):
+    """Calls made, calls served, and functions that run, of one worker or all."""
+
+    made: int
+    served: int
+    running: int
+
+
+class Sums(NamedTuple):
+    """The outcome of a round: what all reported, whether the work is over, and who ended without having come."""
+
+    counts: Counts
+    over: bool
+    lost: tuple[str, ...]
+
+
+class Rounds:
+    """The rounds, at the worker that holds them, with `size` workers in all."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._changed = threading.Condition()
+        self._reports: dict[int, dict[int, Counts]] = {}
+        self._answers: dict[int, Future[Sums]] = {}
+        self._before: Counts | None = None
+        self._gone: dict[int, str] = {}
+        self._over = False
+
+    def report(self, number: int, worker: int, counts: Counts) -> Future[Sums]:
+        """The sums of a round, once everybody has reported."""
+        with self._changed:
+            answer = self._answers.setdefault(number, Future())
+            self._reports.setdefault(number, {})[worker] = counts
+        self._answer_complete()
+        return answer
+
+    def lost(self, worker: WorkerInfo) -> None:
+        """A worker has ended."""
+        with self._changed:
+            self._gone[worker.id] = worker.name
+            self._changed.notify_all()
+        self._answer_complete()
+
+    def wait_until_left(self) -> None:
+        """Wait until all others have left: they have been told, but a connection closed early may lose it."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._gone) >= self.size - 1, _GRACE)
+
+    def _answer_complete(self) -> None:
+        with self._changed:
+            if self._over:
+                return
+            complete = [
+                number for number, reports in self._reports.items() if len(reports.keys() | self._gone) == self.size
+            ]
+            answers = [(self._answers.pop(number), self._summed(self._reports.pop(number))) for number in complete]
+        for answer, sums in answers:
+            answer.set_result(sums)
+
+    def _summed(self, reports: dict[int, Counts]) -> Sums:
+        counts = Counts(*(sum(column) for column in zip(*reports.values(), strict=True)))
+        balanced = counts.made == counts.served or bool(self._gone)
+        self._over = balanced and not counts.running and counts == self._before
+        self._before = counts
+        return Sums(counts, self._over, tuple(self._gone.values()))
+
+
+class Farewell:
+    """A worker's part in the end of its job."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._rounds = Rounds(agent.size or 0)
+        self._watching = False
+
+    def report(self, number: int, worker: int, counts: Counts) -> Later:
+        """A worker has come to the end. From the first one on, this one watches all others."""
+        if not self._watching:
+            self._watching = True
+            self._agent.hub.run(self._reach_all)
+        return Later(self._rounds.report(number, worker, counts))
+
+    def lost(self, peer: WorkerInfo) -> None:
+        """A worker has ended."""
+        self._rounds.lost(peer)
+
+    def _reach_all(self) -> None:
+        agent = self._agent
+        for peer in range(self._rounds.size):
+            to = agent.workers.find(peer)
+            if to is None:
+                self._rounds.lost(WorkerInfo(str(peer), peer))
+            elif to != agent.me:
+                try:
+                    agent.peers.reach(to, _REACH)
+                except RpcError:
+                    self._rounds.lost(to)
+
+    def part(self, deadline: Deadline) -> None:
+        """Return when the work of all workers is over.
+
+        `RuntimeError` at the deadline, or, when the work of the others is over, where some ended without coming here.
+        """
+        for leader in range(self._rounds.size):
+            try:
+                lost = self._go_through_rounds(leader, deadline)
+                break
+            except RpcTimeoutError:
+                raise RpcError(
+                    f"shutdown: {self._agent.me} waited {deadline.seconds:g} s for the other workers to come to "
+                    "shutdown(), or for work to end; allow more time, or leave with graceful=False"
+                ) from None
+            except RpcError:
+                if leader == self._agent.me.id:
+                    raise
+        else:
+            raise RpcError(f"shutdown: {self._agent.me} is alone; all other workers have ended")
+        if lost:
+            raise RpcError(
+                f"shutdown: worker {', '.join(lost)} ended without coming to shutdown(); the others are done"
+            )
+
+    def _go_through_rounds(self, leader: int, deadline: Deadline) -> tuple[str, ...]:
+        agent, to = self._agent, self._agent.workers.find(leader)
+        if to is None:
+            raise RpcError(f"worker {leader} has left")
+        before, pause, numbers = None, _FIRST_PAUSE, itertools.count()
+        while True:
+            finish_calls(agent, deadline)
+            report = next(numbers), agent.me.id, Counts(*agent.counts())
+            sums: Sums = agent.control(to, "report", *report, limit=_within(deadline), counted=False).wait()
+            if sums.over:
+                if to == agent.me:
+                    self._rounds.wait_until_left()
+                return sums.lost
+            if sums.counts == before:
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            before = sums.counts
+
+
+def finish_calls(agent: Agent, deadline: Deadline) -> None:
+    """Wait for the answers to all calls; what they raise is their callers' business."""
+    while calls := agent.pending():
+        for call in calls:
+            with suppress(Exception):
+                agent.wait(call, _within(deadline))
+        if deadline.expired:
+            raise RpcTimeoutError(f"no answers to {len(calls)} calls")
+
+
+def _within(deadline: Deadline) -> float:
+    """Seconds for a call that must be answered by then; 0 for no limit."""
+    left = deadline.left()
+    return 0.0 if left is None else max(left, 1e-3)

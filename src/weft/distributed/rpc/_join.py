@@ -1,0 +1,65 @@
+"""How a worker of the default backend joins the job."""
+
+from __future__ import annotations
+
+import os
+
+from weft._comm.store import Store
+from weft.distributed.rpc._agent import Agent
+from weft.distributed.rpc._devices import told
+from weft.distributed.rpc._farewell import Farewell
+from weft.distributed.rpc._place import LOOPBACK, Ways
+from weft.distributed.rpc._rref import ReferenceControls
+from weft.distributed.rpc._state import here
+from weft.distributed.rpc._workers import WorkerInfo, Workers
+from weft.distributed.rpc.options import TensorPipeRpcBackendOptions
+from weft.errors import DistStoreError, RpcError
+
+_ADDRESS = "WEFT_RPC_HOST"
+"""By which address workers of other hosts reach this one."""
+
+
+class Controls(ReferenceControls, Farewell):
+    """What peers may have a worker do at once."""
+
+    def __init__(self, agent: Agent) -> None:
+        ReferenceControls.__init__(self, agent)
+        Farewell.__init__(self, agent)
+
+
+def joined(store: Store, name: str, rank: int, world_size: int | None, options: TensorPipeRpcBackendOptions) -> Agent:
+    """The agent of this process, once all workers are there; without a world size it waits for nobody."""
+    ways = Ways(os.environ.get(_ADDRESS, LOOPBACK), options.near, options.certificates)
+    workers = Workers(store, WorkerInfo(name, store.add("next", 1) - 1 if rank < 0 else rank), ways)
+    agent = Agent(
+        workers,
+        threads=options.num_worker_threads,
+        seconds=options.rpc_timeout,
+        ways=ways,
+        size=world_size,
+        device_maps=options.device_maps,
+        controls=Controls,
+    )
+    here.agent = agent  # others may call as soon as they know of it
+    try:
+        workers.enter({**agent.peers.place.record, "device_maps": told(options.device_maps)})
+        if world_size is not None:
+            _wait_for_all(store, workers.me, world_size)
+    except BaseException:
+        here.agent = None
+        agent.close()
+        raise
+    return agent
+
+
+def _wait_for_all(store: Store, me: WorkerInfo, size: int) -> None:
+    if store.add("joined", 1) == size:
+        store.set("all", "1")
+    try:
+        store.wait(["all"])
+    except DistStoreError as error:
+        missing = [str(peer) for peer in range(size) if not store.check([f"id/{peer}"])]
+        raise RpcError(
+            f"init_rpc: {me} waited {store.timeout.total_seconds():g} s for worker {', '.join(missing)} of {size}; "
+            "look whether they were started, reached the same address, and expect as many workers"
+        ) from error

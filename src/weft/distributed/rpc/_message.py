@@ -1,0 +1,117 @@
+"""What travels in a call and in its answer: a pickle, and the elements of tensors and arrays beside it.
+
+What comes from a peer is unpickled, so it is read only after the peer has proved the job's key.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+
+from weft._base.device import CPU
+from weft._base.device import device as Device
+from weft._base.dtype import dtype_named
+from weft._lazy.realize import held_by
+from weft._lazy.value import Value, aval_of
+from weft._tensor.convert import existing, room
+from weft._tensor.copying import extras_of, handle_on
+from weft._tensor.tensor import Tensor, wrap
+
+Bytes = bytes | bytearray | memoryview
+
+
+class Receiver(NamedTuple):
+    """Who gets a message, and where there tensors of a device of this worker go; that may raise."""
+
+    worker: Any
+    place: Callable[[Device], Device]
+
+
+_LONG = 1 << 12  # bytes from which on an array is put into memory that XLA takes over
+_REFUSED = (pickle.PicklingError, AttributeError, TypeError)  # by `pickle`, of what is no module's
+
+
+def pack(content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
+    """An object as a pickle for a worker, and the memory that it leaves out.
+
+    Objects whose class has `_reduce_for` are asked for their reduction with the worker; `pickle` does the same without.
+
+    Functions and classes that no module has are sent whole. The error of an object that cannot be sent is `pickle`'s.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    stream = io.BytesIO()
+    try:
+        _Pickler(stream, buffers, to).dump(content)
+    except _REFUSED:
+        buffers, stream = [], io.BytesIO()
+        _WholePickler(stream, buffers, to).dump(content)
+    return stream.getvalue(), [buffer.raw() for buffer in buffers]
+
+
+def unpack(body: Bytes, buffers: Sequence[Bytes | np.ndarray[Any, Any]]) -> Any:
+    """The object. Buffers that are arrays become its own; others are copied."""
+    if not buffers:
+        return pickle.loads(body)
+    return pickle.loads(body, buffers=[_own(buffer) for buffer in buffers])
+
+
+def _own(buffer: Bytes | np.ndarray[Any, Any]) -> Any:
+    if isinstance(buffer, np.ndarray):
+        return buffer
+    if len(buffer) < _LONG:
+        return bytearray(buffer)
+    made = room(len(buffer))
+    made[:] = np.frombuffer(buffer, np.uint8)
+    return made
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, stream: io.BytesIO, buffers: list[pickle.PickleBuffer], to: Receiver) -> None:
+        super().__init__(stream, 5, buffer_callback=buffers.append)
+        self._to = to
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Tensor):
+            return _reduced(obj, self._to)
+        reduce = getattr(type(obj), "_reduce_for", None)
+        return NotImplemented if reduce is None else reduce(obj, self._to.worker)
+
+
+class _WholePickler(_Pickler, cloudpickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        found = super().reducer_override(obj)
+        return cloudpickle.Pickler.reducer_override(self, obj) if found is NotImplemented else found
+
+
+def _reduced(tensor: Tensor, to: Receiver) -> tuple[Any, ...]:
+    """How a tensor is pickled: outside of the tape, as a leaf."""
+    value = tensor._read()
+    aval, elements = value.aval, np.ascontiguousarray(held_by(value))
+    put_aside = pickle.PickleBuffer(elements.reshape(-1).view(np.uint8).data)
+    where = None if aval.device is CPU else str(to.place(aval.device))
+    rest = (tensor.requires_grad, extras_of(tensor))
+    kind = None if type(tensor) is Tensor else type(tensor)
+    if kind is None and not any(rest):
+        return _plain, (aval.dtype.name, aval.shape, put_aside, where)
+    return _rebuilt, (kind, aval.dtype.name, aval.shape, put_aside, where, *rest)
+
+
+def _plain(dtype: str, shape: tuple[int, ...], elements: Any, where: str | None) -> Tensor:
+    """A tensor over memory that nobody writes to."""
+    kind, device = dtype_named(dtype), CPU if where is None else existing(where)
+    array = np.ndarray(shape, kind.numpy, elements)
+    return wrap(Value(aval_of(tuple(shape), kind, device=device), array))
+
+
+def _rebuilt(
+    kind: type[Tensor] | None, dtype: str, shape: tuple[int, ...], elements: Any, where: str | None,
+    requires_grad: bool, extras: dict[str, Any],
+) -> Tensor:  # fmt: skip
+    made = handle_on(kind or Tensor, _plain(dtype, shape, elements, where), requires_grad)
+    made.__dict__.update(extras)
+    return made

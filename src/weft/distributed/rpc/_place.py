@@ -1,0 +1,155 @@
+"""Where a worker listens, and connections to others: Unix sockets on one host, TCP between hosts."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from weft._comm import greeting, sockets
+from weft._comm.deadline import Deadline
+from weft._comm.key import PROOF_SECONDS, job_key
+from weft._comm.secure import Certificates, Secure
+from weft.distributed._world import host_identity
+from weft.errors import DistNetworkError
+
+LOOPBACK = "127.0.0.1"
+
+_MOST_GREETINGS = 64  # callers that may be proving themselves at a time
+_BACKLOG = 1024
+
+Record = Mapping[str, Any]
+"""Where a worker listens, as others are told."""
+
+
+class Ways(NamedTuple):
+    """How a worker can be reached: by what address, whether by Unix sockets too, and with which certificates."""
+
+    address: str = LOOPBACK
+    unix: bool = True
+    certificates: Certificates | None = None
+
+
+class Place:
+    """Listens until it is closed.
+
+    `greeted(socket, cipher, who)` gets each connection whose peer has proved the job's key. TCP is for the loopback
+    interface unless the address is another one, by which others reach this host.
+    """
+
+    def __init__(self, ways: Ways, greeted: Callable[[socket.socket, Secure | None, str], None]) -> None:
+        token = secrets.token_hex(16)
+        self._key = job_key()
+        self._greeted = greeted
+        self._context = None if ways.certificates is None else ways.certificates.context(server=True)
+        self._places = threading.Semaphore(_MOST_GREETINGS)
+        self._unix, self._tcp = socket.socket(socket.AF_UNIX), sockets.listen(ways.address, 0)
+        self._unix.bind(f"\0weft-{token}")  # a name in the kernel, no file
+        self._unix.listen(_BACKLOG)
+        self.record: Record = {
+            "token": token, "host": _host(), "unix": ways.unix, "address": ways.address,
+            "port": self._tcp.getsockname()[1], "tls": ways.certificates is not None,
+        }  # fmt: skip
+        self._end, self._ended = os.pipe()
+        self._thread = threading.Thread(target=self._listen, name="weft rpc, listening", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Listen no more."""
+        os.close(self._ended)
+        self._thread.join()
+        os.close(self._end)
+
+    def _listen(self) -> None:
+        with selectors.DefaultSelector() as ready, self._unix, self._tcp:
+            for source in (self._unix, self._tcp, self._end):
+                ready.register(source, selectors.EVENT_READ)
+            while True:
+                for event, _ in ready.select():
+                    source = event.fileobj
+                    if not isinstance(source, socket.socket):
+                        return
+                    with suppress(OSError):  # who has called may be gone again
+                        self._admit(source.accept()[0])
+
+    def _admit(self, sock: socket.socket) -> None:
+        if self._places.acquire(blocking=False):
+            threading.Thread(target=self._greet, args=(sock,), name="weft rpc, greeting", daemon=True).start()
+        else:
+            sock.close()
+
+    def _greet(self, sock: socket.socket) -> None:
+        try:
+            cipher, words = self._heard(sock, Deadline(PROOF_SECONDS))
+        finally:
+            self._places.release()
+        if words is None:
+            sock.close()
+        else:
+            self._greeted(sock, cipher, words.partition(" ")[2])
+
+    def _heard(self, sock: socket.socket, deadline: Deadline) -> tuple[Secure | None, str | None]:
+        cipher, token = None, self.record["token"]
+        if sock.family != socket.AF_UNIX:
+            sockets.attend(sock)
+            if self._context is not None:
+                try:
+                    cipher = Secure(sock, self._context, deadline, server=True)
+                except (DistNetworkError, OSError):
+                    return None, None
+        return cipher, greeting.received(
+            cipher or sock, self._key, lambda said: said.partition(" ")[0] == token, deadline
+        )
+
+
+def reach(record: Record, ways: Ways, who: str, deadline: Deadline) -> tuple[socket.socket, Secure | None]:
+    """A connection to a worker's place, to which this one says that it is `who`, and its cipher.
+
+    `DistNetworkError` where nobody is there, or somebody else; `JobKeyError` where that has another key.
+    """
+    sock = _connected(record, ways, deadline)
+    try:
+        cipher = None
+        if sock.family != socket.AF_UNIX and ways.certificates is not None:
+            cipher = Secure(sock, ways.certificates.context(server=False), deadline, server=False)
+        if greeting.call_on(cipher or sock, job_key(), f"{record['token']} {who}", deadline):
+            return sock, cipher
+        raise DistNetworkError("another worker listens there now")
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _connected(record: Record, ways: Ways, deadline: Deadline) -> socket.socket:
+    here = record["host"] == _host()
+    if here and record["unix"] and ways.unix:
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.connect(f"\0weft-{record['token']}")
+        except OSError as error:
+            sock.close()
+            raise DistNetworkError(f"its process has ended ({error.strerror})") from error
+        return sock
+    if record["address"] == LOOPBACK and not here:
+        raise DistNetworkError(
+            "it is on another host and listens to its own one only; set WEFT_RPC_HOST there to an address by which "
+            "others reach it"
+        )
+    if record["tls"] != (ways.certificates is not None):
+        with_tls, without = ("it", "this worker") if record["tls"] else ("this worker", "it")
+        raise DistNetworkError(
+            f"{with_tls} has TLS certificates and {without} has none; give them to all, or to nobody"
+        )
+    sock = sockets.connect(record["address"], record["port"], deadline, retry=False)
+    sockets.attend(sock)
+    return sock
+
+
+def _host() -> str:
+    """What workers have in common that reach each other by Unix sockets and can share memory."""
+    return f"{host_identity()} {os.readlink('/proc/self/ns/net')}"

@@ -1,0 +1,137 @@
+"""Who keeps what alive: the counts behind remote references.
+
+The owner of a value keeps it while it knows of a fork, which is a user's copy of the reference, or has a reference
+itself. A user that hands its reference on keeps it until the owner knows of the new fork (`parents`); so the owner
+always knows of one fork until it is told that the last one is gone. Messages of different workers come in any order.
+
+This is bookkeeping alone: what is to be sent is left to the caller. Any thread may call.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from weft.errors import RpcError
+from weft.futures import Future
+
+
+class GloballyUniqueId(NamedTuple):
+    """A number that a worker has given, and no other one."""
+
+    created_on: int
+    local_id: int
+
+    def __repr__(self) -> str:
+        return f"GloballyUniqueId(created_on={self.created_on}, local_id={self.local_id})"
+
+
+class Owned:
+    """A value that this worker owns, which may still be computed, and the workers that have forks of it."""
+
+    __slots__ = ("__weakref__", "created", "forks", "id", "value")
+
+    def __init__(self, number: GloballyUniqueId) -> None:
+        self.id = number
+        self.value: Future[Any] = Future()
+        self.created = False  # whether whoever creates it has told of it; a fork may be known before
+        self.forks: dict[GloballyUniqueId, int] = {}
+
+
+class References:
+    """The counts of one worker."""
+
+    def __init__(self, me: int) -> None:
+        self._me = me
+        self._numbers = count()
+        self._lock = threading.Lock()  # nothing is freed under it: that may run anything
+        self._owned: WeakValueDictionary[GloballyUniqueId, Owned] = WeakValueDictionary()
+        self._kept: dict[GloballyUniqueId, Owned] = {}  # those with forks, and those that are not created yet
+        self._parents: dict[GloballyUniqueId, tuple[Any, int]] = {}  # by child: what is kept, and who got the child
+
+    def number(self) -> GloballyUniqueId:
+        """A new number."""
+        return GloballyUniqueId(self._me, next(self._numbers))
+
+    # --- for the owner ---
+
+    def owned(self, number: GloballyUniqueId) -> Owned:
+        """The value of a number; one that nobody has created yet is expected."""
+        with self._lock:
+            return self._get(number)
+
+    def create(self, number: GloballyUniqueId) -> Owned:
+        """The value of a number whose creator has told of it; forks keep it from now on, and who holds it here."""
+        with self._lock:
+            found = self._get(number)
+            found.created = True
+            self._let_go(found)
+            return found
+
+    def add_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId, holder: int) -> Owned:
+        """A worker has a fork."""
+        with self._lock:
+            found = self._get(number)
+            found.forks[fork] = holder
+            self._kept[number] = found
+            return found
+
+    def drop_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId) -> None:
+        """A fork is gone. To say so twice does nothing more."""
+        with self._lock:
+            found = self._owned.get(number)
+            if found is not None:
+                found.forks.pop(fork, None)
+                self._let_go(found)
+        del found
+
+    def _get(self, number: GloballyUniqueId) -> Owned:
+        found = self._owned.get(number)
+        if found is None:
+            found = self._owned[number] = self._kept[number] = Owned(number)
+        return found
+
+    def _let_go(self, owned: Owned) -> None:
+        if owned.created and not owned.forks:
+            self._kept.pop(owned.id, None)
+
+    # --- for users ---
+
+    def keep_parent(self, child: GloballyUniqueId, parent: Any, holder: int) -> None:
+        """Keep a reference that was handed on to a worker, until `child_known`."""
+        with self._lock:
+            self._parents[child] = parent, holder
+
+    def child_known(self, child: GloballyUniqueId) -> None:
+        """The owner knows of a child."""
+        with self._lock:
+            kept = self._parents.pop(child, None)
+        del kept  # outside of the lock, since it may be the last reference
+
+    # --- failures and figures ---
+
+    def lost(self, worker: int) -> None:
+        """A worker has ended, and all that it held; what it was to create will not come."""
+        with self._lock:
+            kept = list(self._kept.values())
+            orphans = [owned for owned in kept if owned.id.created_on == worker and not owned.created]
+            for owned in kept:
+                for fork in [fork for fork, holder in owned.forks.items() if holder == worker]:
+                    del owned.forks[fork]
+                owned.created = owned.created or owned in orphans
+                self._let_go(owned)
+            freed = [self._parents.pop(child) for child, (_, holder) in list(self._parents.items()) if holder == worker]
+        for owned in orphans:
+            owned.value.set_exception(RpcError(f"worker {worker} was lost before it created the value of {owned.id}"))
+        del kept, freed
+
+    def figures(self) -> dict[str, int]:
+        """How many values are kept for others, how many forks of them there are, and parents that wait."""
+        with self._lock:
+            return {
+                "num_owner_rrefs": len(self._owned),
+                "num_forks": sum(len(owned.forks) for owned in self._kept.values()),
+                "num_parent_rrefs": len(self._parents),
+            }

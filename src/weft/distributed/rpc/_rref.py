@@ -1,0 +1,300 @@
+"""References to values on other workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, NoReturn, TypeVar
+from weakref import WeakSet
+
+from weft.distributed.rpc._agent import Agent, Call
+from weft.distributed.rpc._call import begin, seconds, worker
+from weft.distributed.rpc._references import GloballyUniqueId, Owned
+from weft.distributed.rpc._service import Later, is_asynchronous
+from weft.distributed.rpc._state import current_agent
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
+from weft.errors import ArgumentError, RpcError
+from weft.futures import Future
+
+T = TypeVar("T")
+
+_users: WeakSet[RRef[Any]] = WeakSet()  # the references of this process to values of others
+
+
+class RRef(Generic[T]):
+    """A reference to a value, which its owner keeps as long as any worker has one.
+
+    `RRef(value)` is one to a value of this worker. Others come from `remote`, and by calls that hand them on; they
+    travel in calls and answers only. References are equal where they are to the same value.
+    """
+
+    _agent: Agent
+    _owner: WorkerInfo
+    _id: GloballyUniqueId
+    _owned: Owned | None  # where this worker is the owner; else this is a fork
+    _fork: GloballyUniqueId | None
+    _known: Future[Any]  # done once the owner knows of the fork, or has failed to create the value
+
+    def __init__(self, value: T, type_hint: Any = None) -> None:
+        del type_hint
+        agent = current_agent()
+        owned = agent.references.create(agent.references.number())
+        owned.value.set_result(value)
+        self._be_owner(agent, owned)
+
+    def _be_owner(self, agent: Agent, owned: Owned) -> None:
+        self._agent, self._owner, self._id = agent, agent.me, owned.id
+        self._owned, self._fork, self._known = owned, None, owned.value
+
+    def _be_user(
+        self, agent: Agent, owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, known: Future[Any]
+    ) -> None:
+        self._agent, self._owner, self._id = agent, owner, number
+        self._owned, self._fork, self._known = None, fork, known
+        _users.add(self)
+
+    # --- who has it ---
+
+    def owner(self) -> WorkerInfo:
+        """The worker that has the value."""
+        return self._owner
+
+    def owner_name(self) -> str:
+        """The name of that worker."""
+        return self._owner.name
+
+    def is_owner(self) -> bool:
+        """Whether this worker has the value."""
+        return self._owned is not None
+
+    def confirmed_by_owner(self) -> bool:
+        """Whether the owner knows of this reference, and has the value."""
+        return self._owned is not None or (self._known.done() and self._failure() is None)
+
+    # --- the value ---
+
+    def to_here(self, timeout: float = UNSET_RPC_TIMEOUT) -> T:
+        """A copy of the value, or, on its owner, the value itself, as soon as it is there.
+
+        Raises what its creation has raised, and `RuntimeError` after `timeout` seconds (-1: the default, 0: no limit).
+        """
+        limit = seconds(timeout)
+        if self._owned is not None:
+            return self._agent.wait(self._owned.value, limit)
+        if (failure := self._failure()) is not None:
+            raise failure
+        return self._agent.control(self._owner, "fetch", self._id, limit=limit).wait()
+
+    def local_value(self) -> T:
+        """The value, on its owner; `RuntimeError` elsewhere."""
+        if self._owned is None:
+            raise RpcError(
+                f"For UserRRef(rref_id={self._id}, fork_id={self._fork}), can't call localValue() on user "
+                f"{self._agent.me}. Call it on owner {self._owner}"
+            )
+        return self._owned.value.wait()
+
+    def rpc_sync(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
+        """Methods of the value, run on its owner: `rref.rpc_sync().size()` waits for the result."""
+        return _Methods(lambda *call: self._begin(call, timeout).wait())
+
+    def rpc_async(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
+        """The same, giving a future of the result."""
+        return _Methods(lambda *call: self._agent.push(self._begin(call, timeout)))
+
+    def remote(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
+        """The same, giving a reference to the result."""
+        return _Methods(lambda *call: remote(self._owner, _invoke, (self._id, *call), timeout=timeout))
+
+    def _begin(self, call: tuple[Any, ...], timeout: float) -> Call:
+        begun = begin(self._owner, _invoke, (self._id, *call), None, timeout)
+        begun.add_done_callback(lambda _, kept=self: None)  # the reference lasts as long as the call
+        return begun
+
+    def _failure(self) -> BaseException | None:
+        """What went wrong with the creation, as far as this worker knows."""
+        if self._known.done():
+            try:
+                self._known.value()
+            except BaseException as error:
+                return error
+        return None
+
+    def _get_future(self) -> Future[Any]:
+        """A future that is done when the value is created, or has failed to be."""
+        return self._known
+
+    # --- handing it on ---
+
+    def _reduce_for(self, to: WorkerInfo) -> tuple[Any, ...]:
+        """How it travels to a worker: as a new fork."""
+        if (failure := self._failure()) is not None:
+            raise failure
+        references = self._agent.references
+        fork = references.number()
+        if self._owned is not None:
+            references.add_fork(self._id, fork, to.id)
+        else:
+            references.keep_parent(fork, self, to.id)
+        return _arrived, (self._owner, self._id, fork, self._agent.me)
+
+    def __reduce__(self) -> NoReturn:
+        raise RpcError("Can not pickle rref in python pickler, rref can only be pickled when using RPC")
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # of one that could not be made
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Have the owner told, once, that this fork is gone."""
+        fork, self._fork = self._fork, None
+        if fork is not None and not self._agent.closing:
+            self._agent.drops.add(self._owner, self._id, fork, self._known)
+
+    def __eq__(self, other: object) -> bool:
+        return self._id == other._id if isinstance(other, RRef) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    def __repr__(self) -> str:
+        if self._owned is not None:
+            return f"OwnerRRef({self._id})"
+        return f"UserRRef(RRefId = {self._id}, ForkId = {self._fork})"
+
+
+class _Methods:
+    """Gives functions that pass a method's name, arguments and keywords on."""
+
+    def __init__(self, call: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        self._call = call
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self._call(name, args, kwargs)
+
+
+def remote(
+    to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
+) -> RRef[Any]:
+    """Call a function on another worker and leave the result there; returns a reference to it at once.
+
+    What goes wrong is raised when the reference is next used, also when the value is not there after `timeout` seconds.
+    """
+    agent = current_agent()
+    if not callable(func):
+        raise ArgumentError("function should be callable.")
+    owner, limit, references = worker(agent, to), seconds(timeout), agent.references
+    number, made = references.number(), object.__new__(RRef)
+    if owner == agent.me:
+        made._be_owner(agent, references.create(number))
+        agent.control(owner, "create", number, None, owner.id, func, args or (), kwargs or {}, limit=limit)
+        return made
+    fork = references.number()
+    known = agent.control(owner, "create", number, fork, agent.me.id, func, args or (), kwargs or {}, limit=limit)
+    made._be_user(agent, owner, number, fork, known)
+    agent.push(known)
+    return made
+
+
+def let_go_of_all() -> None:
+    """Give up this process's references to values of others."""
+    for reference in list(_users):
+        reference._let_go()
+
+
+# --- what peers have this worker do -----------------------------------------------------------------------------
+
+
+def _invoke(number: GloballyUniqueId, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a method of a value."""
+    method = getattr(current_agent().references.owned(number).value.wait(), name)
+    found = method(*args, **kwargs)
+    return Later(found) if is_asynchronous(method) else found
+
+
+def _arrived(owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, parent: WorkerInfo) -> RRef[Any]:
+    """The reference that a worker has handed on."""
+    agent, made = current_agent(), object.__new__(RRef)
+    references = agent.references
+    if owner == agent.me:
+        made._be_owner(agent, references.owned(number))
+        if parent == owner:
+            references.drop_fork(number, fork)
+        else:
+            agent.note(parent, "child_known", fork)
+        return made
+    known: Future[Any] = Future()
+    made._be_user(agent, owner, number, fork, known)
+    if parent == owner:
+        known.set_result(None)
+        return made
+    told = agent.tell(owner, "add_fork", number, fork, agent.me.id)
+    told.add_done_callback(partial(_fork_known, agent, parent, fork, known))
+    return made
+
+
+def _fork_known(
+    agent: Agent, parent: WorkerInfo, fork: GloballyUniqueId, known: Future[Any], told: Future[Any]
+) -> None:
+    try:
+        known.set_result(told.value())
+    except BaseException as error:
+        known.set_exception(error)
+    agent.note(parent, "child_known", fork)
+
+
+class ReferenceControls:
+    """What peers ask for about references; run at once, in the order of coming."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def create(
+        self, number: GloballyUniqueId, fork: GloballyUniqueId | None, holder: int, func: Callable[..., Any],
+        args: Any, kwargs: Any,
+    ) -> Later:  # fmt: skip
+        references = self._agent.references
+        if fork is not None:
+            references.add_fork(number, fork, holder)
+        done: Future[Any] = Future()
+        self._agent.hub.run(partial(_compute, references.create(number), done, func, args, kwargs))
+        return Later(done)
+
+    def fetch(self, number: GloballyUniqueId) -> Later:
+        return Later(self._agent.references.owned(number).value)
+
+    def add_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId, holder: int) -> None:
+        self._agent.references.add_fork(number, fork, holder)
+
+    def drop_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId) -> None:
+        self._agent.references.drop_fork(number, fork)
+
+    def child_known(self, fork: GloballyUniqueId) -> None:
+        self._agent.references.child_known(fork)
+
+
+def _compute(owned: Owned, done: Future[Any], func: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    """Compute the value of a reference."""
+    try:
+        found = func(*args, **kwargs)
+        later = found.future if isinstance(found, Later) else found if is_asynchronous(func) else None
+        if later is not None:
+            later.add_done_callback(partial(_settle, owned, done))
+            return
+    except BaseException as error:
+        owned.value.set_exception(error)
+        done.set_exception(error)
+    else:
+        done.set_result(None)  # first, so that whoever has the value knows that it was created
+        owned.value.set_result(found)
+
+
+def _settle(owned: Owned, done: Future[Any], found: Future[Any]) -> None:
+    try:
+        owned.value.set_result(found.value())
+        done.set_result(None)
+    except BaseException as error:
+        owned.value.set_exception(error)
+        done.set_exception(error)

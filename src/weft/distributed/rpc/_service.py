@@ -1,0 +1,85 @@
+"""Running what peers ask for."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft._comm.pipe import Bytes
+from weft.distributed.rpc._message import Receiver, pack, unpack
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.errors import RpcError
+from weft.futures import Future
+
+Answer = Callable[[bool, bytes, list[memoryview]], None]
+"""Gets whether all went well, and the answer or what is to be raised."""
+
+
+_ANYBODY = Receiver(None, lambda device: device)  # of a message without tensors
+
+
+class Later:
+    """What a function of this package returns whose result is still to come."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: Future[Any]) -> None:
+        self.future = future
+
+
+def is_asynchronous(function: Any) -> bool:
+    """Whether a function returns a future of its result, and says so by `functions.async_execution`."""
+    return getattr(function, "_wrapped_async_rpc_function", None) is not None
+
+
+def serve(run: Callable[[], Any], me: WorkerInfo, peer: Receiver, answer: Answer) -> None:
+    """Run a function for a peer, and answer with its result, now or later, or with what it raises."""
+    try:
+        result = run()
+        if type(result) is Later:
+            result.future.add_done_callback(lambda done: serve(done.value, me, peer, answer))
+            return
+        packed = pack(result, peer)
+    except BaseException as error:
+        answer(False, *_told(error, me))
+    else:
+        answer(True, *packed)
+
+
+def called(body: Bytes, buffers: Sequence[Any]) -> Any:
+    """Run the function of a call."""
+    function, args, kwargs = unpack(body, buffers)
+    result = function(*args, **kwargs)
+    return Later(_checked_future(result)) if is_asynchronous(function) else result
+
+
+def raised_there(body: Bytes, buffers: Sequence[Any]) -> BaseException:
+    """The error of a function that ran elsewhere, of the same type where that takes a text."""
+    kind, text = unpack(body, buffers)
+    if kind is not None and issubclass(kind, Exception):
+        try:
+            made = kind(text)
+            if isinstance(made, kind):
+                return made
+        except Exception:
+            pass
+    return RpcError(text)
+
+
+def _told(error: BaseException, me: WorkerInfo) -> tuple[bytes, list[memoryview]]:
+    text = f"On {me}:\n{error!r}\n{''.join(traceback.format_exception(error))}"
+    try:
+        return pack((type(error), text), _ANYBODY)
+    except Exception:  # of a class that cannot be sent
+        return pack((None, text), _ANYBODY)
+
+
+def _checked_future(found: Any) -> Future[Any]:
+    if not isinstance(found, Future):
+        kind = type(found)
+        raise RpcError(
+            "Functions decorated with @rpc.async_function must return a torch.futures.Future object, but got "
+            f"{kind.__module__}.{kind.__qualname__}"
+        )
+    return found

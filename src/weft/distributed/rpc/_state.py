@@ -1,0 +1,29 @@
+"""This process's part in the job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft.errors import RpcError
+
+if TYPE_CHECKING:
+    from weft.distributed.rpc._agent import Agent
+
+
+@dataclass
+class Here:
+    """The agent, between `init_rpc` and `shutdown`, and how often there was one."""
+
+    agent: Agent | None = None
+    begun: int = 0
+
+
+here = Here()
+
+
+def current_agent() -> Agent:
+    """The agent of this process; `RuntimeError` before `init_rpc` and after `shutdown`."""
+    if here.agent is None:
+        raise RpcError("RPC has not been initialized. Call torch.distributed.rpc.init_rpc first.")
+    return here.agent

@@ -1,0 +1,146 @@
+"""What users call: joining, calling, leaving."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from weft._comm.deadline import Deadline
+from weft._comm.store import PrefixStore, Store
+from weft.distributed._rendezvous import rendezvous
+from weft.distributed.rpc import backend_registry
+from weft.distributed.rpc._call import begin, worker
+from weft.distributed.rpc._farewell import finish_calls
+from weft.distributed.rpc._rref import let_go_of_all
+from weft.distributed.rpc._state import current_agent, here
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.distributed.rpc.constants import DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
+from weft.distributed.rpc.options import RpcBackendOptions, TensorPipeRpcBackendOptions
+from weft.errors import ArgumentError, RpcError, ValueRangeError
+from weft.futures import Future
+
+_ANY = 1  # world size of a job that anybody may join: its store waits for nobody
+_PATIENCE = timedelta(minutes=5)  # with workers that have not come
+_NAME = re.compile(r"[A-Za-z0-9_:-]{1,127}")
+
+
+def init_rpc(
+    name: str, backend: Any = None, rank: int = -1, world_size: int | None = None, rpc_backend_options: Any = None
+) -> None:
+    """Join the other workers of the job, under a name that no other one has; returns when all have come.
+
+    Workers meet as the options say, by default as the environment does (`weft run` sets it). Without `world_size`
+    nobody is waited for: workers come and leave as they like, and those without a `rank` are numbered as they come; one
+    of rank 0 must come first, to keep the store. `RuntimeError` for a name or rank that a living worker has, and where
+    workers do not come.
+    """
+    if here.agent is not None:
+        raise RpcError("RPC is already initialized")
+    _check_name(name)
+    if backend is not None and not backend_registry.is_backend(backend):
+        raise ArgumentError("Argument backend must be a member of BackendType")
+    options = TensorPipeRpcBackendOptions() if rpc_backend_options is None else rpc_backend_options
+    if not isinstance(options, RpcBackendOptions):
+        raise ArgumentError("Argument rpc_backend_options must be an instance of RpcBackendOptions")
+    store, rank, size = _meeting_place(options.init_method, rank, world_size)
+    here.begun += 1
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    here.agent = backend_registry.init_backend(
+        backend or backend_registry.BackendType.TENSORPIPE,
+        store=PrefixStore(f"rpc/{attempt}.{here.begun}", store),
+        name=name, rank=rank, world_size=size, rpc_backend_options=options,
+    )  # fmt: skip
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise RpcError(f"Argument {name} must be of type <class 'str'> but got type {type(name)}")
+    if not _NAME.fullmatch(name):
+        raise RpcError(
+            "Worker name must match ^[A-Za-z0-9-_:]*$, and must be non-empty and shorter than 128 chars, but got "
+            f"{name!r}"
+        )
+
+
+def _meeting_place(url: str, rank: int, size: int | None) -> tuple[Store, int, int | None]:
+    if size is not None and size < 1:
+        raise ValueRangeError(f"world_size must be at least 1, but got {size}")
+    if size is not None and rank >= size:
+        raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {size}")
+    if size is None:
+        if url.startswith("file:"):
+            raise ValueRangeError(f"{url} needs the world_size: pass it to init_rpc, or meet at a tcp:// address")
+        asked = rank if rank >= 0 or url.startswith("env:") else 1  # a number is given later, not that of the host
+        store, found, _ = next(iter(rendezvous(url, asked, _ANY, timeout=_PATIENCE)))
+        return store, found if rank < 0 and url.startswith("env:") else rank, None
+    store, rank, found = next(iter(rendezvous(url, rank, size, timeout=_PATIENCE)))
+    if not 0 <= rank < found:
+        raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {found}")
+    return store, rank, found
+
+
+def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
+    """The worker of this name, or this one. `RuntimeError` where there is none."""
+    agent = current_agent()
+    return agent.me if worker_name is None else worker(agent, worker_name)
+
+
+def rpc_sync(
+    to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
+) -> Any:
+    """Call a function on another worker, and wait for what it returns.
+
+    `to` is a worker's name, number or `WorkerInfo`. Arguments and results are copied; tensors travel outside of the
+    tape. What the function raises is raised here, with the traceback there in its text. `RuntimeError` after `timeout`
+    seconds (-1: the default, 0: no limit), and where the worker is lost. A call is never made twice.
+    """
+    return begin(to, func, args, kwargs, timeout).wait()
+
+
+def rpc_async(
+    to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
+) -> Future[Any]:
+    """The same without waiting: returns a future of the result at once."""
+    return current_agent().push(begin(to, func, args, kwargs, timeout))
+
+
+def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -> None:
+    """Leave the job: with `graceful`, once all workers have come here and all work is over, serving them meanwhile.
+
+    References to values of others are given up. `RuntimeError` after `timeout` seconds (0: no limit), and, when the
+    others are done, where a worker has ended without coming here; this one has left all the same. In a job without a
+    world size only answers to this worker's own calls are waited for.
+    """
+    agent = current_agent()
+    deadline = Deadline(timeout or None)
+    try:
+        if graceful:
+            let_go_of_all()
+            agent.drops.send(agent.note)
+            if agent.size is None:
+                finish_calls(agent, deadline)
+                agent.workers.leave()
+            else:
+                agent.controls.part(deadline)
+    finally:
+        here.agent = None
+        agent.close()
+
+
+def get_rpc_timeout() -> float:
+    """Seconds that a call may take unless it says otherwise."""
+    return current_agent().seconds
+
+
+def is_available() -> bool:
+    """Whether remote calls can be made: always."""
+    return True
+
+
+def debug_info() -> dict[str, int]:
+    """Figures of this worker: threads, calls on their way out and in, values kept for others, and their forks."""
+    agent = current_agent()
+    return agent.figures() | agent.references.figures()

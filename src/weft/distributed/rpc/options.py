@@ -1,0 +1,111 @@
+"""Options of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weft._base.device import CPU, canonical
+from weft._base.device import device as Device
+from weft._comm.secure import Certificates
+from weft.distributed.rpc import constants
+from weft.errors import ArgumentError, RpcError, ValueRangeError
+
+DeviceType = int | str | Device
+_TRANSPORTS, _CHANNELS = ("shm", "uv", "ibv", "unix", "tcp"), ("cma", "basic", "mpt_uv", "xth", "shm", "tcp")
+
+
+class RpcBackendOptions:
+    """What all backends take: seconds that a call may take, and where workers meet."""
+
+    def __init__(
+        self,
+        rpc_timeout: float = constants.DEFAULT_RPC_TIMEOUT_SEC,
+        init_method: str = constants.DEFAULT_INIT_METHOD,
+    ) -> None:
+        if isinstance(rpc_timeout, bool) or not isinstance(rpc_timeout, (int, float)):
+            raise ArgumentError(f"rpc_timeout must be a number of seconds, but got {rpc_timeout!r}")
+        if not rpc_timeout >= 0:
+            raise RpcError(f"RPC Timeout must be non-negative, got {rpc_timeout}")
+        if not isinstance(init_method, str):
+            raise ArgumentError(f"init_method must be a URL such as env:// or tcp://HOST:PORT, but got {init_method!r}")
+        self.rpc_timeout = float(rpc_timeout)
+        self.init_method = init_method
+
+
+class TensorPipeRpcBackendOptions(RpcBackendOptions):
+    """Options of the default backend.
+
+    num_worker_threads   functions that this worker runs at a time for others
+    rpc_timeout          seconds that a call may take unless it says otherwise; 0 for no limit
+    init_method          where workers meet: what `init_process_group` takes
+    device_maps          by name of a callee: where tensors on a device of this worker go there; answers come back the
+                         other way round. Tensors on the CPU need no map, others are refused without
+    devices              devices of this worker that take part; unless given, those of all maps
+
+    certificates         files of a certificate, its private key and the authority of all certificates, by which
+                         connections over TCP use TLS; not in PyTorch
+
+    Of `_transports`, `shm` and `unix` stand for Unix sockets with shared memory, which workers of one host use unless
+    others alone are named; `_channels` are checked and left unused.
+    """
+
+    def __init__(
+        self, *, num_worker_threads: int = constants.DEFAULT_NUM_WORKER_THREADS,
+        rpc_timeout: float = constants.DEFAULT_RPC_TIMEOUT_SEC, init_method: str = constants.DEFAULT_INIT_METHOD,
+        device_maps: Mapping[str, Mapping[DeviceType, DeviceType]] | None = None,
+        devices: Sequence[DeviceType] | None = None, _transports: Sequence[str] | None = None,
+        _channels: Sequence[str] | None = None, certificates: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(rpc_timeout, init_method)
+        if isinstance(num_worker_threads, bool) or not isinstance(num_worker_threads, int):
+            raise ArgumentError(f"num_worker_threads must be an integer, but got {num_worker_threads!r}")
+        if num_worker_threads < 1:
+            raise RpcError(f"num_worker_threads must be positive, got {num_worker_threads}")
+        for what, given, known in (("transport", _transports, _TRANSPORTS), ("channel", _channels, _CHANNELS)):
+            for name in given or ():
+                if name not in known:
+                    raise RpcError(f"Unknown {what}: {name}; there are {', '.join(known)}")
+        self.num_worker_threads = num_worker_threads
+        self.near = _transports is None or not {"shm", "unix"}.isdisjoint(_transports)
+        self.certificates = None if certificates is None else Certificates(*certificates)
+        self.device_maps: dict[str, dict[Device, Device]] = {}
+        self.devices: list[Device] = []
+        for to, device_map in (device_maps or {}).items():
+            self._add_map(to, device_map, "device_map")
+        if devices is not None:
+            self.set_devices(devices)
+
+    def set_device_map(self, to: str, device_map: Mapping[DeviceType, DeviceType]) -> None:
+        """Add to the map of devices for calls to a worker. `ValueError` where it is not one to one any more."""
+        self._add_map(to, device_map, "set_device_map")
+
+    def set_devices(self, devices: Sequence[DeviceType]) -> None:
+        """Set the devices of this worker that take part. `ValueError` for the CPU, which always does."""
+        self.devices = [_accelerator(one) for one in devices]
+
+    def _add_map(self, to: str, added: Mapping[DeviceType, DeviceType], what: str) -> None:
+        merged = dict(self.device_maps.get(to, {}))
+        sources = {target: source for source, target in merged.items()}
+        for one, other in added.items():
+            source, target = _device(one), _device(other)
+            if merged.get(source, target) != target:
+                raise ValueRangeError(
+                    f"`{what}` only supports 1-to-1 mapping, trying to map {source} to {target} and {merged[source]}"
+                )
+            if sources.get(target, source) != source:
+                raise ValueRangeError(
+                    f"`{what}` only supports 1-to-1 mapping, trying to map {source} and {sources[target]} to {target}"
+                )
+            merged[source], sources[target] = target, source
+        self.device_maps[to] = merged
+
+
+def _device(name: DeviceType) -> Device:
+    return canonical(name if isinstance(name, Device) else Device(name))
+
+
+def _accelerator(name: DeviceType) -> Device:
+    found = _device(name)
+    if found is CPU:
+        raise ValueRangeError(f"`set_devices` expect a list of accelerators, but got device type {found.type}.")
+    return found

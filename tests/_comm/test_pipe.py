@@ -1,0 +1,128 @@
+"""Frames through pipes."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft._comm.pipe import MOST_BYTES, Pipe
+
+
+class Keeper:
+    """Keeps what comes."""
+
+    def __init__(self):
+        self.frames = []
+        self.losses = 0
+
+    def received(self, pipe, kind, number, body, buffers):
+        self.frames.append((kind, number, bytes(body), [bytes(one) for one in buffers]))
+
+    def lost(self, pipe):
+        self.losses += 1
+
+
+class Pair:
+    """Two pipes that lead to each other."""
+
+    def __init__(self):
+        one, other = socket.socketpair()
+        self.near, self.far = Keeper(), Keeper()
+        self.pipes = Pipe(one, self.near, "far"), Pipe(other, self.far, "near")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for pipe in self.pipes:
+            pipe.close("the test is over")
+            pipe.free()
+
+    def exchange(self):
+        """Send and receive until all has come."""
+        near, far = self.pipes
+        while near.backlog:
+            near.flush()
+            far.read(wait=False)
+        while far.read(wait=False) and far.why is None:
+            pass
+
+
+frames = st.lists(
+    st.tuples(
+        st.integers(0, 2**16 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=300),
+        st.lists(st.one_of(st.binary(max_size=50), st.just(bytes(range(256)) * 1000)), max_size=3),
+    ),
+    max_size=5,
+)  # fmt: skip
+
+
+@given(frames)
+def test_frames_come_as_they_were_sent(sent):
+    with Pair() as pair:
+        for kind, number, body, buffers in sent:
+            pair.pipes[0].put(kind, number, body, [memoryview(one) for one in buffers])
+        pair.exchange()
+        assert pair.far.frames == sent
+
+
+def test_sending_never_waits():
+    with Pair() as pair:
+        long = bytes(1 << 24)
+        pair.pipes[0].put(1, 2, b"body", [memoryview(long)])
+        pair.pipes[0].flush()
+        assert pair.pipes[0].backlog
+        pair.pipes[0].put(3, 4, b"")
+        pair.exchange()
+        assert pair.far.frames == [(1, 2, b"body", [long]), (3, 4, b"", [])]
+
+
+def test_a_frame_over_the_limit_is_not_sent():
+    class Long(bytes):
+        def __len__(self):
+            return MOST_BYTES + 1
+
+    with Pair() as pair, pytest.raises(ValueError, match=f"longer than the {MOST_BYTES} that one may have"):
+        pair.pipes[0].put(1, 2, b"", [Long()])
+
+
+OVER = f"it sent a frame of {2**32 - 1} bytes; {MOST_BYTES} are allowed"
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [(b"\xff" * 20, OVER), (bytes(4) + b"\xff" * 100, OVER), (bytes(20), "it sent a malformed frame")],
+)
+def test_what_is_no_frame_ends_the_pipe(sent, why):
+    with Pair() as pair:
+        pair.pipes[0]._sock.sendall(sent)
+        pair.exchange()
+        assert (pair.pipes[1].why, pair.far.losses, pair.far.frames) == (why, 1, [])
+
+
+@given(st.data())
+def test_a_frame_that_was_changed_is_not_handed_on(data):
+    with Pair() as pair:
+        pair.pipes[0].put(1, 2, b"the body", [memoryview(b"a buffer")])
+        (frame,) = pair.pipes[0]._unsent
+        at = data.draw(st.integers(0, len(frame) - len(b"a buffer") - 1))
+        changed = bytearray(frame)
+        changed[at] ^= data.draw(st.integers(1, 255))
+        pair.pipes[0]._sock.sendall(changed)
+        pair.exchange()
+        assert not pair.far.frames
+
+
+def test_the_end_of_a_peer_is_told_once():
+    with Pair() as pair:
+        pair.pipes[0].put(1, 2, b"last")
+        pair.pipes[0].flush()
+        pair.pipes[0].close("this side is done")
+        while pair.pipes[1].why is None:
+            pair.pipes[1].read(wait=True)
+        pair.pipes[1].close("again")
+        assert (pair.pipes[1].why, pair.far.losses, pair.near.losses) == ("it has closed the connection", 1, 1)
+        assert pair.far.frames == [(1, 2, b"last", [])]

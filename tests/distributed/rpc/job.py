@@ -1,0 +1,46 @@
+"""Jobs of workers that call each other: `python -m MODULE PROGRAM RANK SIZE ADDRESS` is worker `wRANK` of one.
+
+A program is a function of its module, which worker 0 runs; the others serve until it is done.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+
+from tests.distributed.processes import ended, start
+from weft.distributed import rpc
+
+PASSED = "all checks passed"
+
+
+def run(module, program, size, tmp_path):
+    """Run a job and require that all of its workers end well."""
+    for code, output, errors in ended(launched(module, program, size, tmp_path)):
+        assert (code, output.splitlines()[-1:]) == (0, [PASSED]), errors
+
+
+def launched(module, program, size, tmp_path):
+    """The processes of a job."""
+    address = f"file://{tmp_path}/store"
+    return [
+        start([sys.executable, "-m", module, program, str(rank), str(size), address]) for rank in range(size)
+    ]  # fmt: skip
+
+
+def join(rank, size, address, **options):
+    """Become worker `wRANK`."""
+    rpc.init_rpc(
+        f"w{rank}", rank=int(rank), world_size=int(size),
+        rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method=address, **options),
+    )  # fmt: skip
+
+
+def main(programs: Mapping[str, Callable[[], object]]):
+    """A worker."""
+    program, rank, size, address = sys.argv[1:]
+    join(rank, size, address)
+    if rank == "0":
+        programs[program]()
+    rpc.shutdown()
+    print(PASSED, flush=True)
