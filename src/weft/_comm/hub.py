@@ -67,11 +67,6 @@ class Hub:
             self._epoll.unregister(pipe.fileno())
         self._serving.discard(pipe)
 
-    @property
-    def pipes(self) -> list[Pipe]:
-        """The pipes that are watched."""
-        return list(self._pipes.values())
-
     def flush(self, pipe: Pipe) -> None:
         """Send what the pipe holds back; what the system does not take follows when there is room."""
         pipe.flush()

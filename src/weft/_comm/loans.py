@@ -83,7 +83,14 @@ class Lender:
 
 
 class _Loan(np.ndarray[Any, Any]):
-    """Bytes of a region, alive as long as any array that lies in them; NumPy keeps a subclass as the base."""
+    """Bytes alive as long as any array that lies in them; NumPy keeps a subclass as the base."""
+
+
+def on_loan(data: Array, release: Callable[..., object], *args: object) -> Array:
+    """The same bytes; `release(*args)` is called when neither this nor any array that lies in it is left."""
+    loan = data.view(_Loan)
+    weakref.finalize(loan, release, *args).atexit = False
+    return loan[:]  # a plain array over the loan would have what is below for its base; over this, it has this
 
 
 class Borrower:
@@ -111,6 +118,4 @@ class Borrower:
             found = data.copy()
             give_back(number)
             return found
-        loan = data.view(_Loan)
-        weakref.finalize(loan, give_back, number).atexit = False
-        return loan[:]  # a plain array over a loan would have the region for its base; over this, it has this
+        return on_loan(data, give_back, number)

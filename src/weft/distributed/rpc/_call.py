@@ -14,9 +14,14 @@ from weft.errors import ArgumentError, RpcError, ValueRangeError
 def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float) -> Call:
     """A call that nobody waits for yet."""
     agent = current_agent()
+    require_callable(func)
+    return agent.call(worker(agent, to), func, args or (), kwargs or {}, seconds(timeout))
+
+
+def require_callable(func: Any) -> None:
+    """`TypeError` for what cannot be called."""
     if not callable(func):
         raise ArgumentError("function should be callable.")
-    return agent.call(worker(agent, to), func, args or (), kwargs or {}, seconds(timeout))
 
 
 def worker(agent: Agent, to: Any) -> WorkerInfo:

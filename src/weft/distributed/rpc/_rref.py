@@ -9,13 +9,13 @@ from typing import Any, Generic, NoReturn, TypeVar
 from weakref import WeakSet
 
 from weft.distributed.rpc._agent import Agent, Call
-from weft.distributed.rpc._call import begin, seconds, worker
+from weft.distributed.rpc._call import begin, require_callable, seconds, worker
 from weft.distributed.rpc._references import GloballyUniqueId, Owned
 from weft.distributed.rpc._service import Later, is_asynchronous
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
-from weft.errors import ArgumentError, RpcError
+from weft.errors import RpcError
 from weft.futures import Future
 
 T = TypeVar("T")
@@ -183,8 +183,7 @@ def remote(
     What goes wrong is raised when the reference is next used, also when the value is not there after `timeout` seconds.
     """
     agent = current_agent()
-    if not callable(func):
-        raise ArgumentError("function should be callable.")
+    require_callable(func)
     owner, limit, references = worker(agent, to), seconds(timeout), agent.references
     number, made = references.number(), object.__new__(RRef)
     if owner == agent.me:

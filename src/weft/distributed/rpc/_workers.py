@@ -73,11 +73,6 @@ class Workers:
         entry = self._entry(worker.name)
         return None if entry is None else entry["place"]
 
-    def forget(self, worker: WorkerInfo) -> None:
-        """Look it up again when it is next asked for."""
-        self._known.pop(worker.name, None)
-        self._known.pop(worker.id, None)
-
     def _entry(self, to: str | int) -> dict | None:
         key = f"name/{to}" if isinstance(to, str) else f"id/{to}"
         try:

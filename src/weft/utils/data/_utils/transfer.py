@@ -11,7 +11,6 @@ import mmap
 import os
 import pickle
 import tempfile
-import weakref
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from multiprocessing.reduction import DupFd, ForkingPickler
@@ -22,6 +21,7 @@ import numpy as np
 
 from weft._base.device import CPU
 from weft._base.dtype import DType
+from weft._comm.loans import on_loan
 from weft._lazy.runtime import jax_device
 from weft._lazy.value import Value, aval_of
 from weft._tensor.convert import ALIGNMENT, room
@@ -130,18 +130,13 @@ def write(segment: Segment, made: Any) -> list[int]:
     return sizes
 
 
-class _Loan(np.ndarray[Any, Any]):
-    """A segment's bytes, alive as long as any array that lies in them; NumPy keeps a subclass as the base."""
-
-
 def read(segment: Segment, sizes: Sequence[int], *, copy: bool, release: Callable[[], object]) -> Any:
     """The object that another process has written, with its tensors and arrays copied or in the segment itself.
 
     `release` is called when nothing uses the segment any more, so that it can be written to again.
     """
     starts = _starts(sizes)
-    memory = np.frombuffer(segment.view(starts[-1]), np.uint8).view(_Loan)
-    weakref.finalize(memory, release).atexit = False
+    memory = on_loan(np.frombuffer(segment.view(starts[-1]), np.uint8), release)
     parts = [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
     return pickle.loads(parts[0].data, buffers=[_copy(part) if copy else part.data for part in parts[1:]])
 
