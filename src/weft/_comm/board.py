@@ -19,7 +19,7 @@ import select
 from collections.abc import Callable, Sequence
 from itertools import count
 from threading import Lock
-from time import monotonic, sleep
+from time import sleep
 from typing import Protocol
 
 import numpy as np
@@ -99,7 +99,6 @@ class Board(Breakable):
 
         That is: a missing rank has ended or left the group, a rank has given up, or the deadline is over.
         """
-        started = monotonic()
         idle = 0
         nap, longest = _NAPS
         for turn in count(1):
@@ -107,7 +106,7 @@ class Board(Breakable):
                 return
             idle = 0 if self.drive() else idle + 1
             if idle > _YIELDS or turn % _YIELDS == 0:
-                self._look(missing, what, deadline, started)
+                self._look(missing, what, deadline)
             if idle > _YIELDS:
                 sleep(nap)
                 nap = min(2 * nap, longest)
@@ -181,12 +180,12 @@ class Board(Breakable):
         words, step = self.words, self.step
         return [rank for rank, cell in enumerate(self._steps) if words[cell] < step]
 
-    def _look(self, missing: Callable[[], Sequence[int]], what: object, deadline: Deadline, started: float) -> None:
+    def _look(self, missing: Callable[[], Sequence[int]], what: object, deadline: Deadline) -> None:
         """Fail where waiting is in vain; what a rank posted before it ended still counts."""
         trouble = self._trouble(missing())
         if trouble is None and deadline.left() == 0:
             trouble = (
-                f"waited {monotonic() - started:.3g} s in vain for {self._names(missing())}; look what they do, "
+                f"waited {deadline.seconds:g} s in vain for {self._names(missing())}; look what they do, "
                 "or allow more time"
             )
         if trouble is not None and missing():

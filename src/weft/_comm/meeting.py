@@ -130,7 +130,7 @@ class Meeting(Breakable):
         while missing():
             if self.drive():
                 continue
-            self._look(missing, what, deadline, started, absent or missing)
+            self._look(missing, what, deadline, absent or missing)
             if absent is not None and (monotonic() > started + _SOON or self._step in self._here):
                 self._say_here()
             left = deadline.left()
@@ -138,7 +138,7 @@ class Meeting(Breakable):
 
     def complete(self, done: Callable[[], bool], what: object, deadline: Deadline) -> None:
         """Return once `done()`, which concerns all peers; errors as `wait`. Peers may leave, as they may be done."""
-        started, nap = monotonic(), _NAPS[0]
+        nap = _NAPS[0]
         for turn in count(1):
             if done():
                 return
@@ -146,12 +146,12 @@ class Meeting(Breakable):
             if turn < _YIELDS:
                 os.sched_yield()
                 continue
-            self._look(lambda: () if done() else self._peers, what, deadline, started, lambda: self._peers, True)
+            self._look(lambda: () if done() else self._peers, what, deadline, lambda: self._peers, True)
             sleep(nap)
             nap = min(2 * nap, _NAPS[1])
 
     def _look(
-        self, missing: Callable[[], Sequence[int]], what: object, deadline: Deadline, started: float,
+        self, missing: Callable[[], Sequence[int]], what: object, deadline: Deadline,
         absent: Callable[[], Sequence[int]], may_leave: bool = False,
     ) -> None:  # fmt: skip
         """Fail where waiting is in vain; what a rank sent before it ended still counts."""
@@ -159,7 +159,7 @@ class Meeting(Breakable):
         trouble = self._trouble(missing(), may_leave)
         if trouble is None and deadline.expired:
             trouble = (
-                f"waited {monotonic() - started:.3g} s in vain for {self._names(absent() or missing())}; look what "
+                f"waited {deadline.seconds:g} s in vain for {self._names(absent() or missing())}; look what "
                 "they do, or allow more time"
             )
         if trouble is not None and missing():
