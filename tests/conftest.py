@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 
@@ -16,6 +17,12 @@ from weft._lazy import explain, program
 settings.register_profile("ci", derandomize=True, max_examples=20, deadline=None, database=None)
 settings.register_profile("soak", max_examples=300, deadline=None)
 settings.load_profile("ci")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_objects_to_look_at():
+    """What earlier modules have left for good, such as compiled programs, is kept out of the collector's way."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -217,7 +217,7 @@ def test_digits_are_classified_and_the_best_weights_kept(tmp_path):
     assert kept["0.weight"].shape == (8, 1, 3, 3)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_small_resnet_learns_coloured_digits(tmp_path):
     out = printed(tmp_path, "resnet20.py", "--blocks", "1", "--size", "8", "--width", "8", "--epochs", "3")
     losses = numbers(r"^epoch \d: loss ([\d.]+)", out)
@@ -227,7 +227,7 @@ def test_a_small_resnet_learns_coloured_digits(tmp_path):
     assert left_in(tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_lstm_learns_characters(tmp_path):
     sizes = ["--steps", "100", "--batch", "8", "--length", "16", "--width", "16", "--hidden", "32", "--lr", "0.02"]
     out = printed(tmp_path, "lstm_language_model.py", *sizes, "--sample", "20")
@@ -241,7 +241,7 @@ def test_an_lstm_learns_characters(tmp_path):
     assert left_in(tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_vae_improves_its_bound_and_draws(tmp_path):
     out = printed(tmp_path, "vae.py", "--epochs", "10", "--hidden", "64", "--latent", "4", "--png", "new.png")
     bounds = numbers(r"^epoch \d+: .* held out (-[\d.]+) with", out)

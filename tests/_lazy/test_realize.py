@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -312,3 +313,33 @@ def test_a_loop_of_writes_is_cut_into_equal_programs(compilations):
         filled[position] = position * 2.0
     assert filled.sum().item() == 300 * 299
     assert all(compilation.operators <= 100 for compilation in compilations())
+
+
+def test_another_thread_may_compute_what_this_one_is_about_to(monkeypatch):
+    taken, computed = threading.Event(), threading.Event()
+    take, recorded, raised = realize._take, [], []
+
+    def take_and_wait(values):
+        living = take(values)
+        if threading.current_thread() is not threading.main_thread():
+            taken.set()
+            computed.wait(60)
+        return living
+
+    def record_and_flush():
+        recorded.append(weft.ones(3) + 1)
+        taken_last = weft.ones(3) * 3
+        try:
+            realize.flush_pending()
+            raised.append(taken_last.tolist())
+        except BaseException as error:
+            raised.append(error)
+
+    monkeypatch.setattr(realize, "_take", take_and_wait)
+    thread = threading.Thread(target=record_and_flush)
+    thread.start()
+    assert taken.wait(60)
+    assert recorded[0].tolist() == [2, 2, 2]
+    computed.set()
+    thread.join()
+    assert raised == [[3, 3, 3]]

@@ -13,13 +13,12 @@ import weft.distributed as dist
 from tests.distributed.conformance import check_all
 from tests.distributed.processes import ended, mpiexec, needs_mpi, start
 
+many = partial(pytest.param, marks=pytest.mark.soak)  # up to half a minute each
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+
+@pytest.mark.parametrize("size", [1, 2, many(3)])
 def test_threads_conform(size):
     dist.run_threads(check_all, ("threads",), nprocs=size)
-
-
-many = partial(pytest.param, marks=pytest.mark.soak)  # half a minute each
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,7 @@ def test_processes_conform(backend, size, tmp_path):
 
 
 @needs_mpi
-@pytest.mark.parametrize("size", [2, many(4)])
+@pytest.mark.parametrize("size", [many(2), many(4)])
 def test_processes_of_mpi_conform(size):
     ((code, output, errors),) = ended([start(mpiexec(size, "-m", "tests.distributed.conformance", "mpi"))])
     assert (code, output.count("all checks passed")) == (0, size), errors  # mpiexec may mix the lines of ranks

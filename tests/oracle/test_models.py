@@ -15,9 +15,16 @@ def _recorded(name: str, dtype: str):
         return weights, file[f"loss.{dtype}"]
 
 
-_LARGE = {"gpt", "resnet20", "transformer"}  # they take seconds to compile
+_LARGE = {"gpt", "lstm", "resnet20", "transformer"}  # they take seconds to compile
+_LONGEST = {"resnet20", "transformer"}
+
+
+def _marks(name: str, dtype: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.soak] if name in _LONGEST or (name in _LARGE and dtype == "float32") else []
+
+
 _CASES = [
-    pytest.param(name, dtype, compiled, marks=[pytest.mark.soak] if name in _LARGE and dtype == "float32" else [])
+    pytest.param(name, dtype, compiled, marks=_marks(name, dtype))
     for name in MODELS
     for dtype in TOLERANCE
     for compiled in (False, True)

@@ -6,7 +6,8 @@ Whatever uses a value was recorded after it, so in this order a value's cotangen
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -41,20 +42,27 @@ def backward(
     """
     if getattr(_running, "queued", None) is not None:  # a pass that a derivative of another one runs
         with using(grad=create_graph):
-            return _Pass(deliver, targets, retain_graph).run(roots)
+            return Pass(deliver, targets, retain_graph).run(roots)
     queued: list[Callable[[], None]] = []
-    _running.queued = queued
-    try:
-        with using(grad=create_graph):
-            found = _Pass(deliver, targets, retain_graph).run(roots)
-            for callback in queued:
-                callback()
-    finally:
-        _running.queued = None
+    with queueing(queued), using(grad=create_graph):
+        found = Pass(deliver, targets, retain_graph).run(roots)
+        for callback in queued:
+            callback()
     return found
 
 
 _running = threading.local()
+
+
+@contextmanager
+def queueing(queued: list[Callable[[], None]]) -> Iterator[None]:
+    """Put what `queue_callback` gets in this thread into a list."""
+    before = getattr(_running, "queued", None)
+    _running.queued = queued
+    try:
+        yield
+    finally:
+        _running.queued = before
 
 
 def queue_callback(callback: Callable[[], None]) -> None:
@@ -65,7 +73,7 @@ def queue_callback(callback: Callable[[], None]) -> None:
     queued.append(callback)
 
 
-class _Pass:
+class Pass:
     """One backward pass.
 
     grads   cotangents so far
@@ -87,20 +95,13 @@ class _Pass:
         for value, cotangent in roots:
             self._add(value, cotangent)
             self._arrived(value)
-        grads, retain_graph = self.grads, self.retain_graph
         done: set[int] = set()
         for value in reversed(ordered):
             if useful is None and value.tape is INTERIOR:
                 origin = value.origin
                 assert origin is not None, "only applications are inside of the tape"
                 if origin.alone:  # the common case
-                    grad = grads.pop(value, None)
-                    if grad is not None:
-                        self._differentiate_one(value, grad)
-                    else:
-                        self._skip(value.inputs)
-                    if not retain_graph:
-                        _free(value)
+                    self._differentiate_one(value)
                     continue
             self._differentiate(value, ordered, useful, done)
         return self.found
@@ -151,33 +152,41 @@ class _Pass:
                 useful.add(value)
         return useful
 
-    def _differentiate_one(self, value: Value, grad: Value) -> None:
-        """Hand the gradient of an application with one output on to its inputs."""
-        inputs = value.inputs
-        signature = value.origin.signature  # pyright: ignore[reportOptionalMemberAccess]  checked by the caller
-        need = _FIRST if len(inputs) == 1 else tuple([i for i, x in enumerate(inputs) if x.tape is not None])
-        derivative = signature.derived.get(need) or derivative_of(signature, need, _FIRST)
-        only = derivative.only
-        if only is not None and not self.ambient.grad and not self.ambient.anomaly:
-            made_one = recorded(only, derivative.pick((*inputs, value, grad)))
-            self.ambient.pending.append(made_one)
-            x = inputs[need[0]]
-            before = self.grads.get(x)
-            self.grads[x] = made_one if before is None else add_values(before, made_one, self.ambient)
-            if x in self.left:
-                self._arrived(x)
-            return
-        made: Sequence[Value] = ()
-        if derivative.signature is not None:
-            operands = derivative.pick((*inputs, value, grad))
-            if self.ambient.plain or self.ambient.grad:
-                made = record(derivative.signature, operands, self.ambient)
+    def _differentiate_one(self, value: Value) -> None:
+        """Hand the gradient of an application with one output, and nothing special about it, on to its inputs."""
+        inputs, grad = value.inputs, self.grads.pop(value, None)
+        if grad is None:
+            self._skip(inputs)
+        else:
+            signature = value.origin.signature  # pyright: ignore[reportOptionalMemberAccess]  checked by the caller
+            need = _FIRST if len(inputs) == 1 else tuple([i for i, x in enumerate(inputs) if x.tape is not None])
+            derivative = signature.derived.get(need) or derivative_of(signature, need, _FIRST)
+            only = derivative.only
+            if only is not None and not self.ambient.grad and not self.ambient.anomaly:
+                made_one = recorded(only, derivative.pick((*inputs, value, grad)))
+                self.ambient.pending.append(made_one)
+                x = inputs[need[0]]
+                before = self.grads.get(x)
+                self.grads[x] = made_one if before is None else add_values(before, made_one, self.ambient)
+                if x in self.left:
+                    self._arrived(x)
             else:
-                made = [recorded(output, operands) for output in derivative.signature.outputs]
-                self.ambient.pending.extend(made)
-            if self.ambient.anomaly:
-                _check_finite(value, made)
-        self._hand_on(inputs, need, derivative, made, (grad,))
+                self._hand_on(inputs, need, derivative, self._gradients_of(value, derivative, grad), (grad,))
+        if not self.retain_graph:
+            _free(value)
+
+    def _gradients_of(self, value: Value, derivative: Derivative, grad: Value) -> Sequence[Value]:
+        if derivative.signature is None:
+            return ()
+        operands = derivative.pick((*value.inputs, value, grad))
+        if self.ambient.plain or self.ambient.grad:
+            made = record(derivative.signature, operands, self.ambient)
+        else:
+            made = [recorded(output, operands) for output in derivative.signature.outputs]
+            self.ambient.pending.extend(made)
+        if self.ambient.anomaly:
+            _check_finite(value, made)
+        return made
 
     def _hand_on(
         self,
@@ -207,7 +216,7 @@ class _Pass:
         if left is not None:
             self.left[value] = left - 1
             if left == 1:
-                self._complete_leaf(value)
+                self._complete(value)
 
     def _skip(self, inputs: Sequence[Value]) -> None:
         """An application without a gradient: its uses of leaves hand on nothing."""
@@ -215,7 +224,7 @@ class _Pass:
             if x.tape is not None:
                 self._arrived(x)
 
-    def _complete_leaf(self, value: Value) -> None:
+    def _complete(self, value: Value) -> None:
         grad = self.grads.pop(value, None)
         tape = value.tape
         if grad is None or tape is None:

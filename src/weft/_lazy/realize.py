@@ -290,7 +290,7 @@ class _Numbering:
         """Number pending values; their inputs first, where they have no number yet."""
         entries, uses, steps, made = self.entries, self.uses, self.steps, self.made
         for value in values:
-            if value.num >= 0:
+            if value.num >= 0 or value.array is not None:  # another thread may have computed it since it was taken
                 continue
             origin, inputs = value.origin, value.inputs
             if origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  what is pending has an origin

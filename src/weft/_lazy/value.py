@@ -60,7 +60,7 @@ class Tape:
         self.grad: Any = None  # the tensor that a leaf has collected
         self.hooks: dict[int, Any] | None = None
         self.post_hooks: dict[int, Any] | None = None
-        self.owner: Any = None  # weak reference to the leaf's tensor, where post-accumulate hooks need it
+        self.owner: Any = None  # weak reference to the leaf's tensor
         self.custom: Any = None  # (cotangents by output, outputs) -> gradients of the inputs (`autograd/_function.py`)
 
 

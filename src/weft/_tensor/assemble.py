@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import weft._tensor.composite as _composites  # the import registers them
@@ -23,12 +25,23 @@ PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {}
 
 def _publish(module: str, name: str, function: Callable[..., Any]) -> None:
     PUBLIC.setdefault(module, {})[name] = function
+    _say_home(function, f"weft.{module}".rstrip("."), name)
 
 
 def _attach(name: str, function: Any) -> None:
     if name in Tensor.__dict__ or name in Derived.__dict__:
         raise TypeError(f"Tensor.{name} is defined twice, by hand or by the table; keep one of them")
     setattr(Derived, name, function)
+    if isinstance(function, FunctionType) and not _PUBLIC_HOME.fullmatch(function.__module__ or ""):
+        _say_home(function, "weft", f"Tensor.{name}")
+
+
+_PUBLIC_HOME = re.compile(r"weft(\.[a-z]+)*")
+
+
+def _say_home(function: Callable[..., Any], module: str, name: str) -> None:
+    """Have a function tell where users find it, by which `pickle` does."""
+    function.__module__, function.__qualname__ = module, name
 
 
 def _attach_rows() -> None:
@@ -47,6 +60,7 @@ def _attach_rows() -> None:
                 _publish(row.module, f"{row.name}_", form)
         for name, special in dunders_of(row, function).items():
             setattr(Derived, name, special)
+            _say_home(special, "weft", f"Tensor.{name}")
 
 
 def _attach_composites() -> None:

@@ -159,6 +159,7 @@ class Tensor(Derived):
         if requires_grad:
             if self._tape is None:
                 self._tape = Tape(leaf=True)
+            self._tape.owner = weakref.ref(self)
             fresh.tape = self._tape
         return self
 
@@ -235,7 +236,6 @@ class Tensor(Derived):
         tape = self._read().tape
         if tape is None or not tape.leaf:
             raise GradientError("post accumulate grad hooks cannot be registered on non-leaf tensors")
-        tape.owner = weakref.ref(self)
         if tape.post_hooks is None:
             tape.post_hooks = {}
         return Handle(tape.post_hooks, hook)

@@ -23,6 +23,7 @@ from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._reducer import MEGABYTE, Reducer, hint_at_join
+from weft.distributed._structures import moved
 from weft.distributed._world import require_group
 from weft.distributed.algorithms.ddp_comm_hooks._builtin import BuiltinCommHookType, hook_of_type
 from weft.distributed.algorithms.join import Join, Joinable, JoinHook
@@ -177,7 +178,7 @@ class DistributedDataParallel(Module, Joinable):
             self.reducer.divisor = int(counted.result()[0].item())
         self._send_buffers()
         if self.device_ids:
-            inputs, kwargs = _moved(inputs, self.device), _moved(kwargs, self.device)
+            inputs, kwargs = moved(inputs, self.device), moved(kwargs, self.device)
         found = (self._compiled_module or self.module)(*inputs, **kwargs)
         syncs = ambient().grad and self.require_backward_grad_sync
         if ambient().grad:
@@ -337,18 +338,6 @@ def _require_hook(hook: Any) -> None:
 def _is_other(annotation: Any, expected: Any) -> bool:
     """Whether something else is annotated. Texts, which `from __future__ import annotations` makes, may be anything."""
     return annotation is not inspect.Parameter.empty and not isinstance(annotation, str) and annotation != expected
-
-
-def _moved(structure: Any, device: Any) -> Any:
-    """Tensors in nested containers, on a device."""
-    if isinstance(structure, Tensor):
-        return structure.to(device)
-    if isinstance(structure, dict):
-        return {key: _moved(value, device) for key, value in structure.items()}
-    if isinstance(structure, (list, tuple)):
-        items = [_moved(item, device) for item in structure]
-        return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
-    return structure
 
 
 def _shown(parameter: tuple[str, tuple[int, ...], str]) -> str:

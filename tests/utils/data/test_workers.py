@@ -51,6 +51,7 @@ def _target(path: str) -> str:
 def nothing_left():
     resource_tracker.ensure_running()  # multiprocessing's own child, which stays
     before = children()
+    gc.freeze()  # so that the collection below looks at what the test has made
     yield
     assert children() == before
     gc.collect()  # XLA lets go of NumPy's memory when it is called next, or here

@@ -13,6 +13,7 @@ from typing import Any
 from weft._comm.hub import Hub
 from weft._comm.pipe import Bytes, Pipe
 from weft._comm.turn import Bell
+from weft.distributed.rpc._contexts import Context, Contexts, current_context, within
 from weft.distributed.rpc._devices import Devices, Maps
 from weft.distributed.rpc._drops import NEVER, Drops
 from weft.distributed.rpc._freight import RETURN, Freight
@@ -43,6 +44,11 @@ class Call(Future[Any]):
         self.pipe = pipe
         self._agent = agent
 
+    def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
+        """The callback runs in the context of distributed autograd in which it is added."""
+        context = current_context()
+        super().add_done_callback(callback if context is None else partial(_run_within, context, callback))
+
     def _await(self) -> None:
         if self.pipe is None:
             super()._await()
@@ -70,6 +76,7 @@ class Agent:
         self.size = size
         self.closing = False
         self.references = References(self.me.id)
+        self.contexts = Contexts(self.me)
         self.hub = Hub(f"weft rpc {self.me.name}", threads)
         self.hub.alarm = self._look_at_the_clock
         self.freight = Freight(self.hub)
@@ -94,7 +101,9 @@ class Agent:
 
     def call(self, to: WorkerInfo, function: Any, args: Any, kwargs: Any, seconds: float | None = None) -> Call:
         """Begin a call. Who waits for it sends it; `push` does so for those who do not wait."""
-        return self._begin(to, CALL, (function, args, kwargs), self.seconds if seconds is None else seconds)
+        context = current_context()
+        content = (function, args, kwargs) if context is None else (function, args, kwargs, context.id)
+        return self._begin(to, CALL, content, self.seconds if seconds is None else seconds)
 
     def control(self, to: WorkerInfo, name: str, *args: Any, limit: float | None = None, counted: bool = True) -> Call:
         """The same for a control, which its worker runs at once."""
@@ -138,6 +147,16 @@ class Agent:
             self.hub.soon(partial(self.hub.tend, pipe))
         return call
 
+    def send(self, call: Call) -> None:
+        """Send a call now; its answer is read by who waits for it."""
+        if call.pipe is not None:
+            self.hub.flush(call.pipe)
+
+    def send_unattended(self, call: Call) -> None:
+        """Send a call now for which nobody waits; its answer is read as soon as it comes."""
+        if call.pipe is not None:
+            self.hub.tend(call.pipe)
+
     def wait(self, future: Future[Any], limit: float | None) -> Any:
         """The value of any future, within some seconds (None: the default, 0: no limit)."""
         limit = self.seconds if limit is None else limit
@@ -151,7 +170,11 @@ class Agent:
         return future.value()
 
     def _begin(self, to: WorkerInfo, kind: int, content: Any, seconds: float) -> Call:
-        body, buffers = pack(content, self._devices.of_callee(to))
+        receiver, context = self._devices.of_callee(to), current_context()
+        if context is not None:
+            context.peers.add(to)
+            receiver = receiver._replace(message=context.message())
+        body, buffers = pack(content, receiver)
         if kind != UNCOUNTED:
             self._count(made=1)
         number = next(self._numbers)
@@ -229,6 +252,7 @@ class Agent:
         self.freight.forget(pipe)
         self._fail_calls(pipe)
         self.references.lost(peer.id)
+        self.contexts.lost(peer.id)
         if not self.closing:
             self.controls.lost(peer)
 
@@ -302,6 +326,11 @@ class Agent:
             "num_pending_calls": len(self.pending()),
             "num_connections": len(self.peers),
         }
+
+
+def _run_within(context: Context, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
+    with within(context):
+        callback(done)
 
 
 def _late(seconds: float) -> RpcTimeoutError:

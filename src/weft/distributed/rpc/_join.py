@@ -6,6 +6,7 @@ import os
 
 from weft._comm.store import Store
 from weft.distributed.rpc._agent import Agent
+from weft.distributed.rpc._backward import GradientControls
 from weft.distributed.rpc._devices import told
 from weft.distributed.rpc._farewell import Farewell
 from weft.distributed.rpc._place import LOOPBACK, Ways
@@ -19,11 +20,12 @@ _ADDRESS = "WEFT_RPC_HOST"
 """By which address workers of other hosts reach this one."""
 
 
-class Controls(ReferenceControls, Farewell):
+class Controls(ReferenceControls, GradientControls, Farewell):
     """What peers may have a worker do at once."""
 
     def __init__(self, agent: Agent) -> None:
         ReferenceControls.__init__(self, agent)
+        GradientControls.__init__(self, agent)
         Farewell.__init__(self, agent)
 
 

@@ -16,20 +16,24 @@ import numpy as np
 from weft._base.device import CPU
 from weft._base.device import device as Device
 from weft._base.dtype import dtype_named
+from weft._base.state import ambient
 from weft._lazy.realize import held_by
 from weft._lazy.value import Value, aval_of
 from weft._tensor.convert import existing, room
 from weft._tensor.copying import extras_of, handle_on
 from weft._tensor.tensor import Tensor, wrap
+from weft.distributed.rpc._contexts import Message, Received
+from weft.distributed.rpc._state import current_agent
 
 Bytes = bytes | bytearray | memoryview
 
 
 class Receiver(NamedTuple):
-    """Who gets a message, and where there tensors of a device of this worker go; that may raise."""
+    """Who gets a message, where there tensors of a device of this worker go (that may raise), and its context."""
 
     worker: Any
     place: Callable[[Device], Device]
+    message: Message | None = None
 
 
 _LONG = 1 << 12  # bytes from which on an array is put into memory that XLA takes over
@@ -89,12 +93,15 @@ class _WholePickler(_Pickler, cloudpickle.Pickler):
 
 
 def _reduced(tensor: Tensor, to: Receiver) -> tuple[Any, ...]:
-    """How a tensor is pickled: outside of the tape, as a leaf."""
+    """How a tensor is pickled: as a leaf; in a context of distributed autograd, on the tape."""
     value = tensor._read()
     aval, elements = value.aval, np.ascontiguousarray(held_by(value))
     put_aside = pickle.PickleBuffer(elements.reshape(-1).view(np.uint8).data)
     where = None if aval.device is CPU else str(to.place(aval.device))
-    rest = (tensor.requires_grad, extras_of(tensor))
+    come = None
+    if to.message is not None and value.tape is not None and ambient().grad:
+        come = to.message.send(value, to.worker)
+    rest = (come or tensor.requires_grad, extras_of(tensor))
     kind = None if type(tensor) is Tensor else type(tensor)
     if kind is None and not any(rest):
         return _plain, (aval.dtype.name, aval.shape, put_aside, where)
@@ -110,8 +117,15 @@ def _plain(dtype: str, shape: tuple[int, ...], elements: Any, where: str | None)
 
 def _rebuilt(
     kind: type[Tensor] | None, dtype: str, shape: tuple[int, ...], elements: Any, where: str | None,
-    requires_grad: bool, extras: dict[str, Any],
+    origin: Received | bool, extras: dict[str, Any],
 ) -> Tensor:  # fmt: skip
-    made = handle_on(kind or Tensor, _plain(dtype, shape, elements, where), requires_grad)
+    """Any other tensor: `origin` says whether it needs a gradient, or where that goes to."""
+    made = _plain(dtype, shape, elements, where)
+    if isinstance(origin, Received):
+        value = current_agent().contexts.at(origin.context_id).receive(made._read(), origin)
+        made = wrap(value) if kind is None else object.__new__(kind)
+        made._value = value
+    else:
+        made = handle_on(kind or Tensor, made, origin)
     made.__dict__.update(extras)
     return made

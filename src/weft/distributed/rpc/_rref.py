@@ -9,9 +9,11 @@ from typing import Any, Generic, NoReturn, TypeVar
 from weakref import WeakSet
 
 from weft.distributed.rpc._agent import Agent, Call
+from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._call import begin, require_callable, seconds, worker
+from weft.distributed.rpc._contexts import Context, current_context, within
 from weft.distributed.rpc._references import GloballyUniqueId, Owned
-from weft.distributed.rpc._service import Later, is_asynchronous
+from weft.distributed.rpc._service import Later, Within, is_asynchronous
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
@@ -85,7 +87,7 @@ class RRef(Generic[T]):
             return self._agent.wait(self._owned.value, limit)
         if (failure := self._failure()) is not None:
             raise failure
-        return self._agent.control(self._owner, "fetch", self._id, limit=limit).wait()
+        return self._agent.control(self._owner, "fetch", self._id, *_context_id(), limit=limit).wait()
 
     def local_value(self) -> T:
         """The value, on its owner; `RuntimeError` elsewhere."""
@@ -107,6 +109,22 @@ class RRef(Generic[T]):
     def remote(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
         """The same, giving a reference to the result."""
         return _Methods(lambda *call: remote(self._owner, _invoke, (self._id, *call), timeout=timeout))
+
+    def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
+        """Differentiate the value, a scalar tensor, on its owner.
+
+        In a context of distributed autograd that is a pass over all workers; without one, which only the owner may ask
+        for, an ordinary `backward()`. `RuntimeError` elsewhere.
+        """
+        local = dist_autograd_ctx_id == -1
+        if self._owned is None:
+            if local:
+                raise RpcError("User RRefs require 'dist_autograd_ctx_id' to be specified")
+            begin(self._owner, _differentiate, (self._id, dist_autograd_ctx_id, retain_graph), None, 0).wait()
+        elif local:
+            self.local_value().backward(retain_graph=retain_graph)  # pyright: ignore[reportAttributeAccessIssue]
+        else:
+            _differentiate(self._id, dist_autograd_ctx_id, retain_graph)
 
     def _begin(self, call: tuple[Any, ...], timeout: float) -> Call:
         begun = begin(self._owner, _invoke, (self._id, *call), None, timeout)
@@ -186,15 +204,21 @@ def remote(
     require_callable(func)
     owner, limit, references = worker(agent, to), seconds(timeout), agent.references
     number, made = references.number(), object.__new__(RRef)
+    call = (func, args or (), kwargs or {}, *_context_id())
     if owner == agent.me:
         made._be_owner(agent, references.create(number))
-        agent.control(owner, "create", number, None, owner.id, func, args or (), kwargs or {}, limit=limit)
+        agent.control(owner, "create", number, None, owner.id, *call, limit=limit)
         return made
     fork = references.number()
-    known = agent.control(owner, "create", number, fork, agent.me.id, func, args or (), kwargs or {}, limit=limit)
+    known = agent.control(owner, "create", number, fork, agent.me.id, *call, limit=limit)
     made._be_user(agent, owner, number, fork, known)
     agent.push(known)
     return made
+
+
+def _context_id() -> tuple[int, ...]:
+    context = current_context()
+    return () if context is None else (context.id,)
 
 
 def let_go_of_all() -> None:
@@ -211,6 +235,11 @@ def _invoke(number: GloballyUniqueId, name: str, args: tuple[Any, ...], kwargs: 
     method = getattr(current_agent().references.owned(number).value.wait(), name)
     found = method(*args, **kwargs)
     return Later(found) if is_asynchronous(method) else found
+
+
+def _differentiate(number: GloballyUniqueId, context_id: int, retain_graph: bool) -> None:
+    agent = current_agent()
+    run(agent, context_id, [agent.references.owned(number).value.wait()], retain_graph, smart=True)
 
 
 def _arrived(owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, parent: WorkerInfo) -> RRef[Any]:
@@ -252,17 +281,19 @@ class ReferenceControls:
 
     def create(
         self, number: GloballyUniqueId, fork: GloballyUniqueId | None, holder: int, func: Callable[..., Any],
-        args: Any, kwargs: Any,
+        args: Any, kwargs: Any, context_id: int | None = None,
     ) -> Later:  # fmt: skip
         references = self._agent.references
         if fork is not None:
             references.add_fork(number, fork, holder)
         done: Future[Any] = Future()
-        self._agent.hub.run(partial(_compute, references.create(number), done, func, args, kwargs))
+        context = None if context_id is None else self._agent.contexts.at(context_id)
+        self._agent.hub.run(partial(_compute, references.create(number), done, func, args, kwargs, context))
         return Later(done)
 
-    def fetch(self, number: GloballyUniqueId) -> Later:
-        return Later(self._agent.references.owned(number).value)
+    def fetch(self, number: GloballyUniqueId, context_id: int | None = None) -> Later | Within:
+        later = Later(self._agent.references.owned(number).value)
+        return later if context_id is None else Within(self._agent.contexts.at(context_id), later)
 
     def add_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId, holder: int) -> None:
         self._agent.references.add_fork(number, fork, holder)
@@ -274,10 +305,13 @@ class ReferenceControls:
         self._agent.references.child_known(fork)
 
 
-def _compute(owned: Owned, done: Future[Any], func: Callable[..., Any], args: Any, kwargs: Any) -> None:
+def _compute(
+    owned: Owned, done: Future[Any], func: Callable[..., Any], args: Any, kwargs: Any, context: Context | None
+) -> None:
     """Compute the value of a reference."""
     try:
-        found = func(*args, **kwargs)
+        with within(context):
+            found = func(*args, **kwargs)
         later = found.future if isinstance(found, Later) else found if is_asynchronous(func) else None
         if later is not None:
             later.add_done_callback(partial(_settle, owned, done))

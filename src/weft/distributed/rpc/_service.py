@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._comm.pipe import Bytes
+from weft.distributed.rpc._contexts import Context, within
 from weft.distributed.rpc._message import Receiver, pack, unpack
+from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
 from weft.futures import Future
@@ -28,6 +30,15 @@ class Later:
         self.future = future
 
 
+class Within:
+    """The result of a function that has run in a context of distributed autograd."""
+
+    __slots__ = ("context", "result")
+
+    def __init__(self, context: Context, result: Any) -> None:
+        self.context, self.result = context, result
+
+
 def is_asynchronous(function: Any) -> bool:
     """Whether a function returns a future of its result, and says so by `functions.async_execution`."""
     return getattr(function, "_wrapped_async_rpc_function", None) is not None
@@ -37,6 +48,8 @@ def serve(run: Callable[[], Any], me: WorkerInfo, peer: Receiver, answer: Answer
     """Run a function for a peer, and answer with its result, now or later, or with what it raises."""
     try:
         result = run()
+        if type(result) is Within:
+            peer, result = peer._replace(message=result.context.message()), result.result
         if type(result) is Later:
             result.future.add_done_callback(lambda done: serve(done.value, me, peer, answer))
             return
@@ -49,7 +62,15 @@ def serve(run: Callable[[], Any], me: WorkerInfo, peer: Receiver, answer: Answer
 
 def called(body: Bytes, buffers: Sequence[Any]) -> Any:
     """Run the function of a call."""
-    function, args, kwargs = unpack(body, buffers)
+    function, args, kwargs, *context = unpack(body, buffers)
+    if not context:
+        return _called(function, args, kwargs)
+    found = current_agent().contexts.at(*context)
+    with within(found):
+        return Within(found, _called(function, args, kwargs))
+
+
+def _called(function: Any, args: Any, kwargs: Any) -> Any:
     result = function(*args, **kwargs)
     return Later(_checked_future(result)) if is_asynchronous(function) else result
 

@@ -1,0 +1,19 @@
+"""Tensors in nested containers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._tensor.tensor import Tensor
+
+
+def moved(structure: Any, device: Any) -> Any:
+    """The same with its tensors on a device; dicts, lists and tuples (also named ones) are seen into."""
+    if isinstance(structure, Tensor):
+        return structure.to(device)
+    if isinstance(structure, dict):
+        return {key: moved(value, device) for key, value in structure.items()}
+    if isinstance(structure, (list, tuple)):
+        items = [moved(item, device) for item in structure]
+        return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
+    return structure

@@ -1,0 +1,6 @@
+"""Automatic differentiation through remote calls."""
+
+from weft.distributed.autograd._context import backward as backward
+from weft.distributed.autograd._context import context as context
+from weft.distributed.autograd._context import get_gradients as get_gradients
+from weft.distributed.autograd._context import is_available as is_available

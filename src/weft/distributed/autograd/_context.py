@@ -1,0 +1,69 @@
+"""Contexts of distributed autograd, and backward passes in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+from weft._tensor.tensor import Tensor, wrap
+from weft.distributed.rpc._backward import run
+from weft.distributed.rpc._contexts import current_context, within
+from weft.distributed.rpc._state import current_agent
+from weft.errors import ArgumentError, GradientError, ValueRangeError
+
+
+@contextmanager
+def context() -> Iterator[int]:
+    """Record what calls send and answer, for backward passes over all workers; gives the context's id.
+
+    Calls within record tensors that need gradients, and so do the calls that those functions make. At its end all
+    workers give up what they have of it. `RuntimeError` in a thread that is in a context already.
+    """
+    agent = current_agent()
+    if current_context() is not None:
+        raise GradientError("Already have an autograd context id for this thread.")
+    made = agent.contexts.make()
+    try:
+        with within(made):
+            yield made.id
+    finally:
+        agent.controls.release(made.id)
+
+
+def backward(
+    context_id: int,
+    roots: Tensor | Sequence[Tensor],
+    retain_graph: bool = False,
+    *,
+    mode: Literal["fast", "smart"] = "smart",
+) -> None:
+    """Differentiate scalars of this worker with respect to the leaves of all workers that they depend on.
+
+    Returns when all workers are done; each has the gradients of its leaves in the context (`get_gradients`), and their
+    `.grad` is left alone. With `retain_graph` there may be another pass over the same tensors.
+
+    `mode="fast"` needs all tensors that were sent in the context to lead to the roots, and saves a round of messages; a
+    `RuntimeError` says where they do not. It is what PyTorch does, which waits in vain there.
+
+    `RuntimeError` for an unknown context, roots that are no scalars or need no gradient, and what goes wrong elsewhere.
+    """
+    agent = current_agent()
+    if isinstance(context_id, bool) or not isinstance(context_id, int):
+        raise ArgumentError(f"backward(): context_id must be an int, as context() gives it, but got {context_id!r}")
+    if mode not in ("fast", "smart"):
+        raise ValueRangeError(f"mode must be 'fast' or 'smart', but got {mode!r}")
+    listed = [roots] if isinstance(roots, Tensor) else list(roots)
+    run(agent, context_id, listed, retain_graph, mode == "smart")
+
+
+def get_gradients(context_id: int) -> dict[Tensor, Tensor]:
+    """The gradients that a context has of leaves of this worker. `RuntimeError` for an unknown context."""
+    gradients = current_agent().contexts.existing(context_id).gradients
+    found = {tape.owner(): grad for tape, grad in list(gradients.items())}
+    return {tensor: wrap(grad) for tensor, grad in found.items() if tensor is not None}
+
+
+def is_available() -> bool:
+    """Whether there is distributed autograd: always."""
+    return True

@@ -1,0 +1,3 @@
+"""Modules on other workers."""
+
+from weft.distributed.nn.api.remote_module import RemoteModule as RemoteModule

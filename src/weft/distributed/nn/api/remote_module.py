@@ -1,0 +1,177 @@
+"""A module on another worker, used as if it were here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from weft._base.device import device as Device
+from weft.distributed._structures import moved
+from weft.distributed.rpc import RRef, WorkerInfo, remote, rpc_async, rpc_sync
+from weft.errors import RpcError, ValueRangeError
+from weft.futures import Future
+from weft.nn import Module
+
+_RANK = "rank:"
+_NOT_HERE = (
+    "register_buffer", "register_parameter", "add_module", "register_module", "apply", "cuda", "ipu", "xpu", "cpu",
+    "type", "float", "double", "half", "bfloat16", "to", "to_empty", "register_forward_pre_hook",
+    "register_forward_hook", "register_full_backward_hook", "register_backward_hook",
+    "register_full_backward_pre_hook", "state_dict", "load_state_dict", "parameters", "named_parameters", "buffers",
+    "named_buffers", "requires_grad_", "zero_grad", "share_memory", "get_parameter", "get_buffer", "get_submodule",
+)  # fmt: skip
+"""Methods that need the module's tensors and submodules."""
+
+
+class RemoteModule(Module):
+    """Makes `module_cls(*args, **kwargs)` on a worker, and runs its `forward` there.
+
+    `remote_device` is `WORKER` or `WORKER/DEVICE`, where a worker is a name or `rank:NUMBER`, and the device is the CPU
+    unless given. Tensors go there with a call and come back; in a context of distributed autograd gradients do, too.
+    Methods that need the module's tensors here are a `ValueError`: `remote_parameters()` has references to them.
+    `ValueError` for what is no module, and whatever the class raises there.
+    """
+
+    def __init__(
+        self, remote_device: str, module_cls: Callable[..., Module], args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        worker, device = _parsed(remote_device)
+        made = remote(worker, _create, (module_cls, tuple(args or ()), dict(kwargs or {}), device))
+        made._get_future().wait()
+        self._become(made, device, _signature_of(module_cls))
+
+    def _become(self, reference: RRef[Any], device: str, signature: inspect.Signature | None) -> None:
+        super().__init__()
+        self.on = reference.owner()
+        self.device = device
+        self._reference = reference
+        self._signature = signature
+
+    @staticmethod
+    def init_from_module_rref(remote_device: str, module_rref: RRef[Any]) -> RemoteModule:
+        """The same for a module that is on a worker already, moved to the device."""
+        worker, device = _parsed(remote_device)
+        if worker not in module_rref.owner():
+            raise ValueRangeError(f"remote_device is {remote_device}, but the module is on {module_rref.owner()}")
+        made = object.__new__(RemoteModule)
+        made._become(module_rref, device, rpc_sync(module_rref.owner(), _placed, (module_rref, device)))
+        return made
+
+    # --- forward ---
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module gives there for these arguments."""
+        return rpc_sync(self.on, _forward, self._call(args, kwargs))
+
+    def forward_async(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        """The same without waiting: a future of the result."""
+        return rpc_async(self.on, _forward, self._call(args, kwargs))
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        if self._signature is not None:
+            self._signature.bind(*args, **kwargs)  # a `TypeError` here says what the module takes
+        return self._reference, self.device, args, kwargs
+
+    # --- the module there ---
+
+    def remote_parameters(self, recurse: bool = True) -> list[RRef[Any]]:
+        """References to the parameters: those of the module itself, and with `recurse` of all in it."""
+        return rpc_sync(self.on, _parameters, (self._reference, recurse))
+
+    def get_module_rref(self) -> RRef[Any]:
+        """A reference to the module."""
+        return self._reference
+
+    module_rref = property(get_module_rref)
+
+    def train(self, mode: bool = True) -> RemoteModule:
+        """Turn training behaviour on or off there."""
+        super().train(mode)
+        rpc_sync(self.on, _train, (self._reference, mode))
+        return self
+
+    def __repr__(self) -> str:
+        return f"RemoteModule({self.on.name}/{self.device})"
+
+    def _reduce_for(self, to: WorkerInfo) -> tuple[Any, ...]:
+        del to
+        return _arrived, (self._reference, self.device, self._signature)
+
+    def __reduce__(self) -> NoReturn:
+        raise RpcError("Cannot pickle RemoteModule in python pickler. RemoteModule can only be pickled when using RPC")
+
+
+def _refused(name: str) -> Callable[..., NoReturn]:
+    advice = ". Please use ``remote_parameters`` instead." if name == "parameters" else ""
+
+    def method(self: RemoteModule, *args: Any, **kwargs: Any) -> NoReturn:
+        raise ValueRangeError(f"Method ``{name}`` not supported for RemoteModule{advice}")
+
+    method.__name__ = name
+    return method
+
+
+for _name in _NOT_HERE:
+    setattr(RemoteModule, _name, _refused(_name))
+
+
+def _parsed(remote_device: str) -> tuple[str | int, str]:
+    """The worker, by name or number, and the device."""
+    worker, _, device = remote_device.removesuffix("/").partition("/")
+    number = worker.removeprefix(_RANK)
+    if not worker or "/" in device or (number != worker and not number.isdigit()):
+        raise ValueRangeError(
+            f"Could not parse remote_device: {remote_device}. The valid format is '<workername>/<device>' or "
+            "'rank:<rank>/<device>'; the device may be left out"
+        )
+    return int(number) if number != worker else worker, str(Device(device or "cpu"))
+
+
+def _signature_of(module_cls: Any) -> inspect.Signature | None:
+    """What `forward` takes, besides the module."""
+    forward = getattr(module_cls, "forward", None)
+    if not inspect.isfunction(forward):
+        return None
+    _, *rest = inspect.signature(forward).parameters.values()  # the first is the module
+    plain = [one.replace(annotation=one.empty, default=one.empty if one.default is one.empty else None) for one in rest]
+    return inspect.Signature(plain)  # without what may not be pickled
+
+
+# --- what the module's worker does ------------------------------------------------------------------------------
+
+
+def _create(module_cls: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], device: str) -> Module:
+    module = module_cls(*args, **kwargs)
+    if not isinstance(module, Module):
+        raise ValueRangeError(
+            "Expect `module_cls(*args, **kwargs)` returns an instance of <class nn.Module>, but it returns an instance "
+            f"of {type(module)}."
+        )
+    return module.to(device)
+
+
+def _placed(reference: RRef[Any], device: str) -> inspect.Signature | None:
+    return _signature_of(type(reference.local_value().to(device)))
+
+
+def _forward(reference: RRef[Any], device: str, args: Any, kwargs: Any) -> Any:
+    if device == "cpu":
+        return reference.local_value()(*args, **kwargs)
+    found = reference.local_value()(*moved(args, device), **moved(kwargs, device))
+    return moved(found, "cpu")
+
+
+def _parameters(reference: RRef[Any], recurse: bool) -> list[RRef[Any]]:
+    return [RRef(parameter) for parameter in reference.local_value().parameters(recurse)]
+
+
+def _train(reference: RRef[Any], mode: bool) -> None:
+    reference.local_value().train(mode)
+
+
+def _arrived(reference: RRef[Any], device: str, signature: inspect.Signature | None) -> RemoteModule:
+    made = object.__new__(RemoteModule)
+    made._become(reference, device, signature)
+    return made

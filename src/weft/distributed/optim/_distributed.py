@@ -1,0 +1,74 @@
+"""An optimizer of parameters on several workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from weft._tensor.tensor import Tensor
+from weft.distributed.autograd import get_gradients
+from weft.distributed.rpc import RRef, WorkerInfo, remote, rpc_async
+from weft.distributed.rpc._state import current_agent
+from weft.errors import ArgumentError, ValueRangeError
+from weft.futures import wait_all
+
+
+class DistributedOptimizer:
+    """Has each worker update the parameters that it owns, with the gradients of a context of distributed autograd.
+
+    `params_rref` are references to parameters, such as `RemoteModule.remote_parameters()`; each owner makes an
+    `optimizer_class` of its own, with the other arguments. Updates on a worker come one after another; those of
+    different workers in any order. `ValueError` without parameters; what the class raises is raised here.
+    """
+
+    def __init__(self, optimizer_class: type, params_rref: Sequence[RRef[Any]], *args: Any, **kwargs: Any) -> None:
+        by_owner: dict[WorkerInfo, list[RRef[Any]]] = {}
+        for reference in params_rref:
+            if not isinstance(reference, RRef):
+                raise ArgumentError(
+                    f"DistributedOptimizer takes references to parameters (RRef), but got {type(reference).__name__}; "
+                    "wrap a parameter of this worker as RRef(parameter)"
+                )
+            by_owner.setdefault(reference.owner(), []).append(reference)
+        if not by_owner:
+            raise ValueRangeError("optimizer got an empty parameter list")
+        self.remote_optimizers: list[RRef[Any]] = [
+            remote(owner, _LocalOptimizer, (optimizer_class, references, args, kwargs))
+            for owner, references in by_owner.items()
+        ]
+        wait_all([optimizer._get_future() for optimizer in self.remote_optimizers])
+
+    def step(self, context_id: int) -> None:
+        """Update all parameters; returns when all workers have. `RuntimeError` for an unknown context."""
+        current_agent().contexts.existing(context_id)
+        wait_all([rpc_async(one.owner(), _step, (one, context_id)) for one in self.remote_optimizers])
+
+
+class _LocalOptimizer:
+    """The part of an owner."""
+
+    _stepping = threading.Lock()  # on this worker
+
+    def __init__(
+        self, optimizer_class: type, references: Sequence[RRef[Any]], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
+        self._parameters: list[Tensor] = [reference.local_value() for reference in references]
+        self._optimizer = optimizer_class(self._parameters, *args, **kwargs)
+
+    def step(self, gradients: dict[Tensor, Tensor]) -> None:
+        """Update with these gradients; `.grad` is as before."""
+        with self._stepping:
+            own = [parameter.grad for parameter in self._parameters]
+            try:
+                for parameter in self._parameters:
+                    parameter.grad = gradients.get(parameter)
+                self._optimizer.step()
+            finally:
+                for parameter, grad in zip(self._parameters, own, strict=True):
+                    parameter.grad = grad
+
+
+def _step(optimizer: RRef[_LocalOptimizer], context_id: int) -> None:
+    current_agent().contexts.at(context_id)  # a worker through which nothing has gone has no gradients
+    optimizer.local_value().step(get_gradients(context_id))

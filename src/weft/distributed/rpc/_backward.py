@@ -1,0 +1,272 @@
+"""Backward passes over several workers.
+
+Each worker has a part in a pass: its tape, from the roots or the tensors that it has sent, to its leaves and the
+tensors that it has received. The gradients of those go to who sent them, all that are complete together. A message is
+answered when all that it has set going is done, so the pass is over when the first worker has its answers (Dijkstra and
+Scholten's method); an answer tells of which workers how many gradients are still awaited.
+
+In FAST mode all messages of the context take part: those of whose tensors none leads to the roots are awaited in vain.
+In SMART mode a first round of messages, answered in
+the same way, marks those that lead to the roots.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weft._autograd.parts import PassInParts
+from weft._lazy.runtime import filled_array
+from weft._lazy.value import Value, inputs_first
+from weft._tensor.tensor import Tensor, wrap
+from weft.distributed.rpc._collected import Collected
+from weft.distributed.rpc._contexts import Context, received, within
+from weft.distributed.rpc._service import Later
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.errors import ArgumentError, GradientError
+from weft.futures import Future, collect_all
+
+if TYPE_CHECKING:
+    from weft.distributed.rpc._agent import Agent, Call
+
+Awaited = dict[WorkerInfo, int]
+"""How many tensors each worker has sent whose gradients have not come."""
+
+
+class Passage(NamedTuple):
+    """A backward pass: a number of the worker that has begun it, and how it goes."""
+
+    worker: int
+    number: int
+    retain_graph: bool
+    smart: bool
+
+
+_numbers = count()
+
+
+class Part:
+    """One worker's part in a pass."""
+
+    def __init__(self, context: Context, passage: Passage, roots: Sequence[tuple[Value, Value]] = ()) -> None:
+        self._context = context
+        self._passage = passage
+        self._roots = roots
+        self._marked: set[int] = set()
+        self._seen: set[Value] = set()  # by marking
+        self._lock = threading.Lock()
+        self._collected = Collected(context)
+        self._engine: PassInParts | None = None
+        self._values: dict[int, Value] = {}  # those that were sent and take part
+        self._complete: dict[WorkerInfo, dict[int, Tensor | None]] = {}  # gradients that are on their way
+
+    def mark(self, numbers: Iterable[int]) -> dict[WorkerInfo, list[int]]:
+        """Have tensors that were sent take part; returns the received ones that they, or the roots, depend on."""
+        found: dict[WorkerInfo, list[int]] = {}
+        with self._lock:
+            fresh = set(numbers) - self._marked
+            self._marked |= fresh
+            for start in [self._sent(number) for number in fresh] or [root for root, _ in self._roots]:
+                values = inputs_first(start, self._enters, lambda value: received(value) is None)
+                self._seen.update(values)
+                for value in values:
+                    come = received(value)
+                    if come is not None:
+                        found.setdefault(come.sender, []).append(come.number)
+        return found
+
+    def begin(self) -> dict[WorkerInfo, dict[int, Tensor | None]]:
+        """Begin at the roots; returns what is to go to others."""
+        with self._lock:
+            return self._go_on({})
+
+    def give(self, grads: Mapping[int, Tensor | None]) -> dict[WorkerInfo, dict[int, Tensor | None]]:
+        """Go on with the gradients of tensors that were sent; returns what is to go to others."""
+        with self._lock:
+            return self._go_on(grads)
+
+    @property
+    def awaited(self) -> int:
+        """How many gradients have not come."""
+        return 0 if self._engine is None else self._engine.awaited
+
+    def _enters(self, value: Value) -> bool:
+        return value.tape is not None and value not in self._seen
+
+    def _sent(self, number: int) -> Value:
+        sent = self._context.sends.get(number)
+        if sent is None:
+            raise GradientError(
+                "Trying to backward through the graph a second time: this worker has given up what it needs for that. "
+                "Specify retain_graph=True in the first pass if you need a second one"
+            )
+        return sent.value
+
+    def _taking_part(self, number: int) -> Value:
+        return self._values.get(number) or self._sent(number)
+
+    def _ready(self) -> PassInParts:
+        if self._engine is None:
+            numbers = list(self._marked if self._passage.smart else self._context.sends)
+            self._values = {number: self._sent(number) for number in numbers}
+            self._engine = PassInParts(
+                [*(root for root, _ in self._roots), *self._values.values()],
+                deliver=self._collected.add, ends=lambda value: received(value) is not None,
+                arrived_at=self._arrived_at, retain_graph=self._passage.retain_graph,
+            )  # fmt: skip
+            if not self._passage.smart:
+                self._tell_of_unused(self._engine.ordered)
+        return self._engine
+
+    def _tell_of_unused(self, reached: Iterable[Value]) -> None:
+        """Tensors that came with others that take part, and do not do so themselves, have no gradients."""
+        used = [come for come in map(received, reached) if come is not None]
+        numbers = {(come.sender, come.number) for come in used}
+        for sender, message in {(come.sender, come.message) for come in used}:
+            for number in self._context.receipts.get((sender, message), ()):
+                if (sender, number) not in numbers:
+                    self._complete.setdefault(sender, {})[number] = None
+
+    def _go_on(self, grads: Mapping[int, Tensor | None]) -> dict[WorkerInfo, dict[int, Tensor | None]]:
+        self._complete = {}
+        engine = self._ready()
+        given = [(self._taking_part(at), None if grad is None else grad._read()) for at, grad in grads.items()]
+        with within(None), self._collected:
+            engine.give(given or self._roots)
+        if not engine.awaited:
+            self._context.parts.pop(self._passage, None)
+            if not self._passage.retain_graph:
+                for number in self._values:
+                    self._context.sends.pop(number, None)
+        return self._complete
+
+    def _arrived_at(self, value: Value, grad: Value | None) -> None:
+        come = received(value)
+        assert come is not None, "the graph goes on elsewhere before received values alone"
+        if come.context_id != self._context.id:
+            raise GradientError(
+                f"a tensor on the way to the roots came from {come.sender} in another context of distributed autograd; "
+                "send it again in this one"
+            )
+        self._complete.setdefault(come.sender, {})[come.number] = None if grad is None else wrap(grad)
+
+
+def run(agent: Agent, context_id: int, tensors: Sequence[Tensor], retain_graph: bool, smart: bool) -> None:
+    """A pass from scalars of this worker; returns when all workers are done. `RuntimeError` for what is no root."""
+    context = agent.contexts.existing(context_id)
+    if not tensors:
+        raise GradientError("No tensors provided for gradient computation.")
+    roots = [_root(tensor) for tensor in tensors]
+    passage = Passage(agent.me.id, next(_numbers), retain_graph, smart)
+    part = context.parts[passage] = Part(context, passage, roots)
+    try:
+        if smart:
+            _wait(agent, [agent.control(to, "mark", context.id, passage, at) for to, at in part.mark(()).items()])
+        calls = [agent.control(to, "gradients", context.id, passage, grads) for to, grads in part.begin().items()]
+        awaited = _least([*_wait(agent, calls), {agent.me: part.awaited}])
+    finally:
+        context.parts.pop(passage, None)
+    missing = [f"{count} of {worker}" for worker, count in awaited.items() if count]
+    if missing:
+        raise GradientError(
+            f"FAST mode needs gradients for all tensors that were sent in the context, and none came for "
+            f"{', '.join(missing)}: not all of them lead to the roots. Use mode='smart', or do not call what the roots "
+            "do not need"
+        )
+
+
+def _root(tensor: Tensor) -> tuple[Value, Value]:
+    if not isinstance(tensor, Tensor):
+        raise ArgumentError(f"backward(): roots must be tensors, but got {type(tensor).__name__}")
+    if not tensor.requires_grad:
+        raise GradientError("requires_grad not set on root")
+    if tensor.numel() != 1:
+        raise GradientError(
+            f"a root of shape {list(tensor.shape)} is not a scalar, all roots need to be scalar; reduce it first"
+        )
+    if tensor.is_leaf:
+        raise GradientError("a root that is a leaf does not have a valid gradient function.")
+    value = tensor._read()
+    return value, Value(value.aval, filled_array(value.aval, 1))
+
+
+def _wait(agent: Agent, calls: Sequence[Call]) -> list[Any]:
+    for call in calls:
+        agent.send(call)
+    return [call.wait() for call in calls]
+
+
+def _least(answers: Iterable[Awaited]) -> Awaited:
+    """What is awaited in the end: it only ever becomes less."""
+    found: Awaited = {}
+    for answer in answers:
+        for worker, left in answer.items():
+            found[worker] = min(left, found.get(worker, left))
+    return found
+
+
+class GradientControls:
+    """What peers ask for in backward passes."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def mark(self, context_id: int, passage: Passage, numbers: Sequence[int]) -> Later | None:
+        context = self._agent.contexts.existing(context_id)
+        with context.lock:
+            part = context.parts.setdefault(passage, Part(context, passage))
+        onward = part.mark(numbers)
+        if not onward:
+            return None
+        return Later(self._all("mark", context, passage, onward, lambda _: None))
+
+    def gradients(self, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None]) -> Later:
+        done: Future[Awaited] = Future()
+        self._agent.hub.run(partial(self._go_on, context_id, passage, grads, done))
+        return Later(done)
+
+    def release(self, context_id: int) -> None:
+        """Let go of a context, and have others do so that this worker has brought into it."""
+        context = self._agent.contexts.release(context_id)
+        if context is not None:
+            for peer in context.peers:
+                self._agent.note(peer, "release", context_id)
+
+    def _go_on(
+        self, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None], done: Future[Awaited]
+    ) -> None:
+        try:
+            context = self._agent.contexts.existing(context_id)
+            with context.lock:
+                part = context.parts.setdefault(passage, Part(context, passage))
+            onward = part.give(grads)
+            mine: Awaited = {self._agent.me: part.awaited}
+            if not onward:
+                done.set_result(mine)
+                return
+            told = self._all("gradients", context, passage, onward, lambda answers: _least([mine, *answers]))
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            told.add_done_callback(partial(_pass_on, done))
+
+    def _all(
+        self, what: str, context: Context, passage: Passage, onward: Mapping[WorkerInfo, Any],
+        summed: Callable[[list[Any]], Any],
+    ) -> Future[Any]:  # fmt: skip
+        """Tell others; a future that is done when all have answered."""
+        agent = self._agent
+        calls = [agent.control(to, what, context.id, passage, told) for to, told in onward.items()]
+        for call in calls:
+            agent.send_unattended(call)
+        return collect_all(calls).then(lambda done: summed([call.value() for call in done.value()]))
+
+
+def _pass_on(done: Future[Any], found: Future[Any]) -> None:
+    try:
+        done.set_result(found.value())
+    except BaseException as error:
+        done.set_exception(error)
