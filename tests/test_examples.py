@@ -204,7 +204,7 @@ def left_in(folder):
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_digits_are_classified_and_the_best_weights_kept(tmp_path):
     out = printed(tmp_path, "digits.py", "--epochs", "4", "--width", "8", "--workers", "1")
     losses = numbers(r"^epoch \d: loss ([\d.]+)", out)

@@ -16,11 +16,11 @@ def _recorded(name: str, dtype: str):
 
 
 _LARGE = {"gpt", "lstm", "resnet20", "transformer"}  # they take seconds to compile
-_LONGEST = {"resnet20", "transformer"}
 
 
 def _marks(name: str, dtype: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.soak] if name in _LONGEST or (name in _LARGE and dtype == "float32") else []
+    quick = name not in ("resnet20", "transformer") and (dtype == "float64" or name == "mlp")
+    return [] if quick else [pytest.mark.soak]
 
 
 _CASES = [

@@ -251,6 +251,7 @@ class Agent:
             return
         self.freight.forget(pipe)
         self._fail_calls(pipe)
+        self.workers.forget(peer)
         self.references.lost(peer.id)
         self.contexts.lost(peer.id)
         if not self.closing:

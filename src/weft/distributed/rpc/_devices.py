@@ -2,21 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 from weft._base.device import device as Device
+from weft._tensor.convert import existing
 from weft.distributed.rpc._message import Receiver
+from weft.distributed.rpc._place import Record
 from weft.distributed.rpc._workers import WorkerInfo, Workers
-from weft.errors import RpcError
+from weft.errors import DeviceError, RpcError
 
 Maps = Mapping[str, Mapping[Device, Device]]
 """By name of a callee: its device for each of the caller's."""
 
 
-def told(maps: Maps) -> dict[str, dict[str, str]]:
-    """Maps as others are told."""
-    return {to: {str(one): str(other) for one, other in found.items()} for to, found in maps.items()}
+class Own(NamedTuple):
+    """The devices of a worker: those it has named, which may be none, and its maps."""
+
+    named: Sequence[Device]
+    maps: Maps
+
+    def told(self) -> dict[str, Any]:
+        """The same as others are told."""
+        maps = {to: {str(one): str(other) for one, other in found.items()} for to, found in self.maps.items()}
+        return {"devices": [str(one) for one in self.named], "device_maps": maps}
+
+
+def own_of(record: Record) -> Own:
+    """The devices of a worker that has told of them."""
+    maps = {
+        to: {Device(one): Device(other) for one, other in found.items()} for to, found in record["device_maps"].items()
+    }
+    return Own([Device(one) for one in record["devices"]], maps)
+
+
+def complaint(me: str, workers: Mapping[str, Own]) -> str:
+    """What is wrong with this worker's devices and maps, or with those of others about it; empty where all is well."""
+    own = workers[me]
+    if len(set(own.named)) != len(own.named):
+        return f"Node {me} has duplicated devices\n{_listed('devices', own.named)}"
+    if missing := _missing(own.named):
+        return f"Node {me} has devices with invalid indices\n{_listed('devices', own.named)}\n{missing}"
+    if not own.maps.keys() <= workers.keys():
+        return (
+            f"Node {me} has invalid target node names in its device maps\n{_listed('device maps', own.maps)}\n"
+            f"{_listed('node names', workers)}"
+        )
+    for to, found in own.maps.items():
+        told = f"in its device map for {to}\n{_listed('device map', [f'{one} to {found[one]}' for one in found])}"
+        if own.named and not found.keys() <= set(own.named):
+            return f"Node {me} has unexpected source devices {told}\n{_listed('devices', own.named)}"
+        if missing := _missing(found):
+            return f"Node {me} has source devices with invalid indices {told}\n{missing}"
+        there = workers[to].named
+        if there and not set(found.values()) <= set(there):
+            return f"Node {me} has unexpected target devices {told}\n{_listed(f'devices of {to}', there)}"
+    for other, theirs in workers.items():
+        if missing := _missing(theirs.maps.get(me, {}).values()):
+            return f"Node {other} has target devices with invalid indices in its device map for {me}\n{missing}"
+    return ""
+
+
+def _listed(what: str, found: Iterable[Any]) -> str:
+    return f"{what}: {', '.join(map(str, found))}"
+
+
+def _missing(devices: Iterable[Device]) -> str:
+    """What is said of the first device that this worker does not have."""
+    for one in devices:
+        try:
+            existing(one)
+        except DeviceError as error:
+            return str(error)
+    return ""
 
 
 class Devices:

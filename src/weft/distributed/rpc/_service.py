@@ -78,22 +78,31 @@ def _called(function: Any, args: Any, kwargs: Any) -> Any:
 def raised_there(body: Bytes, buffers: Sequence[Any]) -> BaseException:
     """The error of a function that ran elsewhere, of the same type where that takes a text."""
     kind, text = unpack(body, buffers)
+    made: Any = RpcError(text)
     if kind is not None and issubclass(kind, Exception):
         try:
-            made = kind(text)
-            if isinstance(made, kind):
-                return made
+            again = kind(text)
+            made = again if isinstance(again, kind) else made
         except Exception:
             pass
-    return RpcError(text)
+    made._text_from_afar = text
+    return made
 
 
 def _told(error: BaseException, me: WorkerInfo) -> tuple[bytes, list[memoryview]]:
-    text = f"On {me}:\n{error!r}\n{''.join(traceback.format_exception(error))}"
+    text = f"On {me}:\n{_shown(error)}"
     try:
         return pack((type(error), text), _ANYBODY)
     except Exception:  # of a class that cannot be sent
         return pack((None, text), _ANYBODY)
+
+
+def _shown(error: BaseException) -> str:
+    """An error and where it was raised. One that has come from another worker says so itself, and of what type it is."""
+    told = getattr(error, "_text_from_afar", None)
+    if told is None:
+        return f"{error!r}\n{''.join(traceback.format_exception(error))}"
+    return f"{told}\nwhich was raised again here:\n{''.join(traceback.format_tb(error.__traceback__))}"
 
 
 def _checked_future(found: Any) -> Future[Any]:

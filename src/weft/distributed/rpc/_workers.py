@@ -68,6 +68,12 @@ class Workers:
             found = self._known[to] = WorkerInfo(entry["name"], entry["id"])
         return found
 
+    def forget(self, worker: WorkerInfo) -> None:
+        """A worker has ended; another one may come under its name or number."""
+        for key in worker:
+            if self._known.get(key) == worker:
+                del self._known[key]
+
     def place(self, worker: WorkerInfo) -> Record | None:
         """Where a worker listens now, None where it is gone."""
         entry = self._entry(worker.name)

@@ -1,0 +1,27 @@
+"""Contexts, passes, remote modules and distributed optimizers in jobs of three workers."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.distributed.processes import ended
+from tests.distributed.rpc import job
+
+_MODULE = "tests.distributed.autograd.uses"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["passes", "several", "refusals", "modules", "optimizers"])
+def test_uses(program, tmp_path):
+    job.run(_MODULE, program, 3, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "lost"), [("failures", 2), ("abandoned", 1)])
+def test_what_fails_is_cleaned_up(program, lost, tmp_path):
+    said = ended(job.launched(_MODULE, program, 3, tmp_path))
+    assert said[lost][0] == -signal.SIGKILL
+    assert said[0][:2] == (0, f"{job.PASSED}\n"), said[0][2]
+    assert f"shutdown: worker w{lost} ended without coming to shutdown(); the others are done" in said[3 - lost][2]
