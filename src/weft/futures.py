@@ -55,6 +55,11 @@ class Future(Generic[T]):
                 return
         bell.put(None)
 
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether there are callbacks that wait for the result."""
+        return bool(self._callbacks)
+
     def value(self) -> T:
         """The value of a future that is done; raises its error. `RuntimeError` where it is not done."""
         if not self._done:

@@ -26,6 +26,10 @@ _READ, _WRITE, _END = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
 _ONCE = select.EPOLLONESHOT
 
 
+class _Thread(threading.local):
+    aside: list[Callable[[], None]] | None = None  # what is to be done when it reads no pipe any more
+
+
 class Hub:
     """Up to `workers` functions run at a time; one thread more reads on meanwhile."""
 
@@ -45,6 +49,7 @@ class Hub:
         self._chores: SimpleQueue[None] = SimpleQueue()
         self._resting = True
         self._late: deque[Callable[[], None]] = deque()
+        self._thread = _Thread()
         self.alarm: Callable[[], float | None] = lambda: None
         """Called by the keeper; returns the seconds until it should be called again, None for not before `wake`."""
         self._keeper = threading.Thread(target=self._keep, name=f"{name}, keeper", daemon=True)
@@ -115,11 +120,15 @@ class Hub:
         bell: Bell | None = None
         while not done() and pipe.why is None and (end is None or time.monotonic() < end):
             if pipe.turn.take(bell):
+                aside = self._thread.aside = []
                 try:
-                    while not done() and pipe.why is None and (end is None or time.monotonic() < end):
+                    while not aside and not done() and pipe.why is None and (end is None or time.monotonic() < end):
                         pipe.read(wait=True)
                 finally:
+                    self._thread.aside = None
                     self._leave(pipe)
+                for function in aside:
+                    function()
             elif bell is None:
                 bell = SimpleQueue()
                 ring(bell)
@@ -139,6 +148,13 @@ class Hub:
     def run(self, function: Callable[[], None]) -> None:
         """Have a function run in a thread of the hub: in the one that reads now, when it has handed on all it read."""
         self._tasks.append(function)
+
+    def aside(self, function: Callable[[], None]) -> None:
+        """Do something in this thread that may wait for other calls: as soon as it reads no pipe."""
+        if self._thread.aside is None:
+            function()
+        else:
+            self._thread.aside.append(function)
 
     @property
     def threads(self) -> int:
@@ -205,13 +221,30 @@ class Hub:
         if event & _WRITE:
             pipe.flush()
         if event & ~_WRITE and pipe.turn.take():
+            aside = self._thread.aside = []
             try:
                 pipe.read(wait=False)
             finally:
+                self._thread.aside = None
                 pipe.turn.missed = pipe.why is None
                 self._leave(pipe)
+            if aside:
+                self._step_aside(aside)
         elif not event & ~_WRITE or pipe.backlog:
             self.watch(pipe)
+
+    def _step_aside(self, functions: list[Callable[[], None]]) -> None:
+        """Run what may wait for other calls, with another thread ready to read."""
+        with self._lock:
+            self._idle -= 1
+            if not self._idle:
+                self._start()
+        try:
+            for function in functions:
+                function()
+        finally:
+            with self._lock:
+                self._idle += 1
 
     def _work(self) -> None:
         """Run what waits, with another thread ready to read; as many at a time as there may be."""

@@ -269,15 +269,16 @@ class Agent:
         call = calls.pop(number, None)
         if call is None:
             return  # its time was over
+        failed = kind == ERROR
         try:
-            found = raised_there(body, buffers) if kind == ERROR else unpack(body, buffers)
+            found = raised_there(body, buffers) if failed else unpack(body, buffers)
         except BaseException as error:
-            call.set_exception(error)
-            return
-        if kind == ERROR:
-            call.set_exception(found)
+            failed, found = True, error
+        finish = call.set_exception if failed else call.set_result
+        if call.has_callbacks:
+            self.hub.aside(partial(finish, found))
         else:
-            call.set_result(found)
+            finish(found)
 
     def _take(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
         """Run what is asked for: a user's function in its turn, others at once."""
