@@ -8,7 +8,7 @@ from typing import Any
 
 from weft._tensor.tensor import Tensor
 from weft.distributed.autograd import get_gradients
-from weft.distributed.rpc import RRef, WorkerInfo, remote, rpc_async
+from weft.distributed.rpc import RRef, WorkerInfo, remote
 from weft.distributed.rpc._state import current_agent
 from weft.errors import ArgumentError, ValueRangeError
 from weft.futures import wait_all
@@ -42,7 +42,13 @@ class DistributedOptimizer:
     def step(self, context_id: int) -> None:
         """Update all parameters; returns when all workers have. `RuntimeError` for an unknown context."""
         current_agent().contexts.existing(context_id)
-        wait_all([rpc_async(one.owner(), _step, (one, context_id)) for one in self.remote_optimizers])
+        begun = [one.rpc_async().step(context_id) for one in self.remote_optimizers if not one.is_owner()]
+        try:
+            for one in self.remote_optimizers:
+                if one.is_owner():
+                    one.local_value().step(context_id)
+        finally:
+            wait_all(begun)
 
 
 class _LocalOptimizer:
@@ -56,8 +62,10 @@ class _LocalOptimizer:
         self._parameters: list[Tensor] = [reference.local_value() for reference in references]
         self._optimizer = optimizer_class(self._parameters, *args, **kwargs)
 
-    def step(self, gradients: dict[Tensor, Tensor]) -> None:
-        """Update with these gradients; `.grad` is as before."""
+    def step(self, context_id: int) -> None:
+        """Update with the gradients of a context; `.grad` is as before."""
+        current_agent().contexts.at(context_id)  # a worker through which nothing has gone has no gradients
+        gradients = get_gradients(context_id)
         with self._stepping:
             own = [parameter.grad for parameter in self._parameters]
             try:
@@ -67,8 +75,3 @@ class _LocalOptimizer:
             finally:
                 for parameter, grad in zip(self._parameters, own, strict=True):
                     parameter.grad = grad
-
-
-def _step(optimizer: RRef[_LocalOptimizer], context_id: int) -> None:
-    current_agent().contexts.at(context_id)  # a worker through which nothing has gone has no gradients
-    optimizer.local_value().step(get_gradients(context_id))
