@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from weft.errors import ArgumentError, FutureError
 
@@ -67,6 +67,12 @@ class Future(Generic[T]):
         if self._error is not None:
             raise self._error
         return self._value  # pyright: ignore[reportReturnType]  set with `_done`
+
+    def __reduce__(self) -> NoReturn:
+        raise FutureError(
+            "Can not pickle torch.futures.Future: only its value can be sent. To answer a remote call with it, put the "
+            "function that returns the future under rpc.functions.async_execution"
+        )
 
     def set_result(self, result: T) -> None:
         """Mark the future as done, with a value, and run its callbacks. `RuntimeError` for one that is done."""

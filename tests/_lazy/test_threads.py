@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from weft._base.state import ambient
-from weft._lazy import realize
+from weft._lazy import infer, realize
 
 
 def in_threads(count, work):
@@ -46,6 +46,20 @@ def test_many_threads_need_the_same_pending_value():
     for step in range(20):
         shared = weft.ones(3) * step
         assert in_threads(4, lambda _: shared.tolist()) == [[step] * 3] * 4  # noqa: B023  called in this step
+
+
+def test_threads_that_infer_the_same_types_at_once_record_the_same(monkeypatch):
+    """Else each of them would compile a program of its own."""
+    both, one = threading.Barrier(2), infer._infer
+
+    def together(*args):
+        both.wait(60)
+        return one(*args)
+
+    x = weft.ones(1, 2, 3, 4, 5, 6, 7)
+    monkeypatch.setattr(infer, "_infer", together)
+    first, second = in_threads(2, lambda _: x.sinh()._read().origin)
+    assert first is second
 
 
 def test_a_thread_waits_for_the_flush_that_computes_its_input(monkeypatch):

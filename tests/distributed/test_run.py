@@ -169,12 +169,14 @@ def test_the_launcher_loads_nothing_that_computes():
     assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout == "[]\n"
 
 
-def test_the_command_has_one_subcommand():
+def test_the_command_has_subcommands():
     call = [sys.executable, "-m", "weft"]
     done = subprocess.run([*call, "run", "--no-python", "/bin/true"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     done = subprocess.run([*call, "walk"], capture_output=True, text=True)
     assert (done.returncode, done.stderr.startswith("usage: weft run [flags] SCRIPT")) == (2, True)
+    done = subprocess.run([*call, "rpc", "top", "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.startswith("usage: weft rpc top [-h] [--once]")) == (0, True)
 
 
 def test_masters_have_addresses_of_ipv6_and_free_ports(script):

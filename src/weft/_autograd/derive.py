@@ -51,7 +51,7 @@ def derivative_of(signature: Signature, need: tuple[int, ...], given: tuple[int,
     key = (need, given)
     found = signature.derived.get(key)
     if found is None:
-        found = signature.derived[key] = _derive(signature, need, given)
+        found = signature.derived.setdefault(key, _derive(signature, need, given))  # as in `signature_of`
         if len(signature.outputs) == 1:
             signature.derived[need] = found  # where the engine looks first
     return found

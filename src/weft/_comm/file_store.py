@@ -45,10 +45,15 @@ class FileStore(Store):
     `DistStoreError` when the file cannot be used.
     """
 
+    _joins = True  # whether it counts as a user
+
     def __init__(self, file_name: str, world_size: int = -1) -> None:
         self._path = os.fspath(file_name)
         self._mutex = threading.Lock()
         self._log = _Log(self._path, self._timeout)
+        if not self._joins:
+            self.close = weakref.finalize(self, self._log.close)
+            return
         with self._mutex:
             self._log.change(_USERS, lambda table: table.add(_USERS, 1), self._timeout)
         self.close = weakref.finalize(self, _close, self._log, world_size)

@@ -8,6 +8,7 @@ that nobody waits for.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -20,6 +21,8 @@ from queue import Empty, SimpleQueue
 from weft._comm.pipe import Pipe
 from weft._comm.spin import spin
 from weft._comm.turn import Bell
+
+_log = logging.getLogger(__name__)
 
 _MOMENT = 0.0005  # seconds for which the keeper lets things gather
 _READ, _WRITE, _END = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
@@ -45,6 +48,7 @@ class Hub:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._idle = self._running = 0
+        self._watching = threading.Lock()  # who looks last whether somebody reads must be the last to say so
         self._closed = False
         self._chores: SimpleQueue[None] = SimpleQueue()
         self._resting = True
@@ -87,9 +91,10 @@ class Hub:
         """Do at once what the keeper would do in a moment."""
         for _ in range(len(self._late)):
             try:
-                self._late.popleft()()
+                chore = self._late.popleft()
             except IndexError:
                 return  # the keeper was faster
+            _do(chore)
 
     def tend(self, pipe: Pipe) -> None:
         """Send what a pipe holds back, and read it, unless somebody does."""
@@ -105,9 +110,9 @@ class Hub:
 
     def watch(self, pipe: Pipe) -> None:
         """Wait for the next event of a pipe: its end, room to write where that lacks, and bytes where some may come."""
-        pipe.turn.missed = False
-        read = not pipe.turn.taken and (pipe in self._serving or bool(pipe.calls))
-        with suppress(OSError, ValueError):  # it was removed
+        with self._watching, suppress(OSError, ValueError):  # it was removed
+            pipe.turn.missed = False
+            read = not pipe.turn.taken and (pipe in self._serving or bool(pipe.calls))
             self._epoll.modify(pipe.fileno(), _END | _ONCE | (_READ if read else 0) | (_WRITE if pipe.backlog else 0))
 
     def read_until(self, pipe: Pipe, done: Callable[[], bool], ring: Callable[[Bell], None], end: float | None) -> None:
@@ -226,8 +231,8 @@ class Hub:
                 pipe.read(wait=False)
             finally:
                 self._thread.aside = None
-                pipe.turn.missed = pipe.why is None
-                self._leave(pipe)
+                if not pipe.turn.leave() and pipe.why is None:
+                    self.watch(pipe)
             if aside:
                 self._step_aside(aside)
         elif not event & ~_WRITE or pipe.backlog:
@@ -263,7 +268,7 @@ class Hub:
                     break
                 if self._tasks:
                     self.wake()
-                function()
+                _do(function)
         finally:
             with self._lock:
                 self._running -= 1
@@ -283,3 +288,11 @@ class Hub:
                 self.share()
                 self.wake()
             seconds = self.alarm()
+
+
+def _do(function: Callable[[], None]) -> None:
+    """Run a function; what it raises is logged, and its thread goes on for others."""
+    try:
+        function()
+    except Exception:
+        _log.exception("%r failed", function)

@@ -135,10 +135,10 @@ def _wrong_key(sock: Connection) -> JobKeyError:
 def peer_name(sock: Connection) -> str:
     """The address of the other side, for messages."""
     try:
-        host, port = sock.getpeername()[:2]
-    except (OSError, ValueError):
+        address = sock.getpeername()
+    except OSError:
         return "a peer that has gone"
-    return address_text(host, port)
+    return address_text(*address[:2]) if isinstance(address, tuple) else "a process of this host"
 
 
 def _mac(key: bytes, role: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:

@@ -34,6 +34,9 @@ class Region:
         self.memory = SharedMemory.create(_START + size)
         self.data = np.frombuffer(self.memory.view(), np.uint8)[_START:]
 
+    def __del__(self) -> None:
+        self.memory.detach()
+
 
 class Lender:
     """The regions of this process."""
@@ -107,6 +110,8 @@ class Borrower:
         try:
             handle, capacity, text, size = unpack(told)
             number = int(text)
+            if not 0 <= number < 1 << 64:
+                raise ValueError(f"{number} is no number of a loan")
             region = self._regions.get(handle)
             if region is None:
                 memory = SharedMemory.open(handle, int(capacity))

@@ -63,7 +63,7 @@ class SharedMemory:
             if os.fstat(fd).st_size != size or os.pread(fd, _TOKEN, 0) != bytes.fromhex(token):
                 raise FileNotFoundError(f"{path} belongs to another group")
             memory = cls(fd, size, handle)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             if fd >= 0:
                 os.close(fd)
             raise DistBackendError(

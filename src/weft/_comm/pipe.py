@@ -9,6 +9,7 @@ thread at a time, whose turn it is: a caller that waits for its answer, or a thr
 
 from __future__ import annotations
 
+import mmap
 import select
 import socket
 import struct
@@ -33,6 +34,7 @@ MOST_BYTES = 1 << 30
 _HEAD = struct.Struct("<IIQHH")  # sum of the rest, bytes that follow, number, kind, number of buffers
 _REST = struct.Struct("<IQHH")
 _LONG = 1 << 16  # bytes read at a time; a buffer of more is not copied to what goes before it
+_BELIEVED = 1 << 22  # bytes of a frame for which there is memory before they come
 _MOST_PIECES = 64  # of one system call
 _PATIENCE = struct.pack("ll", 0, 50_000)  # seconds and microseconds after which a read that waits returns
 _CLOSED = "it has closed the connection"
@@ -67,6 +69,7 @@ class Pipe:
     """One connection. `peer` is who is at the other end, for messages; owners may set it when they know better."""
 
     def __init__(self, sock: socket.socket, owner: Owner, peer: str, cipher: Cipher | None = None) -> None:
+        self._sock = sock
         sock.settimeout(None)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
         self.peer = peer
@@ -78,7 +81,8 @@ class Pipe:
         """Whether the peer is on this host, where memory can be lent."""
         self.turn = Turn()
         """Whose turn it is to read."""
-        self._sock = sock
+        self.bytes_in = self.bytes_out = 0
+        """How much has travelled, lent memory included."""
         self._arrivals = select.poll()
         self._arrivals.register(sock, select.POLLIN)
         self._owner = owner
@@ -123,6 +127,7 @@ class Pipe:
                 except OSError:
                     unsent.clear()  # what the peer has said before its end is still to be read
                     return
+                self.bytes_out += sent
                 while unsent and sent >= len(unsent[0]):
                     sent -= len(unsent.popleft())
                 if sent:
@@ -158,6 +163,7 @@ class Pipe:
             data = self._sock.recv(_LONG, flags)
             if not data:
                 raise DistNetworkError(_CLOSED)
+            self.bytes_in += len(data)
             if cipher is not None:
                 data = cipher.open(data)
             if long is None:
@@ -169,6 +175,7 @@ class Pipe:
             count, left = self._sock.recv_into(long[self._filled :], 0, flags), b""
             if not count:
                 raise DistNetworkError(_CLOSED)
+            self.bytes_in += count
         self._filled += count
         if self._filled < len(long):
             return None
@@ -185,7 +192,7 @@ class Pipe:
                 if size > MOST_BYTES:
                     raise DistNetworkError(f"it sent a frame of {size} bytes; {MOST_BYTES} are allowed")
                 if size > _LONG:
-                    self._long, self._filled = memoryview(bytearray(_HEAD.size + size)), end - at
+                    self._long, self._filled = _room(_HEAD.size + size), end - at
                     self._long[: self._filled] = view[at:]
                     at = end
                 break
@@ -220,6 +227,9 @@ class Pipe:
         """Give the socket back."""
         self._sock.close()
 
+    def __del__(self) -> None:  # of one that was lost, when no thread reads it any more
+        self.free()
+
 
 def _pieces(kind: int, number: int, body: Bytes, buffers: Sequence[Bytes]) -> list[Bytes]:
     """A frame in as few pieces as can be without copying long buffers."""
@@ -232,6 +242,19 @@ def _pieces(kind: int, number: int, body: Bytes, buffers: Sequence[Bytes]) -> li
     if size <= _LONG:
         return [b"".join((check, rest, *buffers))]
     return [check + rest, *(buffer for buffer in buffers if len(buffer))]
+
+
+def _room(size: int) -> memoryview:
+    """Memory for a frame. A long one takes up pages as it comes, so that what a frame says of its length costs nothing.
+
+    Those pages lie outside of the heap, which keeps what was touched once.
+    """
+    if size <= _BELIEVED:
+        return memoryview(bytearray(size))
+    try:
+        return memoryview(mmap.mmap(-1, size))
+    except OSError:
+        raise DistNetworkError(f"it sent a frame of {size} bytes, for which there is no memory") from None
 
 
 def _buffers(view: memoryview, start: int, stop: int, count: int) -> tuple[int, list[memoryview]]:

@@ -51,6 +51,8 @@ class TCPStore(Store):
     when workers or keys do not come in time.
     """
 
+    _joins = True  # whether it counts as a process that uses the store
+
     def __init__(
         self,
         host_name: str,
@@ -75,7 +77,8 @@ class TCPStore(Store):
         self._pool = Pool(address, key)
         self.close = weakref.finalize(self, _close, self._pool, server)
         try:
-            self._change(b"join", deadline=deadline)
+            if self._joins:
+                self._change(b"join", deadline=deadline)
             if server is not None and wait_for_workers and world_size:
                 self._await_workers(server, world_size, deadline)
         except BaseException:

@@ -205,7 +205,7 @@ def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
         known = plain.warned if warning else plain.signatures
         found = known.get(avals)
         if found is None:
-            found = known[avals] = _infer(plain, avals)
+            found = known.setdefault(avals, _infer(plain, avals))  # other threads may have been faster
         if not warning:
             call.signatures[avals] = found
     return found

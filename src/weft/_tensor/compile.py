@@ -295,6 +295,14 @@ class Compiled:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else _Bound(self, instance)
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """What stands in a module under its name is pickled as that, as functions are; others with what they run."""
+        name = self.__dict__.get("__qualname__", "")
+        found: Any = sys.modules.get(self.__module__)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (Compiled, (self._function, self._fullgraph))
+
 
 class _Bound:
     """A compiled function looked up on an instance."""

@@ -12,6 +12,7 @@ __getattr__, __dir__ = _on_first_use(__name__, {
     "weft.errors": ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError", "QueueEmptyError"),
     "weft.distributed._reduce_op": ("ReduceOp", "reduce_op", "supports_complex", "_make_nccl_premul_sum"),
     "weft.distributed._work": ("Work",),
+    "weft.distributed.remote_device": ("_remote_device",),
     "weft.distributed._group": ("ProcessGroup",),
     "weft.distributed._backend": (
         "Backend", "BackendConfig", "get_backend_config", "get_default_backend_for_device", "_Backend",
@@ -48,5 +49,6 @@ __getattr__, __dir__ = _on_first_use(__name__, {
     "weft.distributed._grad_bucket": ("GradBucket",),
     "weft.distributed.algorithms.ddp_comm_hooks._builtin": ("BuiltinCommHookType",),
 }, (
-    "_functional_collectives", "algorithms", "constants", "distributed_c10d", "elastic", "nn", "optim", "rpc", "run",
+    "_functional_collectives", "algorithms", "autograd", "constants", "distributed_c10d", "elastic", "nn", "optim",
+    "remote_device", "rpc", "run",
 ))  # fmt: skip

@@ -37,6 +37,7 @@ from weft.errors import ArgumentError, DistError, ValueRangeError, WeftError
 _log = logging.getLogger(__name__)
 
 _MASTER_PORT = 29500
+_USAGE_OF_TOP = "       weft rpc top [flags] INIT_METHOD; weft rpc top --help lists the flags"
 _KEY_VARIABLES = ("WEFT_JOB_KEY", "WEFT_JOB_KEY_FILE")
 
 
@@ -307,11 +308,14 @@ def _end(message: str, code: int) -> NoReturn:
 
 
 def command() -> None:
-    """The console script `weft`: its only subcommand is `run`."""
-    if len(sys.argv) > 1 and sys.argv[1] == "run":
-        main(sys.argv[2:])
-        return
-    _end(USAGE, 2)
+    """The console script `weft`: its subcommands are `run` and `rpc top`."""
+    match sys.argv[1:]:
+        case ["run", *rest]:
+            main(rest)
+        case ["rpc", "top", *rest]:
+            import_module("weft.distributed.rpc._top").main(rest)  # it loads what `run` does without
+        case _:
+            _end(f"{USAGE}\n{_USAGE_OF_TOP}", 2)
 
 
 if __name__ == "__main__":

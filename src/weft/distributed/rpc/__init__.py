@@ -5,9 +5,10 @@ from weft._base.exports import on_first_use as _on_first_use
 __getattr__, __dir__ = _on_first_use(__name__, {
     "weft.distributed.rpc.api": (
         "debug_info", "get_rpc_timeout", "get_worker_info", "init_rpc", "is_available", "rpc_async", "rpc_sync",
-        "shutdown",
+        "shutdown", "_is_current_rpc_agent_set", "_set_rpc_timeout",
     ),
-    "weft.distributed.rpc._rref": ("RRef", "remote"),
+    "weft.distributed.rpc._rref": ("PyRRef", "RRef", "remote"),
+    "weft.distributed.rpc._trace": ("trace",),
     "weft.distributed.rpc._workers": ("WorkerInfo",),
     "weft.distributed.rpc.options": ("RpcBackendOptions", "TensorPipeRpcBackendOptions"),
     "weft.distributed.rpc.backend_registry": ("BackendType",),

@@ -4,33 +4,42 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft._base.state import ambient
 from weft._comm.hub import Hub
 from weft._comm.pipe import Bytes, Pipe
 from weft._comm.turn import Bell
+from weft._lazy.realize import flush_pending
 from weft.distributed.rpc._contexts import Context, Contexts, current_context, within
 from weft.distributed.rpc._devices import Devices, Maps
 from weft.distributed.rpc._drops import NEVER, Drops
 from weft.distributed.rpc._freight import RETURN, Freight
-from weft.distributed.rpc._message import pack, unpack
+from weft.distributed.rpc._message import Receiver, pack, unpack
 from weft.distributed.rpc._peers import Peers
 from weft.distributed.rpc._place import Ways
-from weft.distributed.rpc._references import References
-from weft.distributed.rpc._service import called, raised_there, serve
+from weft.distributed.rpc._references import Owned, References
+from weft.distributed.rpc._service import Answer, called, raised_there, serve
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, RpcError, RpcTimeoutError
 from weft.futures import Future
 
-CALL, CONTROL, UNCOUNTED, NOTE, ANSWER, ERROR = range(1, 7)
-"""Kinds of frames: a function of the user, one of this package, one that is not counted as work, one without an answer;
-what it returned, what it raised."""
+if TYPE_CHECKING:
+    from weft.distributed.rpc._tracing import Tracer
 
-_GRACE = 5.0  # seconds that functions under way are given at the end
+CALL, CONTROL, UNCOUNTED, NOTE, ANSWER, ERROR, DEVICES = range(1, 8)
+"""Kinds of frames: a function of the user, one of this package, one that is not counted as work, one without an answer;
+what it returned, what it raised; the caller's device map."""
+
+TRACED = 1 << 9
+"""Added to the kind of a call or control that belongs to a trace, which its last buffer names."""
+
+_GRACE, _LEAST_GRACE = 5.0, 0.2  # seconds that functions under way are given at the end; after the deadline
 _TOGETHER = 50e-6  # seconds within which frames to one peer are sent together
 
 
@@ -75,27 +84,36 @@ class Agent:
         self.seconds = seconds
         self.size = size
         self.closing = False
-        self.references = References(self.me.id)
-        self.contexts = Contexts(self.me)
+        self.references = References(self.me[1:])
+        self.contexts = Contexts(self.me, lambda worker: self.peers.connected(worker))
         self.hub = Hub(f"weft rpc {self.me.name}", threads)
         self.hub.alarm = self._look_at_the_clock
         self.freight = Freight(self.hub)
         self.drops = Drops(self.hub.wake)
+        self.tracer: Tracer | None = None  # while there is a trace in which this worker takes part
         self.controls = controls(self)
-        self._devices = Devices(workers, device_maps)
+        self.devices = Devices(self.me, device_maps)
         self._numbers = count(1)
         self._local: dict[int, Call] = {}  # calls to itself
         self._next_end = NEVER  # of any call
+        self._clock = threading.Lock()
         self._counting = threading.Lock()
         self._made = self._served = 0
         self._last_sent = 0.0
-        self.peers = Peers(workers, self.hub, self, ways)  # from here on others may call
+        try:
+            self.peers = Peers(workers, self.hub, self, ways, self._introduce)  # from here on others may call
+        except BaseException:
+            self.hub.close(_GRACE)
+            raise
 
-    def close(self) -> None:
-        """Leave at once; calls that wait fail."""
+    def close(self, seconds: float | None = None) -> None:
+        """Leave at once; calls that wait fail. Functions under way get at most some seconds to end."""
         self.closing = True
         self.peers.close()
-        self.hub.close(_GRACE)
+        self.hub.close(_GRACE if seconds is None else min(_GRACE, max(seconds, _LEAST_GRACE)))
+        while self._local:
+            _, call = self._local.popitem()
+            call.set_exception(RpcError(f"{self.me} has left the job before its call to itself was done"))
 
     # --- calls that go out ---
 
@@ -124,7 +142,7 @@ class Agent:
 
         Who has gone needs not be told.
         """
-        if to.id == self.me.id:
+        if to == self.me:
             getattr(self.controls, name)(*args)
             return
         try:
@@ -132,9 +150,14 @@ class Agent:
         except RpcError:
             return
         self._count(made=1)
-        pipe.put(NOTE, 0, pack((name, args), self._devices.of_callee(to))[0])
+        pipe.put(NOTE, 0, pack((name, args), self.devices.of_callee(to))[0])
         if pipe is not sending:
             self.hub.soon(partial(self.hub.tend, pipe))
+
+    def _introduce(self, to: WorkerInfo, pipe: Pipe) -> None:
+        """Put what a callee is to know before anything else: the device map by which its answers come back."""
+        if told := self.devices.told_to(to):
+            pipe.put(DEVICES, 0, pack(told, self.devices.of_callee(to))[0])
 
     def push(self, call: Call) -> Call:
         """Send a call for which nobody waits now, and see that its answer is read."""
@@ -170,30 +193,64 @@ class Agent:
         return future.value()
 
     def _begin(self, to: WorkerInfo, kind: int, content: Any, seconds: float) -> Call:
-        receiver, context = self._devices.of_callee(to), current_context()
+        if (capture := ambient().capture) is not None:
+            capture.needs_value("a remote call")
+        pipe = None if to == self.me else self.peers.known(to) or self.peers.reach(to, seconds)
+        receiver, context = self.devices.of_callee(to), current_context()
         if context is not None:
             context.peers.add(to)
             receiver = receiver._replace(message=context.message())
         body, buffers = pack(content, receiver)
         if kind != UNCOUNTED:
             self._count(made=1)
-        number = next(self._numbers)
-        if to.id == self.me.id:
-            call = self._local[number] = Call(self, None, seconds)
+        number, made, asked = next(self._numbers), Call, kind
+        if self.tracer is not None:
+            made, kind, buffers = self.tracer.outgoing(to, kind, number, content, body, buffers)
+        if pipe is None:
+            call = self._local[number] = made(self, None, seconds)
             self._take(None, kind, number, body, buffers)
             self.hub.share()
         else:
-            pipe = self.peers.known(to) or self.peers.reach(to, seconds)
             if self.drops:
                 self.drops.send(partial(self.note, sending=pipe))
-            call = pipe.calls[number] = Call(self, pipe, seconds)
-            self.freight.put(pipe, kind, number, body, buffers)
-            if pipe.why is not None:
+            call = pipe.calls[number] = made(self, pipe, seconds)
+            try:
+                self.freight.put(pipe, kind, number, body, buffers)
+            except BaseException:  # too long, or no memory to lend
+                pipe.calls.pop(number, None)
+                self._count(made=-(asked != UNCOUNTED))
+                raise
+            if pipe.why is not None:  # it was lost meanwhile
                 self._fail_calls(pipe)
+                self.references.lost(to[1:])
+            if context is not None and context.over:  # it was released meanwhile
+                self.note(to, "release", context.id)
         if call.end is not None and call.end < self._next_end:
-            self._next_end = call.end
+            with self._clock:
+                self._next_end = min(self._next_end, call.end)
             self.hub.wake()
         return call
+
+    def expect(self, owned: Owned) -> Owned:
+        """A value of this worker that was asked for; see that its creator lives where that has not told of it yet."""
+        if not owned.created:
+            self.aside(partial(self._look_for, *owned.id.creator))
+        return owned
+
+    def _look_for(self, number: int, incarnation: int) -> None:
+        """Give up what a worker was to create, unless that lives: then its loss is told."""
+        try:
+            found = self.workers.find(number)
+            if found is not None and found != self.me and self.peers.known(found) is None:
+                found = self.workers.find_again(found)
+            if found is not None and found.incarnation == incarnation and found != self.me:
+                self.peers.reach(found, self.seconds)
+                return
+        except RpcTimeoutError:
+            return  # it is there
+        except RpcError:
+            pass
+        self.references.lost((number, incarnation))
 
     def _look_at_the_clock(self) -> float | None:
         """Do what is due; returns the seconds until something else is."""
@@ -205,15 +262,19 @@ class Agent:
 
     def expire(self) -> None:
         """Fail the calls whose time is over."""
-        now = monotonic()
-        if now >= self._next_end:
+        now, late = monotonic(), []
+        if now < self._next_end:
+            return
+        with self._clock:
             self._next_end = NEVER
             for calls in self._all_calls():
                 for number, call in list(calls.items()):
-                    if call.end is not None and call.end <= now and calls.pop(number, None) is not None:
-                        call.set_exception(_late(call.seconds))
-                    elif call.end is not None:
+                    if call.end is not None and call.end > now:
                         self._next_end = min(self._next_end, call.end)
+                    elif call.end is not None and calls.pop(number, None) is not None:
+                        late.append(call)
+        for call in late:
+            call.set_exception(_late(call.seconds))
 
     def _all_calls(self) -> list[dict[int, Call]]:
         return [self._local, *(pipe.calls for pipe in self.peers.outgoing())]
@@ -234,15 +295,28 @@ class Agent:
         if kind == RETURN:
             self.freight.take_back(pipe, number)
         elif kind == NOTE:
-            name, args = unpack(body, ())
-            getattr(self.controls, name)(*args)
-            self._count(served=1)
+            self._noted(pipe, body)
+        elif kind == DEVICES:
+            self._followed(pipe, lambda: self.devices.heard(pipe, unpack(body, ())))
         elif kind in (ANSWER, ERROR):
             self._answered(pipe.calls, kind, number, body, taken)
-        elif kind in (CALL, CONTROL, UNCOUNTED):
+        elif self.closing:
+            return  # the caller is about to see that this worker has left
+        elif kind in (CALL, CONTROL, UNCOUNTED) or (kind in (CALL | TRACED, CONTROL | TRACED) and taken):
             self._take(pipe, kind, number, body, taken)
         else:
             pipe.close(f"it sent a frame of the unknown kind {kind}")
+
+    def _noted(self, pipe: Pipe, body: Bytes) -> None:
+        if self._followed(pipe, lambda: self._controlled(body, ())):
+            self._count(served=1)
+
+    def _followed(self, pipe: Pipe, follow: Callable[[], object]) -> bool:
+        try:
+            follow()
+        except Exception as error:  # there is no answer to say so
+            pipe.close(f"it sent a note that cannot be followed: {error!r}")
+        return pipe.why is None
 
     def lost(self, pipe: Pipe) -> None:
         """A peer has gone: its calls fail, and no others."""
@@ -250,12 +324,18 @@ class Agent:
         if peer is None:
             return
         self.freight.forget(pipe)
+        self.devices.forget(pipe)
         self._fail_calls(pipe)
+        if self.closing:
+            return
         self.workers.forget(peer)
-        self.references.lost(peer.id)
-        self.contexts.lost(peer.id)
-        if not self.closing:
-            self.controls.lost(peer)
+        self.references.lost(peer[1:])
+        if self.tracer is not None:
+            self.tracer.lost(peer)
+        for context in self.contexts.lost(peer):
+            self.controls.release(context)
+        self.controls.find_makers()
+        self.controls.lost(peer)
 
     def _fail_calls(self, pipe: Pipe) -> None:
         while pipe.calls:
@@ -263,7 +343,11 @@ class Agent:
                 _, call = pipe.calls.popitem()
             except KeyError:
                 return  # another thread was faster
-            call.set_exception(RpcError(f"worker {pipe.peer} was lost while {self.me.name} waited for it: {pipe.why}"))
+            call.set_exception(
+                RpcError(f"{self.me} has left the job before worker {pipe.peer} answered")
+                if self.closing
+                else RpcError(f"worker {pipe.peer} was lost while {self.me.name} waited for it: {pipe.why}")
+            )
 
     def _answered(self, calls: dict[int, Any], kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
         call = calls.pop(number, None)
@@ -282,26 +366,58 @@ class Agent:
 
     def _take(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
         """Run what is asked for: a user's function in its turn, others at once."""
-        peer = self._devices.of_caller(self.me if pipe is None else self.peers.at(pipe))
-        answer = partial(self._answer, pipe, kind, number)
-        if kind == CALL:
-            self.hub.run(lambda: serve(lambda: called(body, buffers), self.me, peer, answer))
+        peer = self.devices.of_caller(self.me if pipe is None else self.peers.at(pipe), pipe)
+        answer = partial(self._answer, pipe, peer.worker, kind, number)
+        if kind & TRACED:
+            self._take_traced(kind & ~TRACED, number, body, buffers, peer, answer)
+        elif kind == CALL:
+            self.run(lambda: serve(lambda: called(body, buffers), self.me, peer, answer))
         else:
             serve(lambda: self._controlled(body, buffers), self.me, peer, answer)
+
+    def run(self, function: Callable[[], None]) -> None:
+        """Have a function run in its turn. What it leaves to be computed is started when nothing else is to be done."""
+        self.hub.run(partial(self._run, function))
+
+    def aside(self, function: Callable[[], None]) -> None:
+        """Have a function run that may wait, whatever this thread does meanwhile."""
+        self.hub.run(function)
+        self.hub.share()
+
+    def _run(self, function: Callable[[], None]) -> None:
+        function()
+        if not self.hub.busy:
+            with suppress(Exception):  # it is raised where the value is needed
+                flush_pending()
+
+    def _take_traced(
+        self, kind: int, number: int, body: Bytes, buffers: Sequence[Any], peer: Receiver, answer: Answer
+    ) -> None:
+        *buffers, trace = buffers
+        run = partial(called if kind == CALL else self._controlled, body, buffers)
+        run, answer = self.controls.tracer.incoming(peer.worker, number, bytes(trace), run, answer)
+        if kind == CALL:
+            self.run(lambda: serve(run, self.me, peer, answer))
+        else:
+            serve(run, self.me, peer, answer)
 
     def _controlled(self, body: Bytes, buffers: Sequence[Any]) -> Any:
         name, args = unpack(body, buffers)
         return getattr(self.controls, name)(*args)
 
     def _answer(
-        self, pipe: Pipe | None, asked: int, number: int, well: bool, body: bytes, buffers: list[memoryview]
-    ) -> None:
+        self, pipe: Pipe | None, to: WorkerInfo, asked: int, number: int, well: bool, body: bytes,
+        buffers: list[memoryview],
+    ) -> None:  # fmt: skip
         kind = ANSWER if well else ERROR
         if pipe is None:
             self._answered(self._local, kind, number, body, buffers)
         else:
             self.freight.put(pipe, kind, number, body, buffers)
-            if self.hub.busy:
+            if pipe.why is not None:  # nobody is there any more to have what the answer refers to
+                self.references.lost(to[1:])
+                self.controls.find_makers()
+            elif self.hub.busy:
                 self.hub.soon(partial(self.hub.tend, pipe))  # more answers are about to follow
             else:
                 self.hub.flush(pipe)

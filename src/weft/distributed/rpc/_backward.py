@@ -26,7 +26,7 @@ from weft.distributed.rpc._collected import Collected
 from weft.distributed.rpc._contexts import Context, received, within
 from weft.distributed.rpc._service import Later
 from weft.distributed.rpc._workers import WorkerInfo
-from weft.errors import ArgumentError, GradientError
+from weft.errors import ArgumentError, GradientError, RpcError
 from weft.futures import Future, collect_all
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Part:
     def _go_on(self, grads: Mapping[int, Tensor | None]) -> dict[WorkerInfo, dict[int, Tensor | None]]:
         self._complete = {}
         engine = self._ready()
-        given = [(self._taking_part(at), None if grad is None else grad._read()) for at, grad in grads.items()]
+        given = [_at_its_tensor(self._taking_part(at), grad) for at, grad in grads.items()]
         with within(None), self._collected:
             engine.give(given or self._roots)
         if not engine.awaited:
@@ -151,7 +151,12 @@ class Part:
                 f"a tensor on the way to the roots came from {come.sender} in another context of distributed autograd; "
                 "send it again in this one"
             )
-        self._complete.setdefault(come.sender, {})[come.number] = None if grad is None else wrap(grad)
+        self._complete.setdefault(come.sender, {})[come.number] = None if grad is None else wrap(grad).cpu()
+
+
+def _at_its_tensor(value: Value, grad: Tensor | None) -> tuple[Value, Value | None]:
+    """A tensor and its gradient, which has come by the CPU: whatever the maps, it goes back to where its tensor is."""
+    return value, None if grad is None else grad.to(value.aval.device)._read()
 
 
 def run(agent: Agent, context_id: int, tensors: Sequence[Tensor], retain_graph: bool, smart: bool) -> None:
@@ -225,15 +230,47 @@ class GradientControls:
 
     def gradients(self, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None]) -> Later:
         done: Future[Awaited] = Future()
-        self._agent.hub.run(partial(self._go_on, context_id, passage, grads, done))
+        self._agent.run(partial(self._go_on, context_id, passage, grads, done))
         return Later(done)
 
     def release(self, context_id: int) -> None:
         """Let go of a context, and have others do so that this worker has brought into it."""
         context = self._agent.contexts.release(context_id)
         if context is not None:
-            for peer in context.peers:
-                self._agent.note(peer, "release", context_id)
+            for peer in list(context.peers):
+                tell = partial(self._agent.note, peer, "release", context_id)
+                if self._agent.peers.known(peer) is not None:
+                    tell()
+                else:
+                    self._agent.aside(tell)
+
+    def in_context(self, context_id: int, worker: WorkerInfo) -> bool:
+        """Whether a context of this worker goes on, of whose end another one is to be told."""
+        return self._agent.contexts.join(context_id, worker)
+
+    def find_makers(self) -> None:
+        """Have those who made contexts know that this worker has them: who has brought it there may have gone."""
+        for context_id, maker in self._agent.contexts.of_others():
+            self._agent.aside(partial(self._find_maker, context_id, maker))
+
+    def _find_maker(self, context_id: int, number: int) -> None:
+        try:
+            maker = self._agent.workers.find(number)
+        except RpcError:
+            maker = None
+        if maker is None:
+            self.release(context_id)
+            return
+        told = self._agent.tell(maker, "in_context", context_id, self._agent.me)
+        told.add_done_callback(partial(self._release_unless_so, context_id))
+
+    def _release_unless_so(self, context_id: int, told: Future[bool]) -> None:
+        try:
+            goes_on = told.value()
+        except RpcError:
+            goes_on = False
+        if not goes_on:
+            self.release(context_id)
 
     def _go_on(
         self, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None], done: Future[Awaited]

@@ -25,12 +25,14 @@ def require_callable(func: Any) -> None:
 
 
 def worker(agent: Agent, to: Any) -> WorkerInfo:
-    """The worker that a name, a number or a `WorkerInfo` means."""
+    """The worker that a name, a number or a `WorkerInfo` means: the one that has the name now."""
     if isinstance(to, WorkerInfo):
-        return to
+        to = to.name
     if not isinstance(to, (str, int)):
         raise ValueRangeError(f"Cannot get WorkerInfo from name {to}")
     found = agent.workers.find(to)
+    if found is not None and found != agent.me and agent.peers.known(found) is None:
+        found = agent.workers.find_again(found)
     if found is None:
         what = "name" if isinstance(to, str) else "id"
         raise RpcError(f"name:{agent.me.name},rank:{agent.me.id} could not find destination {what} {to}")
@@ -43,7 +45,7 @@ def seconds(timeout: float) -> float | None:
         return None
     if not isinstance(timeout, (int, float)):
         raise ArgumentError(f"timeout must be a number of seconds, but got {timeout!r}")
-    if timeout < 0:
+    if not timeout >= 0:
         raise RpcError(
             f"timeout must be a number of seconds, 0 for no limit, or {UNSET_RPC_TIMEOUT:g} for the default; got "
             f"{timeout:g}"

@@ -8,7 +8,7 @@ its maker lets go of it, or is lost.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
@@ -20,7 +20,9 @@ from weft._lazy.value import Aval, Tape, Value
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import GradientError
 
-_MAKER_BITS = 48  # from which on a context's id tells who made it
+_MAKER_BITS, _INCARNATION_BITS = 48, 36  # from which on a context's id tells who made it, and its incarnation
+_INCARNATIONS = 1 << (_MAKER_BITS - _INCARNATION_BITS)
+_MOST_RELEASED = 1 << 12
 
 
 class Sent(NamedTuple):
@@ -116,25 +118,37 @@ def received(value: Value) -> Received | None:
     return come if isinstance(come, Received) else None
 
 
-class Contexts:
-    """The contexts of one worker."""
+def _first_of(worker: WorkerInfo) -> int:
+    """The first id that a worker gives."""
+    return (worker.id << _MAKER_BITS) + (worker.incarnation % _INCARNATIONS << _INCARNATION_BITS)
 
-    def __init__(self, me: WorkerInfo) -> None:
+
+class Contexts:
+    """The contexts of one worker. `connected(worker)` says whether there is a connection to or from a worker."""
+
+    def __init__(self, me: WorkerInfo, connected: Callable[[WorkerInfo], bool]) -> None:
         self._me = me
+        self._connected = connected
+        self._lost: dict[int, WorkerInfo] = {}  # those that have ended, by what their contexts' ids begin with
         self._lock = threading.Lock()
-        self._numbers = count()
+        self._numbers = count(_first_of(me))
         self._all: dict[int, Context] = {}
+        self._released: dict[int, None] = {}  # the latest ones; calls in them may still be on their way
 
     def make(self) -> Context:
         """A new one."""
-        return self.at((self._me.id << _MAKER_BITS) + next(self._numbers))
+        return self.at(next(self._numbers))
 
     def at(self, number: int) -> Context:
-        """The context of an id, which this worker may hear of for the first time."""
+        """The context of an id, which this worker may hear of for the first time, or when it is over."""
         with self._lock:
             found = self._all.get(number)
             if found is None:
-                found = self._all[number] = Context(number, self._me)
+                found = Context(number, self._me)
+                maker = self._lost.get(number >> _INCARNATION_BITS)
+                found.over = number in self._released or (maker is not None and not self._connected(maker))
+                if not found.over:
+                    self._all[number] = found
             return found
 
     def existing(self, number: Any) -> Context:
@@ -148,15 +162,32 @@ class Contexts:
         """Let go of a context; returns it, None where that was done before."""
         with self._lock:
             found = self._all.pop(number, None)
+            self._released[number] = None
+            if len(self._released) > _MOST_RELEASED:
+                del self._released[next(iter(self._released))]
         if found is not None:
             found.over = True
         return found
 
-    def lost(self, worker: int) -> None:
-        """A worker has ended, and the contexts that it made with it."""
-        for number in list(self._all):
-            if number >> _MAKER_BITS == worker:
-                self.release(number)
+    def lost(self, worker: WorkerInfo) -> list[int]:
+        """A worker has ended, and so have the contexts that it has made; returns those that are to be released."""
+        beginning = _first_of(worker) >> _INCARNATION_BITS
+        with self._lock:
+            self._lost[beginning] = worker
+            return [number for number in self._all if number >> _INCARNATION_BITS == beginning]
+
+    def of_others(self) -> list[tuple[int, int]]:
+        """The ids of contexts that others have made, with the numbers of these."""
+        with self._lock:
+            return [(number, number >> _MAKER_BITS) for number in self._all if number >> _MAKER_BITS != self._me.id]
+
+    def join(self, number: int, worker: WorkerInfo) -> bool:
+        """Note that a worker has a part in a context of this one and is to hear of its end; whether that is to come."""
+        found = self._all.get(number)
+        if found is None:
+            return False
+        found.peers.add(worker)
+        return not found.over
 
     def __len__(self) -> int:
         return len(self._all)

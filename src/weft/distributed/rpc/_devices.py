@@ -6,35 +6,48 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from weft._base.device import CPU, canonical
 from weft._base.device import device as Device
+from weft._comm.pipe import Pipe
 from weft._tensor.convert import existing
 from weft.distributed.rpc._message import Receiver
 from weft.distributed.rpc._place import Record
-from weft.distributed.rpc._workers import WorkerInfo, Workers
+from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import DeviceError, RpcError
 
-Maps = Mapping[str, Mapping[Device, Device]]
+Map = Mapping[Device, Device]
+Maps = Mapping[str, Map]
 """By name of a callee: its device for each of the caller's."""
+
+
+_NOWHERE: Maps = {}
 
 
 class Own(NamedTuple):
     """The devices of a worker: those it has named, which may be none, and its maps."""
 
-    named: Sequence[Device]
-    maps: Maps
+    named: Sequence[Device] = ()
+    maps: Maps = _NOWHERE
 
     def told(self) -> dict[str, Any]:
         """The same as others are told."""
-        maps = {to: {str(one): str(other) for one, other in found.items()} for to, found in self.maps.items()}
-        return {"devices": [str(one) for one in self.named], "device_maps": maps}
+        return {
+            "devices": [str(one) for one in self.named],
+            "device_maps": {to: _told(found) for to, found in self.maps.items()},
+        }
 
 
 def own_of(record: Record) -> Own:
     """The devices of a worker that has told of them."""
-    maps = {
-        to: {Device(one): Device(other) for one, other in found.items()} for to, found in record["device_maps"].items()
-    }
-    return Own([Device(one) for one in record["devices"]], maps)
+    maps = {to: _heard(found) for to, found in record["device_maps"].items()}
+    return Own([canonical(one) for one in record["devices"]], maps)
+
+
+def devices_of(me: str, workers: Mapping[str, Own]) -> list[Device]:
+    """The devices of a worker that has named none: those of its maps, and those that others have maps to."""
+    own = {one for found in workers[me].maps.values() for one in found}
+    named = {one for other in workers.values() for one in other.maps.get(me, {}).values()}
+    return sorted((own | named) - {CPU}, key=lambda one: (one.index or 0, one.type))
 
 
 def complaint(me: str, workers: Mapping[str, Own]) -> str:
@@ -50,22 +63,35 @@ def complaint(me: str, workers: Mapping[str, Own]) -> str:
             f"{_listed('node names', workers)}"
         )
     for to, found in own.maps.items():
-        told = f"in its device map for {to}\n{_listed('device map', [f'{one} to {found[one]}' for one in found])}"
-        if own.named and not found.keys() <= set(own.named):
-            return f"Node {me} has unexpected source devices {told}\n{_listed('devices', own.named)}"
-        if missing := _missing(found):
-            return f"Node {me} has source devices with invalid indices {told}\n{missing}"
-        there = workers[to].named
-        if there and not set(found.values()) <= set(there):
-            return f"Node {me} has unexpected target devices {told}\n{_listed(f'devices of {to}', there)}"
+        if told := _complaint_of_map(own.named, found, workers[to].named):
+            what, _, rest = told.partition("\n")
+            return f"Node {me} has {what} in its device map for {to}\n{_shown(found)}\n{rest}"
     for other, theirs in workers.items():
         if missing := _missing(theirs.maps.get(me, {}).values()):
-            return f"Node {other} has target devices with invalid indices in its device map for {me}\n{missing}"
+            return (
+                f"Node {other} has target devices with invalid indices in its device map for {me}\n"
+                f"{_shown(theirs.maps[me])}\n{missing}"
+            )
+    return ""
+
+
+def _complaint_of_map(named: Sequence[Device], found: Map, there: Sequence[Device]) -> str:
+    """What is wrong with a map from this worker's devices to those that another one has named, and why."""
+    if named and not found.keys() <= {CPU, *named}:
+        return f"unexpected source devices\n{_listed('devices', named)}"
+    if missing := _missing(found):
+        return f"source devices with invalid indices\n{missing}"
+    if there and not set(found.values()) <= {CPU, *there}:
+        return f"unexpected target devices\n{_listed('devices', there)}"
     return ""
 
 
 def _listed(what: str, found: Iterable[Any]) -> str:
-    return f"{what}: {', '.join(map(str, found))}"
+    return f"{what} = {', '.join(map(str, found))}"
+
+
+def _shown(found: Map) -> str:
+    return _listed("device map", [f"{one} to {other}" for one, other in found.items()])
 
 
 def _missing(devices: Iterable[Device]) -> str:
@@ -78,43 +104,68 @@ def _missing(devices: Iterable[Device]) -> str:
     return ""
 
 
-class Devices:
-    """The maps of a worker, and those of others."""
+def _told(found: Map) -> dict[str, str]:
+    return {str(one): str(other) for one, other in found.items()}
 
-    def __init__(self, workers: Workers, maps: Maps) -> None:
-        self._workers = workers
-        self._maps = maps
+
+def _heard(told: Mapping[str, str]) -> Map:
+    return {canonical(one): canonical(other) for one, other in told.items()}
+
+
+class Devices:
+    """The maps of a worker, and those of its callers, who tell of them before they call."""
+
+    def __init__(self, me: WorkerInfo, maps: Maps) -> None:
+        self._me = me
+        self._maps = {to: dict(found) for to, found in maps.items()}
         self._callees: dict[WorkerInfo, Receiver] = {}
-        self._callers: dict[WorkerInfo, Receiver] = {}
+        self._callers: dict[Pipe | None, Map] = {None: _inverse(self.to(me))}
+
+    def to(self, callee: WorkerInfo) -> Map:
+        """The map for a callee, which may be empty."""
+        return self._maps.get(callee.name, {})
+
+    def told_to(self, callee: WorkerInfo) -> dict[str, str]:
+        """The same as that callee is told."""
+        return _told(self.to(callee))
+
+    def heard(self, pipe: Pipe, told: Mapping[str, str]) -> None:
+        """A caller has told of its map for this worker."""
+        self._callers[pipe] = _inverse(_heard(told))
+
+    def forget(self, pipe: Pipe) -> None:
+        """A caller is lost."""
+        self._callers.pop(pipe, None)
 
     def of_callee(self, to: WorkerInfo) -> Receiver:
         """Who gets a call."""
-        return self._callees.get(to) or self._callees.setdefault(to, Receiver(to, partial(self._there, to)))
-
-    def of_caller(self, to: WorkerInfo) -> Receiver:
-        """Who gets an answer."""
-        return self._callers.get(to) or self._callers.setdefault(to, Receiver(to, partial(self._back, to)))
-
-    def _there(self, to: WorkerInfo, device: Device) -> Device:
-        if to == self._workers.me:
-            return device
-        found = self._maps.get(to.name, {}).get(device)
+        found = self._callees.get(to)
         if found is None:
-            raise RpcError(
-                f"a tensor on {device} cannot be sent to {to}: no device there is named for it; use "
-                f"options.set_device_map({to.name!r}, {{{str(device)!r}: …}}), or send it from the CPU"
-            )
+            found = self._callees[to] = self._receiver("Request", to, self.to(to))
         return found
 
-    def _back(self, to: WorkerInfo, device: Device) -> Device:
-        if to == self._workers.me:
-            return device
-        place = self._workers.place(to) or {}
-        maps = place.get("device_maps", {}).get(self._workers.me.name, {})
-        for theirs, ours in maps.items():
-            if Device(ours) == device:
-                return Device(theirs)
+    def of_caller(self, to: WorkerInfo, pipe: Pipe | None) -> Receiver:
+        """Who gets an answer, by the pipe that it called by, None for this worker itself."""
+        return self._receiver("Response", to, self._callers.get(pipe, {}))
+
+    def _receiver(self, kind: str, to: WorkerInfo, found: Map) -> Receiver:
+        if to == self._me and not found:
+            return Receiver(to, lambda device: device)
+        return Receiver(to, partial(_there, kind, to, found))
+
+
+def _inverse(found: Map) -> Map:
+    return {other: one for one, other in found.items()}
+
+
+def _there(kind: str, to: WorkerInfo, found: Map, device: Device) -> Device:
+    """Where a tensor on a device goes. The CPU needs no map, and may have one."""
+    there = found.get(device, CPU if device is CPU else None)
+    if there is None:
         raise RpcError(
-            f"an answer with a tensor on {device} cannot be sent to {to}: its device map for {self._workers.me.name} "
-            "does not name that device; add it there, or return the tensor on the CPU"
+            "TensorPipe RPC backend only supports CPU tensors by default, please move your tensors to CPU before "
+            "sending them over RPC, or call `set_device_map` on `TensorPipeRpcBackendOptions` to explicitly configure "
+            f"device mapping. {kind} device mapping is not available for destination {to.name}, but found tensor on "
+            f"device: {device}"
         )
+    return there

@@ -54,6 +54,7 @@ class Rounds:
         self._answers: dict[int, Future[Sums]] = {}
         self._before: Counts | None = None
         self._gone: dict[int, str] = {}
+        self._uncounted = False  # whether somebody has ended whose calls cannot be counted any more
         self._over = False
 
     def report(self, number: int, worker: int, counts: Counts) -> Future[Sums]:
@@ -61,20 +62,24 @@ class Rounds:
         with self._changed:
             answer = self._answers.setdefault(number, Future())
             self._reports.setdefault(number, {})[worker] = counts
+            self._gone.pop(worker, None)  # it has come again
         self._answer_complete()
         return answer
 
     def lost(self, worker: WorkerInfo) -> None:
-        """A worker has ended."""
+        """A worker has ended. One of no number of this job was no worker of it."""
+        if not 0 <= worker.id < self.size:
+            return
         with self._changed:
-            self._gone[worker.id] = worker.name
+            self._gone.setdefault(worker.id, worker.name)
+            self._uncounted = True
             self._changed.notify_all()
         self._answer_complete()
 
-    def wait_until_left(self) -> None:
+    def wait_until_left(self, seconds: float) -> None:
         """Wait until all others have left: they have been told, but a connection closed early may lose it."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._gone) >= self.size - 1, _GRACE)
+            self._changed.wait_for(lambda: len(self._gone) >= self.size - 1, seconds)
 
     def _answer_complete(self) -> None:
         with self._changed:
@@ -89,7 +94,7 @@ class Rounds:
 
     def _summed(self, reports: dict[int, Counts]) -> Sums:
         counts = Counts(*(sum(column) for column in zip(*reports.values(), strict=True)))
-        balanced = counts.made == counts.served or bool(self._gone)
+        balanced = counts.made == counts.served or self._uncounted
         self._over = balanced and not counts.running and counts == self._before
         self._before = counts
         return Sums(counts, self._over, tuple(self._gone.values()))
@@ -115,16 +120,32 @@ class Farewell:
         self._rounds.lost(peer)
 
     def _reach_all(self) -> None:
-        agent = self._agent
-        for peer in range(self._rounds.size):
-            to = agent.workers.find(peer)
-            if to is None:
-                self._rounds.lost(WorkerInfo(str(peer), peer))
-            elif to != agent.me:
-                try:
-                    agent.peers.reach(to, _REACH)
-                except RpcError:
-                    self._rounds.lost(to)
+        for number in range(self._rounds.size):
+            to = WorkerInfo(str(number), number)
+            try:
+                to = self._found(number)
+                self._connect(to, Deadline(None))
+            except RpcError:
+                self._rounds.lost(to)
+
+    def _found(self, number: int) -> WorkerInfo:
+        found = self._agent.workers.find(number)
+        if found is None:
+            raise RpcError(f"worker {number} has left")
+        return found
+
+    def _connect(self, to: WorkerInfo, deadline: Deadline) -> None:
+        """Connect to a worker, so that its end is told; one that does not answer is waited for.
+
+        `RpcError` where it has ended, and at the deadline an `RpcTimeoutError`.
+        """
+        while to != self._agent.me and not self._agent.closing:
+            try:
+                self._agent.peers.reach(to, min(_REACH, _within(deadline) or _REACH))
+                return
+            except RpcTimeoutError:  # it is stopped, or busy
+                if deadline.expired:
+                    raise
 
     def part(self, deadline: Deadline) -> None:
         """Return when the work of all workers is over.
@@ -151,9 +172,8 @@ class Farewell:
             )
 
     def _go_through_rounds(self, leader: int, deadline: Deadline) -> tuple[str, ...]:
-        agent, to = self._agent, self._agent.workers.find(leader)
-        if to is None:
-            raise RpcError(f"worker {leader} has left")
+        agent, to = self._agent, self._found(leader)
+        self._connect(to, deadline)
         before, pause, numbers = None, _FIRST_PAUSE, itertools.count()
         while True:
             finish_calls(agent, deadline)
@@ -161,7 +181,7 @@ class Farewell:
             sums: Sums = agent.control(to, "report", *report, limit=_within(deadline), counted=False).wait()
             if sums.over:
                 if to == agent.me:
-                    self._rounds.wait_until_left()
+                    self._rounds.wait_until_left(min(_GRACE, _within(deadline) or _GRACE))
                 return sums.lost
             if sums.counts == before:
                 time.sleep(pause)

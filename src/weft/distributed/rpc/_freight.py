@@ -10,6 +10,7 @@ from weft._comm import wire
 from weft._comm.hub import Hub
 from weft._comm.loans import Lender
 from weft._comm.pipe import Bytes, Pipe
+from weft.errors import DistNetworkError
 
 RETURN = 1 << 7
 """The kind of a frame that gives a loan back, by its number."""
@@ -31,6 +32,9 @@ class Freight:
             told = [self._lender.lend(pipe, one) if len(one) >= _LONG else b"" for one in buffers]
             short = [one for one in buffers if len(one) < _LONG]
             pipe.put(kind | _LENT, number, body, [wire.pack(*told), *short])
+            pipe.bytes_out += sum(len(one) for one in buffers if len(one) >= _LONG)
+            if pipe.why is not None:  # it was lost meanwhile
+                self._lender.forget(pipe)
         else:
             pipe.put(kind, number, body, buffers)
 
@@ -38,11 +42,13 @@ class Freight:
         """The kind of a frame that has come, and its buffers. `DistNetworkError` for loans that are none."""
         if not kind & _LENT:
             return kind, buffers
-        short = iter(buffers[1:])
-        return kind & ~_LENT, [
-            pipe.borrower.borrow(told, partial(self._give_back, pipe)) if told else next(short)
-            for told in wire.unpack(bytes(buffers[0]))
-        ]
+        told, short = wire.unpack(bytes(buffers[0])) if buffers else [], iter(buffers[1:])
+        if not pipe.near or told.count(b"") != len(buffers) - 1:
+            raise DistNetworkError("it sent a malformed frame")
+        give_back = partial(self._give_back, pipe)
+        taken = [pipe.borrower.borrow(one, give_back) if one else next(short) for one in told]
+        pipe.bytes_in += sum(len(found) for one, found in zip(told, taken, strict=True) if one)
+        return kind & ~_LENT, taken
 
     def take_back(self, pipe: Pipe, number: int) -> None:
         """A peer has given a loan back."""

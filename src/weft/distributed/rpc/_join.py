@@ -3,38 +3,49 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from datetime import timedelta
 
+from weft._base.device import device as Device
 from weft._comm.store import Store
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._backward import GradientControls
-from weft.distributed.rpc._devices import Own, complaint, own_of
+from weft.distributed.rpc._devices import Own, complaint, devices_of, own_of
 from weft.distributed.rpc._farewell import Farewell
 from weft.distributed.rpc._place import LOOPBACK, Ways
 from weft.distributed.rpc._rref import ReferenceControls
 from weft.distributed.rpc._state import here
+from weft.distributed.rpc._status import StatusControls
+from weft.distributed.rpc._tracing import TraceControls
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.distributed.rpc.options import TensorPipeRpcBackendOptions
-from weft.errors import DistStoreError, RpcError, ValueRangeError
+from weft.errors import DistError, DistStoreError, RpcError, ValueRangeError
 
 _ADDRESS = "WEFT_RPC_HOST"
 """By which address workers of other hosts reach this one."""
 
+_STORE_SECONDS = timedelta(seconds=10)
+"""How long the store may take to answer once a worker has joined."""
+
 _HAS_DEVICES = "has devices"  # in the store, where any worker has named some
 
 
-class Controls(ReferenceControls, GradientControls, Farewell):
+class Controls(ReferenceControls, GradientControls, TraceControls, StatusControls, Farewell):
     """What peers may have a worker do at once."""
 
     def __init__(self, agent: Agent) -> None:
         ReferenceControls.__init__(self, agent)
         GradientControls.__init__(self, agent)
+        TraceControls.__init__(self, agent)
+        StatusControls.__init__(self, agent)
         Farewell.__init__(self, agent)
 
 
 def joined(store: Store, name: str, rank: int, world_size: int | None, options: TensorPipeRpcBackendOptions) -> Agent:
     """The agent of this process, once all workers are there; without a world size it waits for nobody."""
-    ways = Ways(os.environ.get(_ADDRESS, LOOPBACK), options.near, options.certificates)
-    workers = Workers(store, WorkerInfo(name, store.add("next", 1) - 1 if rank < 0 else rank), ways)
+    ways = Ways(os.environ.get(_ADDRESS) or LOOPBACK, options.near, options.certificates)
+    number = _free_number(store) if rank < 0 else rank
+    workers = Workers(store, WorkerInfo(name, number, store.add(f"incarnations/{number}", 1) - 1), ways)
     agent = Agent(
         workers,
         threads=options.num_worker_threads,
@@ -45,41 +56,60 @@ def joined(store: Store, name: str, rank: int, world_size: int | None, options: 
         controls=Controls,
     )
     here.agent = agent  # others may call as soon as they know of it
-    own = Own(options.devices, options.device_maps)
+    own = Own(options.named, options.device_maps)
+    alone = {**dict.fromkeys(own.maps, Own()), name: own}  # those that the maps name may still come
     try:
+        if world_size is None and (wrong := complaint(name, alone)):
+            raise ValueRangeError(wrong)
         workers.enter({**agent.peers.place.record, **own.told()})
         if own.named or own.maps:
             store.set(_HAS_DEVICES, "1")
-        if world_size is not None:
-            _wait_for_all(store, workers.me, world_size)
+        if world_size is None:
+            options.found = devices_of(name, alone)
+        else:
+            _meet(store, workers.me, world_size, "id")
+            workers.learn(world_size)
             if store.check([_HAS_DEVICES]):
-                _compare_devices(store, workers, world_size)
+                options.found = _compared_devices(store, workers, world_size)
     except BaseException:
         here.agent = None
         agent.close()
         raise
+    store.set_timeout(_STORE_SECONDS)
     return agent
 
 
-def _compare_devices(store: Store, workers: Workers, size: int) -> None:
-    """`ValueError` on all workers where the devices or maps of one are wrong."""
+def _free_number(store: Store) -> int:
+    """A number that no worker has had."""
+    while store.check([f"incarnations/{(number := store.add('next', 1) - 1)}"]):
+        pass
+    return number
+
+
+def _compared_devices(store: Store, workers: Workers, size: int) -> list[Device]:
+    """This worker's devices by all maps; `ValueError` on all workers where the devices or maps of one are wrong."""
+    me = workers.me
     records = {peer.name: workers.place(peer) for peer in map(workers.find, range(size)) if peer is not None}
-    found = complaint(workers.me.name, {name: own_of(record) for name, record in records.items() if record is not None})
-    store.set(f"devices/{workers.me.id}", found)
-    keys = [f"devices/{peer}" for peer in range(size)]
-    store.wait(keys)
-    for key in keys:
-        if found := store.get(key).decode():
+    everybody = {name: own_of(record) for name, record in records.items() if record is not None}
+    store.set(f"devices/{me.id}", complaint(me.name, everybody))
+    _meet(store, me, size, "devices")
+    for peer in range(size):
+        if found := store.get(f"devices/{peer}").decode():
+            store.set(f"told/{me.id}", "1")
+            with suppress(DistError):  # who keeps the store ends when all have been told
+                _meet(store, me, size, "told")
             raise ValueRangeError(found)
+    return devices_of(me.name, everybody)
 
 
-def _wait_for_all(store: Store, me: WorkerInfo, size: int) -> None:
-    if store.add("joined", 1) == size:
-        store.set("all", "1")
+def _meet(store: Store, me: WorkerInfo, size: int, key: str) -> None:
+    """Wait until all workers have come here, each of which has set KEY/NUMBER before."""
+    if store.add(f"met/{key}", 1) == size:
+        store.set(f"all/{key}", "1")
     try:
-        store.wait(["all"])
+        store.wait([f"all/{key}"])
     except DistStoreError as error:
-        missing = [str(peer) for peer in range(size) if not store.check([f"id/{peer}"])]
+        missing = [str(peer) for peer in range(size) if not store.check([f"{key}/{peer}"])]
         raise RpcError(
             f"init_rpc: {me} waited {store.timeout.total_seconds():g} s for worker {', '.join(missing)} of {size}; "
             "look whether they were started, reached the same address, and expect as many workers"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -43,17 +44,27 @@ _REFUSED = (pickle.PicklingError, AttributeError, TypeError)  # by `pickle`, of 
 def pack(content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
     """An object as a pickle for a worker, and the memory that it leaves out.
 
-    Objects whose class has `_reduce_for` are asked for their reduction with the worker; `pickle` does the same without.
+    Objects whose class has `_reduce_for` are asked for their reduction with the worker, and a list for what is to be
+    called where the message is not made; `pickle` does the same without.
 
     Functions and classes that no module has are sent whole. The error of an object that cannot be sent is `pickle`'s.
     """
+    try:
+        return _packed(_Pickler, content, to)
+    except _REFUSED:
+        return _packed(_WholePickler, content, to)
+
+
+def _packed(kind: type[_Pickler], content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
+    pickler = kind(stream, buffers, to)
     try:
-        _Pickler(stream, buffers, to).dump(content)
-    except _REFUSED:
-        buffers, stream = [], io.BytesIO()
-        _WholePickler(stream, buffers, to).dump(content)
+        pickler.dump(content)
+    except BaseException:
+        for take_back in pickler.handed:
+            take_back()
+        raise
     return stream.getvalue(), [buffer.raw() for buffer in buffers]
 
 
@@ -78,12 +89,14 @@ class _Pickler(pickle.Pickler):
     def __init__(self, stream: io.BytesIO, buffers: list[pickle.PickleBuffer], to: Receiver) -> None:
         super().__init__(stream, 5, buffer_callback=buffers.append)
         self._to = to
+        self.handed: list[Callable[[], object]] = []
+        """What takes back what was noted of the objects that were handed over, where the message is not made."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
-            return _reduced(obj, self._to)
+            return _reduced(obj, self._to, self.handed)
         reduce = getattr(type(obj), "_reduce_for", None)
-        return NotImplemented if reduce is None else reduce(obj, self._to.worker)
+        return NotImplemented if reduce is None else reduce(obj, self._to.worker, self.handed)
 
 
 class _WholePickler(_Pickler, cloudpickle.Pickler):
@@ -92,15 +105,17 @@ class _WholePickler(_Pickler, cloudpickle.Pickler):
         return cloudpickle.Pickler.reducer_override(self, obj) if found is NotImplemented else found
 
 
-def _reduced(tensor: Tensor, to: Receiver) -> tuple[Any, ...]:
+def _reduced(tensor: Tensor, to: Receiver, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
     """How a tensor is pickled: as a leaf; in a context of distributed autograd, on the tape."""
     value = tensor._read()
     aval, elements = value.aval, np.ascontiguousarray(held_by(value))
     put_aside = pickle.PickleBuffer(elements.reshape(-1).view(np.uint8).data)
-    where = None if aval.device is CPU else str(to.place(aval.device))
+    there = to.place(aval.device)
+    where = None if there is CPU else str(there)
     come = None
     if to.message is not None and value.tape is not None and ambient().grad:
         come = to.message.send(value, to.worker)
+        handed.append(partial(to.message.context.sends.pop, come.number, None))
     rest = (come or tensor.requires_grad, extras_of(tensor))
     kind = None if type(tensor) is Tensor else type(tensor)
     if kind is None and not any(rest):

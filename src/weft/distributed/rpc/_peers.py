@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
+from collections import defaultdict
+from collections.abc import Callable
 
 from weft._comm.deadline import Deadline
 from weft._comm.hub import Hub
 from weft._comm.pipe import Owner, Pipe
 from weft._comm.secure import Secure
-from weft.distributed.rpc._place import Place, Ways, reach
+from weft.distributed.rpc._place import VISITOR, Place, Ways, reach
 from weft.distributed.rpc._workers import WorkerInfo, Workers
-from weft.errors import DistNetworkError, RpcError
+from weft.errors import DistNetworkError, PeerGoneError, RpcError, RpcTimeoutError
+
+_MOST_SECONDS = 60.0  # that making a connection takes
+_WHO = re.compile(r"(\d+) (\S+)(?: (\d+))?")  # what callers say of themselves: number, name, incarnation
 
 
 class Peers:
-    """Pipes to and from others; `owner` gets what comes through them."""
+    """Pipes to and from others; `owner` gets what comes through them.
 
-    def __init__(self, workers: Workers, hub: Hub, owner: Owner, ways: Ways) -> None:
+    `introduce(worker, pipe)` puts down what is to go first through a pipe by which this worker calls another one.
+    """
+
+    def __init__(
+        self, workers: Workers, hub: Hub, owner: Owner, ways: Ways,
+        introduce: Callable[[WorkerInfo, Pipe], None],
+    ) -> None:  # fmt: skip
         self._workers = workers
         self._hub = hub
         self._owner = owner
-        self._outgoing: dict[int, Pipe] = {}  # to those that this worker calls
-        self._numbers: dict[Pipe, int] = {}  # of who is at the other end, for all pipes
-        self._connecting = threading.Lock()
+        self._outgoing: dict[WorkerInfo, Pipe] = {}  # to those that this worker calls
+        self._ends: dict[Pipe, WorkerInfo] = {}  # who is at the other end, for all pipes
+        self._ended: set[WorkerInfo] = set()  # those that will never answer again
+        self._closed = False
+        self._visits: set[Pipe] = set()  # of those who look on and are no workers
+        self._past = (0, 0)  # bytes that came and went by pipes that are lost
+        self._connecting: defaultdict[WorkerInfo, threading.Lock] = defaultdict(threading.Lock)  # by who is called
         self._ways = ways
+        self._introduce = introduce
         self.place = Place(ways, self._admit)
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._ends)
 
     def outgoing(self) -> list[Pipe]:
         """The pipes by which this worker calls others."""
@@ -36,53 +53,100 @@ class Peers:
 
     def known(self, to: WorkerInfo) -> Pipe | None:
         """The pipe to a worker, if there is one."""
-        return self._outgoing.get(to.id)
+        return self._outgoing.get(to)
+
+    def connected(self, worker: WorkerInfo) -> bool:
+        """Whether there is a pipe to or from a worker."""
+        return worker in self._ends.values()
 
     def reach(self, to: WorkerInfo, seconds: float) -> Pipe:
-        """The pipe to a worker, made within some seconds (0: no limit); `RuntimeError` where it cannot be."""
-        with self._connecting:
-            pipe = self._outgoing.get(to.id)
-            if pipe is None:
-                pipe = self._outgoing[to.id] = self._connected(to, Deadline(seconds or None))
-        return pipe
+        """The pipe to a worker, made within some seconds (0: those that a connection may take at all).
+
+        `RuntimeError` where there can be none, an `RpcTimeoutError` where the worker is there and does not answer.
+        """
+        deadline = Deadline(min(seconds, _MOST_SECONDS) if seconds else _MOST_SECONDS)
+        lock = self._connecting[to]
+        if not lock.acquire(timeout=deadline.left() or 0):
+            raise self._late(to, deadline)
+        try:
+            return self._outgoing.get(to) or self._connected(to, deadline)
+        finally:
+            lock.release()
 
     def at(self, pipe: Pipe) -> WorkerInfo:
         """Who is at the other end."""
-        return WorkerInfo(pipe.peer, self._numbers.get(pipe, -1))
+        return self._ends.get(pipe) or WorkerInfo(pipe.peer, -1)
 
     def forget(self, pipe: Pipe) -> WorkerInfo | None:
-        """Give up a pipe that is lost; returns who was there, None where that is known already."""
-        number = self._numbers.pop(pipe, None)
-        if number is None:
+        """Give up a pipe that is lost; returns which worker was there, None where that is known already."""
+        if pipe in self._visits:
+            self._visits.discard(pipe)
+            self._hub.remove(pipe)
             return None
-        if self._outgoing.get(number) is pipe:
-            del self._outgoing[number]
+        worker = self._ends.pop(pipe, None)
+        if worker is None:
+            return None
+        self._past = self._past[0] + pipe.bytes_in, self._past[1] + pipe.bytes_out
+        if self._outgoing.get(worker) is pipe:
+            del self._outgoing[worker]
         self._hub.remove(pipe)
-        return WorkerInfo(pipe.peer, number)
+        return worker
+
+    def traffic(self) -> tuple[int, int]:
+        """How many bytes have come from other workers, and gone to them."""
+        pipes = list(self._ends)
+        return (
+            self._past[0] + sum(pipe.bytes_in for pipe in pipes),
+            self._past[1] + sum(pipe.bytes_out for pipe in pipes),
+        )
 
     def close(self) -> None:
         """Close all pipes, and take no more."""
+        self._closed = True
         self.place.close()
-        for pipe in list(self._numbers):
+        for pipe in [*self._ends, *self._visits]:
             pipe.close("this worker has left")
             pipe.free()
 
     def _connected(self, to: WorkerInfo, deadline: Deadline) -> Pipe:
-        me, place = self._workers.me, self._workers.place(to)
+        me = self._workers.me
+        if self._closed:
+            raise RpcError(f"{me} has left the job, and cannot call {to}")
+        if to in self._ended:
+            raise RpcError(f"{me} cannot reach {to}: its process has ended")
+        place = self._workers.place(to)
         if place is None:
             raise RpcError(f"{to} has left the job; {me} cannot call it")
         try:
-            sock, cipher = reach(place, self._ways, f"{me.id} {me.name}", deadline)
+            sock, cipher = reach(place, self._ways, f"{me.id} {me.name} {me.incarnation}", deadline)
+        except TimeoutError:
+            raise self._late(to, deadline) from None
         except (DistNetworkError, OSError) as error:
+            if isinstance(error, PeerGoneError):
+                self._ended.add(to)
+                self._workers.forget(to)
             raise RpcError(f"{me} cannot reach {to}: {error}") from error
         pipe = Pipe(sock, self._owner, to.name, cipher)
-        self._numbers[pipe] = to.id
+        self._ends[pipe], self._outgoing[to] = to, pipe
+        self._introduce(to, pipe)
         self._hub.add(pipe, serve=False)
         return pipe
 
+    def _late(self, to: WorkerInfo, deadline: Deadline) -> RpcTimeoutError:
+        return RpcTimeoutError(
+            f"{self._workers.me} cannot reach {to}: it has not answered within {deadline.seconds:g} s; its process is "
+            "stopped, or too busy"
+        )
+
     def _admit(self, sock: socket.socket, cipher: Secure | None, who: str) -> None:
         """A worker has connected, to call this one."""
-        number, _, name = who.partition(" ")
-        pipe = Pipe(sock, self._owner, name, cipher)
-        self._numbers[pipe] = int(number)
+        told = _WHO.fullmatch(who)
+        if self._closed or (who != VISITOR and told is None):  # who looks whether this worker lives, or talks nonsense
+            sock.close()
+            return
+        pipe = Pipe(sock, self._owner, told[2] if told else who, cipher)
+        if told is None:
+            self._visits.add(pipe)
+        else:
+            self._ends[pipe] = WorkerInfo(told[2], int(told[1]), int(told[3] or 0))
         self._hub.add(pipe, serve=True)

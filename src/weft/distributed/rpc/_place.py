@@ -16,11 +16,16 @@ from weft._comm.deadline import Deadline
 from weft._comm.key import PROOF_SECONDS, job_key
 from weft._comm.secure import Certificates, Secure
 from weft.distributed._world import host_identity
-from weft.errors import DistNetworkError
+from weft.errors import DistNetworkError, PeerGoneError
 
 LOOPBACK = "127.0.0.1"
+NOBODY = ""
+"""Who only looks whether a worker lives."""
+VISITOR = "visitor"
+"""Who asks for figures and is no worker."""
 
-_MOST_GREETINGS = 64  # callers that may be proving themselves at a time
+_MOST_GREETINGS = 64  # callers that may be proving themselves at a time; more push out the one that takes longest
+_PUSH_SECONDS = 0.1  # in which one that was pushed out should be gone
 _BACKLOG = 1024
 
 Record = Mapping[str, Any]
@@ -48,7 +53,9 @@ class Place:
         self._greeted = greeted
         self._context = None if ways.certificates is None else ways.certificates.context(server=True)
         self._places = threading.Semaphore(_MOST_GREETINGS)
-        self._unix, self._tcp = socket.socket(socket.AF_UNIX), sockets.listen(ways.address, 0)
+        self._unproved: dict[socket.socket, object] = {}  # in the order of coming
+        self._tcp = sockets.listen(ways.address, 0)
+        self._unix = socket.socket(socket.AF_UNIX)
         self._unix.bind(f"\0weft-{token}")  # a name in the kernel, no file
         self._unix.listen(_BACKLOG)
         self.record: Record = {
@@ -64,6 +71,7 @@ class Place:
         os.close(self._ended)
         self._thread.join()
         os.close(self._end)
+        self._push_out(list(self._unproved))
 
     def _listen(self) -> None:
         with selectors.DefaultSelector() as ready, self._unix, self._tcp:
@@ -78,17 +86,26 @@ class Place:
                         self._admit(source.accept()[0])
 
     def _admit(self, sock: socket.socket) -> None:
-        if self._places.acquire(blocking=False):
-            threading.Thread(target=self._greet, args=(sock,), name="weft rpc, greeting", daemon=True).start()
-        else:
-            sock.close()
+        seconds = 0.0
+        while not self._places.acquire(timeout=seconds):
+            self._push_out(list(self._unproved)[:1])
+            seconds = _PUSH_SECONDS
+        self._unproved[sock] = None
+        threading.Thread(target=self._greet, args=(sock,), name="weft rpc, greeting", daemon=True).start()
+
+    def _push_out(self, callers: list[socket.socket]) -> None:
+        for sock in callers:
+            if self._unproved.pop(sock, self) is None:  # else it has proved the key just now, or has gone
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
 
     def _greet(self, sock: socket.socket) -> None:
         try:
             cipher, words = self._heard(sock, Deadline(PROOF_SECONDS))
         finally:
+            pushed_out = self._unproved.pop(sock, self) is self
             self._places.release()
-        if words is None:
+        if words is None or pushed_out:
             sock.close()
         else:
             self._greeted(sock, cipher, words.partition(" ")[2])
@@ -119,7 +136,7 @@ def reach(record: Record, ways: Ways, who: str, deadline: Deadline) -> tuple[soc
             cipher = Secure(sock, ways.certificates.context(server=False), deadline, server=False)
         if greeting.call_on(cipher or sock, job_key(), f"{record['token']} {who}", deadline):
             return sock, cipher
-        raise DistNetworkError("another worker listens there now")
+        raise PeerGoneError("another worker listens there now")
     except BaseException:
         sock.close()
         raise
@@ -133,7 +150,7 @@ def _connected(record: Record, ways: Ways, deadline: Deadline) -> socket.socket:
             sock.connect(f"\0weft-{record['token']}")
         except OSError as error:
             sock.close()
-            raise DistNetworkError(f"its process has ended ({error.strerror})") from error
+            raise PeerGoneError(f"its process has ended ({error.strerror})") from error
         return sock
     if record["address"] == LOOPBACK and not here:
         raise DistNetworkError(

@@ -17,12 +17,22 @@ from weakref import WeakValueDictionary
 from weft.errors import RpcError
 from weft.futures import Future
 
+_INCARNATION_BITS = 48  # from which on a local number tells the incarnation
+
+Holder = tuple[int, int]
+"""Number and incarnation of a worker."""
+
 
 class GloballyUniqueId(NamedTuple):
     """A number that a worker has given, and no other one."""
 
     created_on: int
     local_id: int
+
+    @property
+    def creator(self) -> Holder:
+        """Who has given it."""
+        return self.created_on, self.local_id >> _INCARNATION_BITS
 
     def __repr__(self) -> str:
         return f"GloballyUniqueId(created_on={self.created_on}, local_id={self.local_id})"
@@ -37,19 +47,19 @@ class Owned:
         self.id = number
         self.value: Future[Any] = Future()
         self.created = False  # whether whoever creates it has told of it; a fork may be known before
-        self.forks: dict[GloballyUniqueId, int] = {}
+        self.forks: dict[GloballyUniqueId, Holder] = {}
 
 
 class References:
     """The counts of one worker."""
 
-    def __init__(self, me: int) -> None:
-        self._me = me
-        self._numbers = count()
+    def __init__(self, me: Holder) -> None:
+        self._me, incarnation = me
+        self._numbers = count(incarnation << _INCARNATION_BITS)
         self._lock = threading.Lock()  # nothing is freed under it: that may run anything
         self._owned: WeakValueDictionary[GloballyUniqueId, Owned] = WeakValueDictionary()
         self._kept: dict[GloballyUniqueId, Owned] = {}  # those with forks, and those that are not created yet
-        self._parents: dict[GloballyUniqueId, tuple[Any, int]] = {}  # by child: what is kept, and who got the child
+        self._parents: dict[GloballyUniqueId, tuple[Any, Holder]] = {}  # by child: what is kept, and who got the child
 
     def number(self) -> GloballyUniqueId:
         """A new number."""
@@ -70,7 +80,7 @@ class References:
             self._let_go(found)
             return found
 
-    def add_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId, holder: int) -> Owned:
+    def add_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId, holder: Holder) -> Owned:
         """A worker has a fork."""
         with self._lock:
             found = self._get(number)
@@ -99,7 +109,7 @@ class References:
 
     # --- for users ---
 
-    def keep_parent(self, child: GloballyUniqueId, parent: Any, holder: int) -> None:
+    def keep_parent(self, child: GloballyUniqueId, parent: Any, holder: Holder) -> None:
         """Keep a reference that was handed on to a worker, until `child_known`."""
         with self._lock:
             self._parents[child] = parent, holder
@@ -112,11 +122,11 @@ class References:
 
     # --- failures and figures ---
 
-    def lost(self, worker: int) -> None:
+    def lost(self, worker: Holder) -> None:
         """A worker has ended, and all that it held; what it was to create will not come."""
         with self._lock:
             kept = list(self._kept.values())
-            orphans = [owned for owned in kept if owned.id.created_on == worker and not owned.created]
+            orphans = [owned for owned in kept if owned.id.creator == worker and not owned.created]
             for owned in kept:
                 for fork in [fork for fork, holder in owned.forks.items() if holder == worker]:
                     del owned.forks[fork]
@@ -124,7 +134,9 @@ class References:
                 self._let_go(owned)
             freed = [self._parents.pop(child) for child, (_, holder) in list(self._parents.items()) if holder == worker]
         for owned in orphans:
-            owned.value.set_exception(RpcError(f"worker {worker} was lost before it created the value of {owned.id}"))
+            owned.value.set_exception(
+                RpcError(f"worker {worker[0]} was lost before it created the value of {owned.id}")
+            )
         del kept, freed
 
     def figures(self) -> dict[str, int]:

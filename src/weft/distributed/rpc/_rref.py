@@ -10,10 +10,10 @@ from weakref import WeakSet
 
 from weft.distributed.rpc._agent import Agent, Call
 from weft.distributed.rpc._backward import run
-from weft.distributed.rpc._call import begin, require_callable, seconds, worker
+from weft.distributed.rpc._call import require_callable, seconds, worker
 from weft.distributed.rpc._contexts import Context, current_context, within
-from weft.distributed.rpc._references import GloballyUniqueId, Owned
-from weft.distributed.rpc._service import Later, Within, is_asynchronous
+from weft.distributed.rpc._references import GloballyUniqueId, Holder, Owned
+from weft.distributed.rpc._service import Later, Within, applied
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
@@ -108,7 +108,7 @@ class RRef(Generic[T]):
 
     def remote(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
         """The same, giving a reference to the result."""
-        return _Methods(lambda *call: remote(self._owner, _invoke, (self._id, *call), timeout=timeout))
+        return _Methods(lambda *call: self._create(call, timeout))
 
     def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
         """Differentiate the value, a scalar tensor, on its owner.
@@ -120,16 +120,22 @@ class RRef(Generic[T]):
         if self._owned is None:
             if local:
                 raise RpcError("User RRefs require 'dist_autograd_ctx_id' to be specified")
-            begin(self._owner, _differentiate, (self._id, dist_autograd_ctx_id, retain_graph), None, 0).wait()
+            call = self._id, dist_autograd_ctx_id, retain_graph
+            current_agent().call(self._owner, _differentiate, call, {}, 0).wait()
         elif local:
             self.local_value().backward(retain_graph=retain_graph)  # pyright: ignore[reportAttributeAccessIssue]
         else:
             _differentiate(self._id, dist_autograd_ctx_id, retain_graph)
 
     def _begin(self, call: tuple[Any, ...], timeout: float) -> Call:
-        begun = begin(self._owner, _invoke, (self._id, *call), None, timeout)
+        begun = current_agent().call(self._owner, _invoke, (self._id, *call), {}, seconds(timeout))
         begun.add_done_callback(lambda _, kept=self: None)  # the reference lasts as long as the call
         return begun
+
+    def _create(self, call: tuple[Any, ...], timeout: float) -> RRef[Any]:
+        made = _created(self._owner, _invoke, (self._id, *call), {}, timeout)
+        made._known.add_done_callback(lambda _, kept=self: None)
+        return made
 
     def _failure(self) -> BaseException | None:
         """What went wrong with the creation, as far as this worker knows."""
@@ -146,16 +152,18 @@ class RRef(Generic[T]):
 
     # --- handing it on ---
 
-    def _reduce_for(self, to: WorkerInfo) -> tuple[Any, ...]:
-        """How it travels to a worker: as a new fork."""
+    def _reduce_for(self, to: WorkerInfo, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
+        """How it travels to a worker: as a new fork, which is taken back where the message is not made."""
         if (failure := self._failure()) is not None:
             raise failure
         references = self._agent.references
         fork = references.number()
         if self._owned is not None:
-            references.add_fork(self._id, fork, to.id)
+            references.add_fork(self._id, fork, to[1:])
+            handed.append(partial(references.drop_fork, self._id, fork))
         else:
-            references.keep_parent(fork, self, to.id)
+            references.keep_parent(fork, self, to[1:])
+            handed.append(partial(references.child_known, fork))
         return _arrived, (self._owner, self._id, fork, self._agent.me)
 
     def __reduce__(self) -> NoReturn:
@@ -183,6 +191,9 @@ class RRef(Generic[T]):
         return f"UserRRef(RRefId = {self._id}, ForkId = {self._fork})"
 
 
+PyRRef = RRef
+
+
 class _Methods:
     """Gives functions that pass a method's name, arguments and keywords on."""
 
@@ -202,15 +213,20 @@ def remote(
     """
     agent = current_agent()
     require_callable(func)
-    owner, limit, references = worker(agent, to), seconds(timeout), agent.references
+    return _created(worker(agent, to), func, args or (), kwargs or {}, timeout)
+
+
+def _created(owner: WorkerInfo, func: Callable[..., Any], args: Any, kwargs: Any, timeout: float) -> RRef[Any]:
+    agent = current_agent()
+    limit, references = seconds(timeout), agent.references
     number, made = references.number(), object.__new__(RRef)
-    call = (func, args or (), kwargs or {}, *_context_id())
+    call = (func, args, kwargs, *_context_id())
     if owner == agent.me:
         made._be_owner(agent, references.create(number))
-        agent.control(owner, "create", number, None, owner.id, *call, limit=limit)
+        agent.control(owner, "create", number, None, owner[1:], *call, limit=limit)
         return made
     fork = references.number()
-    known = agent.control(owner, "create", number, fork, agent.me.id, *call, limit=limit)
+    known = agent.control(owner, "create", number, fork, agent.me[1:], *call, limit=limit)
     made._be_user(agent, owner, number, fork, known)
     agent.push(known)
     return made
@@ -232,14 +248,17 @@ def let_go_of_all() -> None:
 
 def _invoke(number: GloballyUniqueId, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a method of a value."""
-    method = getattr(current_agent().references.owned(number).value.wait(), name)
-    found = method(*args, **kwargs)
-    return Later(found) if is_asynchronous(method) else found
+    return applied(getattr(_value(number), name), args, kwargs)
 
 
 def _differentiate(number: GloballyUniqueId, context_id: int, retain_graph: bool) -> None:
+    run(current_agent(), context_id, [_value(number)], retain_graph, smart=True)
+
+
+def _value(number: GloballyUniqueId) -> Any:
+    """The value of this worker, as soon as it is there."""
     agent = current_agent()
-    run(agent, context_id, [agent.references.owned(number).value.wait()], retain_graph, smart=True)
+    return agent.expect(agent.references.owned(number)).value.wait()
 
 
 def _arrived(owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, parent: WorkerInfo) -> RRef[Any]:
@@ -258,7 +277,7 @@ def _arrived(owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId
     if parent == owner:
         known.set_result(None)
         return made
-    told = agent.tell(owner, "add_fork", number, fork, agent.me.id)
+    told = agent.tell(owner, "add_fork", number, fork, agent.me[1:])
     told.add_done_callback(partial(_fork_known, agent, parent, fork, known))
     return made
 
@@ -280,7 +299,7 @@ class ReferenceControls:
         self._agent = agent
 
     def create(
-        self, number: GloballyUniqueId, fork: GloballyUniqueId | None, holder: int, func: Callable[..., Any],
+        self, number: GloballyUniqueId, fork: GloballyUniqueId | None, holder: Holder, func: Callable[..., Any],
         args: Any, kwargs: Any, context_id: int | None = None,
     ) -> Later:  # fmt: skip
         references = self._agent.references
@@ -288,15 +307,17 @@ class ReferenceControls:
             references.add_fork(number, fork, holder)
         done: Future[Any] = Future()
         context = None if context_id is None else self._agent.contexts.at(context_id)
-        self._agent.hub.run(partial(_compute, references.create(number), done, func, args, kwargs, context))
+        compute = partial(_compute, references.create(number), done, func, args, kwargs, context)
+        tracer = self._agent.tracer
+        self._agent.run(compute if tracer is None else tracer.later(compute))
         return Later(done)
 
     def fetch(self, number: GloballyUniqueId, context_id: int | None = None) -> Later | Within:
-        later = Later(self._agent.references.owned(number).value)
+        later = Later(self._agent.expect(self._agent.references.owned(number)).value)
         return later if context_id is None else Within(self._agent.contexts.at(context_id), later)
 
-    def add_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId, holder: int) -> None:
-        self._agent.references.add_fork(number, fork, holder)
+    def add_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId, holder: Holder) -> None:
+        self._agent.expect(self._agent.references.add_fork(number, fork, holder))
 
     def drop_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId) -> None:
         self._agent.references.drop_fork(number, fork)
@@ -311,10 +332,9 @@ def _compute(
     """Compute the value of a reference."""
     try:
         with within(context):
-            found = func(*args, **kwargs)
-        later = found.future if isinstance(found, Later) else found if is_asynchronous(func) else None
-        if later is not None:
-            later.add_done_callback(partial(_settle, owned, done))
+            found = applied(func, args, kwargs)
+        if type(found) is Later:
+            found.future.add_done_callback(partial(_settle, owned, done))
             return
     except BaseException as error:
         owned.value.set_exception(error)

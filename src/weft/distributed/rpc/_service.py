@@ -53,24 +53,23 @@ def serve(run: Callable[[], Any], me: WorkerInfo, peer: Receiver, answer: Answer
         if type(result) is Later:
             result.future.add_done_callback(lambda done: serve(done.value, me, peer, answer))
             return
-        packed = pack(result, peer)
-    except BaseException as error:
+        answer(True, *pack(result, peer))
+    except BaseException as error:  # also of an answer that is too long to be sent
         answer(False, *_told(error, me))
-    else:
-        answer(True, *packed)
 
 
 def called(body: Bytes, buffers: Sequence[Any]) -> Any:
     """Run the function of a call."""
     function, args, kwargs, *context = unpack(body, buffers)
     if not context:
-        return _called(function, args, kwargs)
+        return applied(function, args, kwargs)
     found = current_agent().contexts.at(*context)
     with within(found):
-        return Within(found, _called(function, args, kwargs))
+        return Within(found, applied(function, args, kwargs))
 
 
-def _called(function: Any, args: Any, kwargs: Any) -> Any:
+def applied(function: Any, args: Any, kwargs: Any) -> Any:
+    """What a function returns, `Later` where that is still to come."""
     result = function(*args, **kwargs)
     return Later(_checked_future(result)) if is_asynchronous(function) else result
 
@@ -78,31 +77,40 @@ def _called(function: Any, args: Any, kwargs: Any) -> Any:
 def raised_there(body: Bytes, buffers: Sequence[Any]) -> BaseException:
     """The error of a function that ran elsewhere, of the same type where that takes a text."""
     kind, text = unpack(body, buffers)
-    made: Any = RpcError(text)
-    if kind is not None and issubclass(kind, Exception):
-        try:
-            again = kind(text)
-            made = again if isinstance(again, kind) else made
-        except Exception:
-            pass
-    made._text_from_afar = text
+    try:
+        made = unpack(kind, ())(text)
+        if isinstance(made, Exception):
+            made._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
+            return made
+    except Exception:
+        pass  # its class is not here, or takes something else
+    made = RpcError(text)
+    made._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
     return made
 
 
 def _told(error: BaseException, me: WorkerInfo) -> tuple[bytes, list[memoryview]]:
     text = f"On {me}:\n{_shown(error)}"
     try:
-        return pack((type(error), text), _ANYBODY)
-    except Exception:  # of a class that cannot be sent
-        return pack((None, text), _ANYBODY)
+        kind = pack(type(error), _ANYBODY)[0]
+    except Exception:
+        kind = b""  # it cannot be sent
+    return pack((kind, text), _ANYBODY)
 
 
 def _shown(error: BaseException) -> str:
-    """An error and where it was raised. One that has come from another worker says so itself, and of what type it is."""
+    """An error and where it was raised. One that has come from another worker says so itself, and its type."""
     told = getattr(error, "_text_from_afar", None)
     if told is None:
-        return f"{error!r}\n{''.join(traceback.format_exception(error))}"
+        return f"{_repr(error)}\n{''.join(traceback.format_exception(error))}"
     return f"{told}\nwhich was raised again here:\n{''.join(traceback.format_tb(error.__traceback__))}"
+
+
+def _repr(error: BaseException) -> str:
+    try:
+        return repr(error)
+    except Exception:
+        return f"<{type(error).__qualname__}, whose repr() fails>"
 
 
 def _checked_future(found: Any) -> Future[Any]:

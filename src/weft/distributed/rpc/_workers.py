@@ -7,20 +7,31 @@ from typing import NamedTuple
 
 from weft._comm.deadline import Deadline
 from weft._comm.store import Store
-from weft.distributed.rpc._place import Record, Ways, reach
-from weft.errors import DistNetworkError, DistStoreError, RpcError
+from weft.distributed.rpc._place import NOBODY, Record, Ways, reach
+from weft.errors import DistError, DistNetworkError, DistStoreError, RpcError
 
 _LOOK_SECONDS = 5.0  # for which a worker may take to show that it lives
 
 
 class WorkerInfo(NamedTuple):
-    """Name and number of a worker; `get_worker_info` gives it."""
+    """Name and number of a worker; `get_worker_info` gives it.
+
+    `incarnation` is how many workers have had the number before: who leaves and joins again is another worker.
+    """
 
     name: str
     id: int
+    incarnation: int = 0
 
     def __repr__(self) -> str:
         return f"WorkerInfo(id={self.id}, name={self.name})"
+
+
+class Entry(NamedTuple):
+    """A worker, and where it listens."""
+
+    worker: WorkerInfo
+    place: Record
 
 
 class Workers:
@@ -30,58 +41,106 @@ class Workers:
         self.me = me
         self.store = store
         self._ways = ways
-        self._known: dict[str | int, WorkerInfo] = {}
+        self._known: dict[str | int, Entry] = {}  # until they are lost
 
     def enter(self, record: Record) -> None:
         """Tell where this worker listens. `RuntimeError` where a living one has its name or its number."""
-        mine = json.dumps({"name": self.me.name, "id": self.me.id, "place": dict(record)})
-        for key in (f"id/{self.me.id}", f"name/{self.me.name}"):
-            found = self.store.compare_set(key, "", mine).decode()
-            while found != mine:
-                if found:
-                    self._require_dead(found)
-                before, found = found, self.store.compare_set(key, found, mine).decode()
-                if found == before:  # the store gives back what was expected where there is no value
-                    found = self.store.compare_set(key, "", mine).decode()
-
-    def _require_dead(self, entry: str) -> None:
-        other = json.loads(entry)
+        mine = json.dumps({**self.me._asdict(), "place": dict(record)})
+        before = self._take(_key(self.me.id), mine)
         try:
-            reach(other["place"], self._ways, f"{self.me.id} {self.me.name}", Deadline(_LOOK_SECONDS))[0].close()
+            before = before | self._take(_key(self.me.name), mine)
+        except BaseException:
+            self.store.delete_key(_key(self.me.id))
+            raise
+        for number in before - {self.me.id}:  # of the one that had this name
+            self.store.delete_key(_key(number))
+
+    def _take(self, key: str, mine: str) -> set[int]:
+        """Have a key for this worker; returns the numbers of those that had it, who are dead."""
+        had: set[int] = set()
+        found = self.store.compare_set(key, "", mine).decode()
+        while found != mine:
+            if found:
+                had.add(self._require_dead(found).worker.id)
+            before, found = found, self.store.compare_set(key, found, mine).decode()
+            if found == before:  # the store gives back what was expected where there is no value
+                found = self.store.compare_set(key, "", mine).decode()
+        return had
+
+    def _require_dead(self, text: str) -> Entry:
+        found = _entry(text)
+        try:
+            reach(found.place, self._ways, NOBODY, Deadline(_LOOK_SECONDS))[0].close()
+        except TimeoutError:
+            pass  # it is there, and busy
         except (DistNetworkError, OSError):
-            return
-        what = f"name {self.me.name}" if other["name"] == self.me.name else f"rank {self.me.id}"
+            return found
+        other = found.worker
+        what = f"name {self.me.name}" if other.name == self.me.name else f"rank {self.me.id}"
         raise RpcError(
-            f"RPC worker {what} is not unique. Worker {other['id']} ({other['name']}) has it already; give each worker "
+            f"RPC worker {what} is not unique. Worker {other.id} ({other.name}) has it already; give each worker "
             "its own name and rank"
         )
 
     def leave(self) -> None:
-        """Forget this worker."""
-        self.store.delete_key(f"name/{self.me.name}")
-        self.store.delete_key(f"id/{self.me.id}")
+        """Take back what `enter` has told."""
+        self.store.delete_key(_key(self.me.name))
+        self.store.delete_key(_key(self.me.id))
+
+    def learn(self, size: int) -> None:
+        """Note who has the numbers from 0 on, so that they can be found when the store has ended."""
+        for text in self.store.multi_get([_key(number) for number in range(size)]):
+            self._note(_entry(text))
 
     def find(self, to: str | int) -> WorkerInfo | None:
-        """The worker of a name or a number, None where there is none."""
-        found = self._known.get(to)
-        if found is None and (entry := self._entry(to)) is not None:
-            found = self._known[to] = WorkerInfo(entry["name"], entry["id"])
-        return found
+        """The worker of a name or a number, None where there is none. One that was found before may have ended since.
+
+        `RuntimeError` where the store does not answer.
+        """
+        found = self._known.get(to) or self._looked_up(to)
+        return None if found is None else found.worker
+
+    def find_again(self, worker: WorkerInfo) -> WorkerInfo | None:
+        """The worker that has the name now, None where nobody has; the same one where the store does not answer."""
+        try:
+            found = self._looked_up(worker.name)
+        except RpcError:
+            return worker
+        return None if found is None else found.worker
 
     def forget(self, worker: WorkerInfo) -> None:
         """A worker has ended; another one may come under its name or number."""
-        for key in worker:
-            if self._known.get(key) == worker:
-                del self._known[key]
+        for key in (worker.name, worker.id):
+            found = self._known.get(key)
+            if found is not None and found.worker == worker:
+                self._known.pop(key, None)
 
     def place(self, worker: WorkerInfo) -> Record | None:
-        """Where a worker listens now, None where it is gone."""
-        entry = self._entry(worker.name)
-        return None if entry is None else entry["place"]
+        """Where a worker listens, None where it has gone."""
+        found = self._known.get(worker.name)
+        if found is None or found.worker != worker:
+            found = self._looked_up(worker.name)
+        return None if found is None or found.worker != worker else found.place
 
-    def _entry(self, to: str | int) -> dict | None:
-        key = f"name/{to}" if isinstance(to, str) else f"id/{to}"
+    def _looked_up(self, to: str | int) -> Entry | None:
+        key = _key(to)
         try:
-            return json.loads(self.store.get(key)) if self.store.check([key]) else None
+            return self._note(_entry(self.store.get(key))) if self.store.check([key]) else None
         except DistStoreError:
             return None  # deleted in between
+        except DistError as error:
+            raise RpcError(f"{self.me} cannot look for worker {to}: {error}") from error
+
+    def _note(self, found: Entry) -> Entry:
+        self._known[found.worker.name] = self._known[found.worker.id] = found
+        return found
+
+
+def _key(to: str | int) -> str:
+    return f"name/{to}" if isinstance(to, str) else f"id/{to}"
+
+
+def _entry(text: str | bytes) -> Entry:
+    told = json.loads(text)
+    place = told.pop("place")
+    return Entry(WorkerInfo(**told), place)

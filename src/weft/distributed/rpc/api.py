@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from weft._comm.deadline import Deadline
 from weft._comm.store import PrefixStore, Store
@@ -14,16 +18,24 @@ from weft.distributed._rendezvous import rendezvous
 from weft.distributed.rpc import backend_registry
 from weft.distributed.rpc._call import begin, worker
 from weft.distributed.rpc._farewell import finish_calls
+from weft.distributed.rpc._gather import _all_gather as _all_gather
+from weft.distributed.rpc._gather import _barrier as _barrier
+from weft.distributed.rpc._rref import RRef as RRef
 from weft.distributed.rpc._rref import let_go_of_all
+from weft.distributed.rpc._rref import remote as remote
 from weft.distributed.rpc._state import current_agent, here
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.options import RpcBackendOptions, TensorPipeRpcBackendOptions
 from weft.errors import ArgumentError, RpcError, ValueRangeError
-from weft.futures import Future
+from weft.futures import Future, wait_all
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _ANY = 1  # world size of a job that anybody may join: its store waits for nobody
 _PATIENCE = timedelta(minutes=5)  # with workers that have not come
+_END_SECONDS = 1.0  # that functions have when their process ends
 _NAME = re.compile(r"[A-Za-z0-9_:-]{1,127}")
 
 
@@ -50,9 +62,16 @@ def init_rpc(
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     here.agent = backend_registry.init_backend(
         backend or backend_registry.BackendType.TENSORPIPE,
-        store=PrefixStore(f"rpc/{attempt}.{here.begun}", store),
+        store=PrefixStore(f"rpc/{attempt}.{'any' if size is None else here.begun}", store),
         name=name, rank=rank, world_size=size, rpc_backend_options=options,
     )  # fmt: skip
+    atexit.register(_end, here.agent, os.getpid())
+
+
+def _end(agent: Any, process: int) -> None:
+    """Close an agent whose process ends without `shutdown`: the interpreter must not find its threads at work."""
+    if process == os.getpid():  # not in a fork
+        agent.close(_END_SECONDS)
 
 
 def _check_name(name: Any) -> None:
@@ -66,6 +85,9 @@ def _check_name(name: Any) -> None:
 
 
 def _meeting_place(url: str, rank: int, size: int | None) -> tuple[Store, int, int | None]:
+    for what, number in (("rank", rank), ("world_size", size)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+            raise ArgumentError(f"{what} must be an integer, but got {number!r}")
     if size is not None and size < 1:
         raise ValueRangeError(f"world_size must be at least 1, but got {size}")
     if size is not None and rank >= size:
@@ -104,7 +126,28 @@ def rpc_async(
     to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
 ) -> Future[Any]:
     """The same without waiting: returns a future of the result at once."""
-    return current_agent().push(begin(to, func, args, kwargs, timeout))
+    begun = current_agent().push(begin(to, func, args, kwargs, timeout))
+    if _thread.begun is not None:
+        _thread.begun.append(begun)
+    return begun
+
+
+class _Thread(threading.local):
+    begun: list[Future[Any]] | None = None  # calls that `_wait_all` waits for
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def _wait_all() -> Iterator[None]:
+    """Wait, at the end of the block, for all calls that `rpc_async` begins in it, and raise what one has raised."""
+    before, _thread.begun = _thread.begun, []
+    try:
+        yield
+    finally:
+        begun, _thread.begun = _thread.begun, before
+        wait_all(begun)
 
 
 def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -> None:
@@ -127,12 +170,34 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
                 agent.controls.part(deadline)
     finally:
         here.agent = None
-        agent.close()
+        atexit.unregister(_end)
+        agent.close(deadline.left())
 
 
 def get_rpc_timeout() -> float:
     """Seconds that a call may take unless it says otherwise."""
     return current_agent().seconds
+
+
+def _set_rpc_timeout(rpcTimeoutSeconds: float) -> None:
+    """Change that."""
+    current_agent().seconds = RpcBackendOptions(rpc_timeout=rpcTimeoutSeconds).rpc_timeout
+
+
+def _is_current_rpc_agent_set() -> bool:
+    """Whether this is between `init_rpc` and `shutdown`."""
+    return here.agent is not None
+
+
+def _require_initialized(func: Callable[P, R]) -> Callable[P, R]:
+    """The function, which is a `RuntimeError` before `init_rpc` and after `shutdown`."""
+
+    @wraps(func)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        current_agent()
+        return func(*args, **kwargs)
+
+    return wrapper
 
 
 def is_available() -> bool:

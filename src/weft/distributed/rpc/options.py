@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from weft._base.device import CPU, canonical
@@ -39,8 +40,8 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
     rpc_timeout          seconds that a call may take unless it says otherwise; 0 for no limit
     init_method          where workers meet: what `init_process_group` takes
     device_maps          by name of a callee: where tensors on a device of this worker go there; answers come back the
-                         other way round. Tensors on the CPU need no map, others are refused without
-    devices              devices of this worker that take part; unless given, those of all maps
+                         other way round. Tensors on the CPU need no map and may have one, others are refused without
+    devices              accelerators of this worker that take part; unless given, those of its and others' maps
 
     certificates         files of a certificate, its private key and the authority of all certificates, by which
                          connections over TCP use TLS; not in PyTorch
@@ -54,7 +55,7 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
         rpc_timeout: float = constants.DEFAULT_RPC_TIMEOUT_SEC, init_method: str = constants.DEFAULT_INIT_METHOD,
         device_maps: Mapping[str, Mapping[DeviceType, DeviceType]] | None = None,
         devices: Sequence[DeviceType] | None = None, _transports: Sequence[str] | None = None,
-        _channels: Sequence[str] | None = None, certificates: Sequence[str] | None = None,
+        _channels: Sequence[str] | None = None, certificates: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(rpc_timeout, init_method)
         if isinstance(num_worker_threads, bool) or not isinstance(num_worker_threads, int):
@@ -67,9 +68,10 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
                     raise RpcError(f"Unknown {what}: {name}; there are {', '.join(known)}")
         self.num_worker_threads = num_worker_threads
         self.near = _transports is None or not {"shm", "unix"}.isdisjoint(_transports)
-        self.certificates = None if certificates is None else Certificates(*certificates)
+        self.certificates = None if certificates is None else _files(certificates)
         self.device_maps: dict[str, dict[Device, Device]] = {}
-        self.devices: list[Device] = []
+        self.named: list[Device] = []
+        self.found: list[Device] = []
         for to, device_map in (device_maps or {}).items():
             self._add_map(to, device_map, "device_map")
         if devices is not None:
@@ -81,7 +83,12 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
 
     def set_devices(self, devices: Sequence[DeviceType]) -> None:
         """Set the devices of this worker that take part. `ValueError` for the CPU, which always does."""
-        self.devices = [_accelerator(one) for one in devices]
+        self.named = [_accelerator(one) for one in devices]
+
+    @property
+    def devices(self) -> list[Device]:
+        """The accelerators that take part: those set, or, after joining, those of this worker's and others' maps."""
+        return self.named or self.found
 
     def _add_map(self, to: str, added: Mapping[DeviceType, DeviceType], what: str) -> None:
         merged = dict(self.device_maps.get(to, {}))
@@ -100,6 +107,15 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
         self.device_maps[to] = merged
 
 
+def _files(certificates: Sequence[str | os.PathLike[str]]) -> Certificates:
+    if isinstance(certificates, str) or len(certificates) != len(Certificates._fields):
+        raise ValueRangeError(
+            "certificates must be three files, a certificate, its private key and the authority, but got "
+            f"{certificates!r}"
+        )
+    return Certificates(*[os.fspath(one) for one in certificates])
+
+
 def _device(name: DeviceType) -> Device:
     return canonical(name if isinstance(name, Device) else Device(name))
 
@@ -107,5 +123,8 @@ def _device(name: DeviceType) -> Device:
 def _accelerator(name: DeviceType) -> Device:
     found = _device(name)
     if found is CPU:
-        raise ValueRangeError(f"`set_devices` expect a list of accelerators, but got device type {found.type}.")
+        raise ValueRangeError(
+            f"`set_devices` expect a list of CUDA devices, but got device type {found.type}. Other accelerators may be "
+            "named as well; the CPU always takes part"
+        )
     return found

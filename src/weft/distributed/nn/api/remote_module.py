@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from weft._base.device import device as Device
 from weft.distributed._structures import moved
+from weft.distributed.remote_device import _remote_device
 from weft.distributed.rpc import RRef, WorkerInfo, remote, rpc_async, rpc_sync
+from weft.distributed.rpc._state import current_agent
 from weft.errors import RpcError, ValueRangeError
 from weft.futures import Future
 from weft.nn import Module
 
-_RANK = "rank:"
 _NOT_HERE = (
     "register_buffer", "register_parameter", "add_module", "register_module", "apply", "cuda", "ipu", "xpu", "cpu",
     "type", "float", "double", "half", "bfloat16", "to", "to_empty", "register_forward_pre_hook",
@@ -28,7 +28,8 @@ class RemoteModule(Module):
     """Makes `module_cls(*args, **kwargs)` on a worker, and runs its `forward` there.
 
     `remote_device` is `WORKER` or `WORKER/DEVICE`, where a worker is a name or `rank:NUMBER`, and the device is the CPU
-    unless given. Tensors go there with a call and come back; in a context of distributed autograd gradients do, too.
+    unless given. Tensors go there with a call and come back to the CPU, or by the device map for the worker, where
+    there is one; in a context of distributed autograd gradients do, too.
     Methods that need the module's tensors here are a `ValueError`: `remote_parameters()` has references to them.
     `ValueError` for what is no module, and whatever the class raises there.
     """
@@ -72,7 +73,7 @@ class RemoteModule(Module):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if self._signature is not None:
             self._signature.bind(*args, **kwargs)  # a `TypeError` here says what the module takes
-        return self._reference, self.device, args, kwargs
+        return self._reference, self.device, bool(current_agent().devices.to(self.on)), args, kwargs
 
     # --- the module there ---
 
@@ -95,8 +96,8 @@ class RemoteModule(Module):
     def __repr__(self) -> str:
         return f"RemoteModule({self.on.name}/{self.device})"
 
-    def _reduce_for(self, to: WorkerInfo) -> tuple[Any, ...]:
-        del to
+    def _reduce_for(self, to: WorkerInfo, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
+        del to, handed
         return _arrived, (self._reference, self.device, self._signature)
 
     def __reduce__(self) -> NoReturn:
@@ -119,14 +120,11 @@ for _name in _NOT_HERE:
 
 def _parsed(remote_device: str) -> tuple[str | int, str]:
     """The worker, by name or number, and the device."""
-    worker, _, device = remote_device.removesuffix("/").partition("/")
-    number = worker.removeprefix(_RANK)
-    if not worker or "/" in device or (number != worker and not number.isdigit()):
-        raise ValueRangeError(
-            f"Could not parse remote_device: {remote_device}. The valid format is '<workername>/<device>' or "
-            "'rank:<rank>/<device>'; the device may be left out"
-        )
-    return int(number) if number != worker else worker, str(Device(device or "cpu"))
+    found = _remote_device(remote_device)
+    worker = found.rank() if found.worker_name() is None else found.worker_name()
+    if worker is None:
+        raise ValueRangeError(f"remote_device is {remote_device}, which is a device of this worker; name a worker")
+    return worker, str(found.device())
 
 
 def _signature_of(module_cls: Any) -> inspect.Signature | None:
@@ -156,11 +154,11 @@ def _placed(reference: RRef[Any], device: str) -> inspect.Signature | None:
     return _signature_of(type(reference.local_value().to(device)))
 
 
-def _forward(reference: RRef[Any], device: str, args: Any, kwargs: Any) -> Any:
+def _forward(reference: RRef[Any], device: str, mapped: bool, args: Any, kwargs: Any) -> Any:
     if device == "cpu":
         return reference.local_value()(*args, **kwargs)
     found = reference.local_value()(*moved(args, device), **moved(kwargs, device))
-    return moved(found, "cpu")
+    return found if mapped else moved(found, "cpu")
 
 
 def _parameters(reference: RRef[Any], recurse: bool) -> list[RRef[Any]]:

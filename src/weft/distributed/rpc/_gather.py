@@ -1,0 +1,88 @@
+"""An object of each worker, for all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import count
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from weft.distributed.rpc._agent import Agent
+from weft.distributed.rpc._call import begin
+from weft.distributed.rpc._service import Later
+from weft.distributed.rpc._state import current_agent
+from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
+from weft.errors import RpcError, RpcTimeoutError
+from weft.futures import Future
+
+Names = tuple[str, ...]
+
+
+class _Rounds:
+    """How often this worker has taken part with whom, and, where it leads, what has come so far."""
+
+    def __init__(self) -> None:
+        self.numbers: defaultdict[Names, count[int]] = defaultdict(count)
+        self.open: defaultdict[tuple[Names, int], tuple[dict[str, Any], Future[Any]]]
+        self.open = defaultdict(lambda: ({}, Future()))
+
+
+_lock = threading.Lock()
+_all: WeakKeyDictionary[Agent, _Rounds] = WeakKeyDictionary()
+
+
+def _all_gather(
+    obj: Any, worker_names: Iterable[str] | None = None, timeout: float = UNSET_RPC_TIMEOUT
+) -> dict[str, Any]:
+    """The objects that all workers, or those of some names, pass to this, by name; each of them must call it.
+
+    They are brought together by the worker whose name comes first. `RuntimeError` after `timeout` seconds (-1: the
+    default, 0: no limit), and where that worker is lost.
+    """
+    agent = current_agent()
+    names = tuple(sorted(set(worker_names or _everybody(agent))))
+    with _lock:
+        number = next(_all.setdefault(agent, _Rounds()).numbers[names])
+    try:
+        return begin(names[0], _bring, (names, number, agent.me.name, obj), None, timeout).wait()
+    except RpcTimeoutError:
+        with suppress(RpcError):  # nothing is to wait there any more
+            agent.push(begin(names[0], _give_up, (names, number, agent.me.name), None, UNSET_RPC_TIMEOUT))
+        raise
+
+
+def _barrier(worker_names: Iterable[str]) -> None:
+    """Wait until all workers of these names have called this."""
+    _all_gather(None, worker_names)
+
+
+def _everybody(agent: Agent) -> list[str]:
+    if agent.size is None:
+        raise RpcError("_all_gather: workers come and go as they like in this job; name those that take part")
+    return [peer.name for peer in map(agent.workers.find, range(agent.size)) if peer is not None]
+
+
+def _bring(names: Names, number: int, name: str, obj: Any) -> Later:
+    """What the first worker does when one has come."""
+    with _lock:
+        rounds = _all.setdefault(current_agent(), _Rounds())
+        found, done = rounds.open[names, number]
+        found[name] = obj
+        complete = len(found) == len(names)
+        if complete:
+            del rounds.open[names, number]
+    if complete:
+        done.set_result(found)
+    return Later(done)
+
+
+def _give_up(names: Names, number: int, name: str) -> None:
+    """What it does when the patience of one is over: the others that wait are told."""
+    with _lock:
+        found, done = _all.setdefault(current_agent(), _Rounds()).open.pop((names, number), ({}, None))
+    if done is not None:
+        missing = ", ".join(sorted(set(names) - found.keys()))
+        done.set_exception(RpcError(f"_all_gather: {name} has waited in vain for {missing}"))

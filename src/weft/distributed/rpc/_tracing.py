@@ -1,0 +1,257 @@
+"""What workers record of the calls of a trace.
+
+A call that belongs to a trace says so. Its caller records one half of it, and its callee the other one, each by its own
+clock; a function that is called so has its own calls belong to the trace, too. Who has opened the trace asks for all
+halves at its end. If it is lost, those that it has called give their parts up, and tell those that they have called.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from math import nan
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from weft._comm.pipe import Bytes, Pipe
+from weft.distributed.rpc._agent import CALL, TRACED, Agent, Call
+from weft.distributed.rpc._references import GloballyUniqueId
+from weft.distributed.rpc._rref import _invoke
+from weft.distributed.rpc._service import Answer
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.errors import RpcError
+from weft.futures import Future
+
+_OPENER = struct.Struct("<QQ")  # number and incarnation of the worker that has opened a trace begin its name
+_REMEMBERED = 64  # traces that are over, whose calls may still be on their way
+
+
+@dataclass(slots=True)
+class Sent:
+    """The caller's half of a call. Times are seconds of the worker's clock."""
+
+    parent: GloballyUniqueId | None
+    to: WorkerInfo
+    function: str
+    request_bytes: int
+    sent: float
+    received: float = nan
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Served:
+    """The callee's half."""
+
+    arrived: float
+    started: float = nan
+    finished: float = nan
+    answer_bytes: int = 0
+
+
+@dataclass
+class Log:
+    """What one worker has recorded of a trace: of calls by its `callers`, and of calls to its `peers`."""
+
+    trace: bytes
+    sent: dict[GloballyUniqueId, Sent] = field(default_factory=dict)
+    served: dict[GloballyUniqueId, Served] = field(default_factory=dict)
+    peers: set[WorkerInfo] = field(default_factory=set)
+    callers: set[WorkerInfo] = field(default_factory=set)
+    over: bool = False
+
+
+class Span(NamedTuple):
+    """A call that is being served."""
+
+    log: Log
+    call: GloballyUniqueId
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """Run the called function; calls that it makes are known as its own."""
+        self.log.served[self.call].started = perf_counter()
+        with _within(self):
+            return function()
+
+    def answer(self, answer: Answer, well: bool, body: bytes, buffers: list[memoryview]) -> None:
+        """Note that the function is done, and answer."""
+        half = self.log.served[self.call]
+        half.finished, half.answer_bytes = perf_counter(), _size(body, buffers)
+        answer(well, body, buffers)
+
+
+class _Thread(threading.local):
+    span: Span | None = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def _within(span: Span) -> Iterator[None]:
+    before, _thread.span = _thread.span, span
+    try:
+        yield
+    finally:
+        _thread.span = before
+
+
+class TracedCall(Call):
+    """A call that belongs to a trace; callbacks that are added by a called function are its own."""
+
+    def __init__(
+        self, log: Log, number: GloballyUniqueId, half: Sent, agent: Agent, pipe: Pipe | None, seconds: float
+    ) -> None:
+        super().__init__(agent, pipe, seconds)
+        self._half = log.sent[number] = half
+        log.peers.add(half.to)
+        half.sent = perf_counter()
+
+    def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
+        span = _thread.span
+        super().add_done_callback(callback if span is None else partial(_run_within, span, callback))
+
+    def _finish(self, value: Any, error: BaseException | None) -> None:
+        if not self._done:
+            self._half.received = perf_counter()
+            self._half.error = None if error is None else type(error).__name__
+        super()._finish(value, error)
+
+
+def _run_within(span: Span, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
+    with _within(span):
+        callback(done)
+
+
+class Tracer:
+    """The traces that a worker takes part in, its own one among them."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.own: Log | None = None
+        self._agent = agent
+        self._lock = threading.Lock()
+        self._logs: dict[bytes, Log] = {}
+        self._over: deque[bytes] = deque(maxlen=_REMEMBERED)
+
+    def open(self) -> Log:
+        """Begin a trace of this worker's calls. `RuntimeError` where there is one."""
+        if self.own is not None:
+            raise RpcError(f"trace(): {self._agent.me} has a trace open already; close it, or use that one")
+        trace = _opener(self._agent.me) + secrets.token_bytes(8)
+        self.own = self._log(trace)
+        assert self.own is not None, "a fresh trace is not over"
+        return self.own
+
+    def end(self, trace: bytes) -> Log:
+        """Record no more of a trace; returns what there is of it."""
+        with self._lock:
+            self._over.append(trace)
+            log = self._logs.pop(trace, None) or Log(trace)
+            log.over = True
+            if self.own is log:
+                self.own = None
+            if not self._logs:
+                self._agent.tracer = None
+        return log
+
+    def drop(self, trace: bytes, caller: WorkerInfo | None = None) -> None:
+        """Give up a trace whose opener is lost, or the last worker that knows of this one's part; tell others of it."""
+        log = self._logs.get(trace)
+        if log is None:
+            return
+        if caller is not None:
+            log.callers.discard(caller)
+            if log.callers or log is self.own:
+                return
+        for peer in self.end(trace).peers - {self._agent.me}:
+            if not trace.startswith(_opener(peer)):
+                self._agent.note(peer, "drop_trace", trace, caller and self._agent.me)
+
+    def lost(self, worker: WorkerInfo) -> None:
+        """A worker has ended."""
+        for trace in list(self._logs):
+            self.drop(trace, None if trace.startswith(_opener(worker)) else worker)
+
+    def outgoing(
+        self, to: WorkerInfo, kind: int, number: int, content: Any, body: Bytes, buffers: list[memoryview]
+    ) -> tuple[Callable[..., Call], int, list[memoryview]]:
+        """How a call is made, its kind and its buffers: other ones if it belongs to a trace."""
+        span, function = _thread.span, _name(kind, content)
+        log = self.own if span is None or span.log.over else span.log
+        if log is None or function is None:
+            return Call, kind, buffers
+        parent = span.call if span is not None and span.log is log else None
+        half = Sent(parent, to, function, _size(body, buffers), nan)
+        made = partial(TracedCall, log, GloballyUniqueId(self._agent.me.id, number), half)
+        return made, kind | TRACED, [*buffers, memoryview(log.trace)]
+
+    def incoming(
+        self, caller: WorkerInfo, number: int, trace: bytes, run: Callable[[], Any], answer: Answer
+    ) -> tuple[Callable[[], Any], Answer]:
+        """How a call that has come is run and answered."""
+        log = self._log(trace)
+        if log is None:
+            return run, answer
+        span = Span(log, GloballyUniqueId(caller.id, number))
+        log.served[span.call] = Served(perf_counter())
+        if caller != self._agent.me:
+            log.callers.add(caller)
+        return partial(span.run, run), partial(span.answer, answer)
+
+    def later(self, function: Callable[[], Any]) -> Callable[[], Any]:
+        """A function that runs on behalf of the call that this thread serves; that begins with it."""
+        span = _thread.span
+        return function if span is None else partial(span.run, function)
+
+    def _log(self, trace: bytes) -> Log | None:
+        """The log of a trace, which may be new here; None for one that is over."""
+        with self._lock:
+            if trace in self._over:
+                return None
+            self._agent.tracer = self
+            return self._logs.setdefault(trace, Log(trace))
+
+
+class TraceControls:
+    """What peers ask for at the end of a trace."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.tracer = Tracer(agent)
+
+    def end_trace(self, trace: bytes) -> Log:
+        log = self.tracer.end(trace)
+        return Log(trace, dict(log.sent), dict(log.served), set(log.peers))  # calls may just be beginning
+
+    def drop_trace(self, trace: bytes, caller: WorkerInfo | None) -> None:
+        self.tracer.drop(trace, caller)
+
+    def clock(self) -> float:
+        return perf_counter()
+
+
+def _opener(worker: WorkerInfo) -> bytes:
+    return _OPENER.pack(worker.id, worker.incarnation)
+
+
+def _size(body: Bytes, buffers: Sequence[Any]) -> int:
+    return len(body) + sum(map(len, buffers))
+
+
+def _name(kind: int, content: Any) -> str | None:
+    """The name of what is called; None for controls that are no user's."""
+    if kind == CALL:
+        function, args = content[:2]
+    elif content[0] == "create":
+        function, args = content[1][3:5]
+    else:
+        return "RRef.to_here" if content[0] == "fetch" else None
+    if function is _invoke:
+        return f"RRef.{args[1]}"
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", type(function).__qualname__)
+    return name if module in (None, "builtins", "__main__") else f"{module}.{name}"

@@ -1,0 +1,233 @@
+"""What a worker must put up with: wrong greetings and wrong frames, drawn at random.
+
+What carries a bomb, a pickle that makes a folder where it is read, has no proof, a wrong sum, or is cut. Frames with a
+right sum and a wrong content are harmless to read: who has the key may run anything, so nothing is done against him.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import socket
+import struct
+from contextlib import suppress
+from zlib import crc32
+
+from weft._comm import greeting, wire
+from weft._comm.deadline import Deadline
+from weft._comm.key import prove
+from weft._comm.memory import SharedMemory
+from weft._comm.pipe import MOST_BYTES
+
+CALL, CONTROL, UNCOUNTED, NOTE, ANSWER, ERROR, DEVICES = range(1, 8)
+RETURN, LENT, TRACED = 128, 256, 512
+SECONDS = 60
+_KNOWN = {CALL, CONTROL, UNCOUNTED, NOTE, ANSWER, ERROR, DEVICES, RETURN}
+_HEAD = 20
+
+
+class Bomb:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def frame(kind, body, sizes=(), buffers=b"", *, size=None, number=1):
+    """A frame with a right sum."""
+    length = 8 * len(sizes) + len(body) + len(buffers) if size is None else size
+    rest = struct.pack("<IQHH", length, number, kind, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes) + body
+    return struct.pack("<I", crc32(rest)) + rest + buffers
+
+
+def connected(record, family):
+    """A connection to where a worker listens."""
+    sock = socket.socket(family)
+    sock.settimeout(SECONDS)
+    unix = family == socket.AF_UNIX
+    sock.connect(f"\0weft-{record['token']}" if unix else (record["address"], record["port"]))
+    return sock
+
+
+def proved(record, family, key, who="99 stranger"):
+    """The same, by somebody who has the key."""
+    sock = connected(record, family)
+    assert greeting.call_on(sock, key, f"{record['token']} {who}", Deadline(SECONDS))
+    sock.settimeout(SECONDS)
+    return sock
+
+
+def drained(sock):
+    """Wait until the other side has read all, and has closed the connection."""
+    with sock:
+        try:
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(1 << 16):
+                pass
+        except TimeoutError:
+            raise AssertionError("the worker has kept the connection") from None
+        except OSError:
+            pass  # it closed before it had read all
+
+
+class _Sent(Exception):
+    pass
+
+
+class _Altered:
+    """A connection of which all that matters is the first thing sent, and that is another one."""
+
+    def __init__(self, sock, alter):
+        self.settimeout, self.recv, self.getpeername = sock.settimeout, sock.recv, sock.getpeername
+        self._sock, self._alter = sock, alter
+
+    def sendall(self, data):
+        self._sock.sendall(self._alter(data))
+        raise _Sent
+
+
+class Greetings:
+    """Wrong first words. Each is given a connection, and says one thing."""
+
+    def __init__(self, record, key, bomb, seed):
+        self._random = random.Random(seed)
+        self._token = record["token"].encode()
+        self._key = key
+        self._bomb = frame(CALL, pickle.dumps((Bomb(bomb), (), {})))
+        self._old = b""
+        self._ways = [
+            self._garbage, self._length, self._cut, self._changed, self._replay, self._reflection, self._other_key,
+            self._words, lambda sock: sock.sendall(self._bomb), lambda sock: None,
+        ]  # fmt: skip
+
+    def say(self, sock):
+        with suppress(_Sent, ConnectionError):
+            self._random.choice(self._ways)(sock)
+
+    def _garbage(self, sock):
+        some = self._random.randbytes(self._random.randrange(256))
+        sock.sendall(self._random.choice([some, some * 10, wire.frame(some), b"GET / HTTP/1.1\r\n\r\n" + some]))
+
+    def _length(self, sock):
+        length = self._random.choice([0, 1, 63, 65, 255, 256, 257, 1 << 16, 1 << 30, (1 << 32) - 1])
+        sock.sendall(struct.pack("<I", length) + self._random.randbytes(self._random.randrange(300)))
+
+    def _proof(self, sock, alter, key=None):
+        prove(_Altered(sock, alter), key or self._key, Deadline(SECONDS), server=False)
+
+    def _cut(self, sock):
+        self._proof(sock, lambda proof: proof[: self._random.randrange(len(proof))])
+
+    def _changed(self, sock):
+        self._proof(sock, lambda proof: _flipped(proof, self._random.randrange(8 * 4, 8 * len(proof))))
+
+    def _replay(self, sock):
+        """A proof that was right on another connection."""
+
+        def exchange(proof):
+            old, self._old = self._old, proof
+            return old or proof[:-1]
+
+        self._proof(sock, exchange)
+
+    def _reflection(self, sock):
+        sock.sendall(sock.recv(1 << 10))
+
+    def _other_key(self, sock):
+        self._proof(sock, lambda proof: proof + self._bomb, b"another key")
+
+    def _words(self, sock):
+        """A right proof, and then nonsense instead of who calls."""
+        prove(sock, self._key, Deadline(SECONDS), server=False)
+        token = self._token
+        nonsense = [b"", token, token[:-1] + b" 99 x", token + b" x y", token + b" -1 x", b"\xff\xfe", token * 20]
+        wire.send(sock, self._random.choice(nonsense), Deadline(SECONDS))
+
+
+class Frames:
+    """Wrong frames of somebody who has proved the key."""
+
+    def __init__(self, bomb, seed):
+        self._random = random.Random(seed)
+        self._bomb = frame(CALL, pickle.dumps((Bomb(bomb), (), {})))
+        self._call = pickle.dumps((len, ([1, 2],), {}))
+        self._control = pickle.dumps(("drop_fork", ((7, 7), (7, 7))))
+        self._memory = SharedMemory.create(1 << 16)
+        self._last = [
+            lambda: self._random.randbytes(self._random.randrange(_HEAD, 200)),
+            lambda: _flipped(self._bomb, self._random.randrange(8 * len(self._bomb))),
+            lambda: self._bomb[: self._random.randrange(1, len(self._bomb))],
+            self._length, self._huge, self._sizes, self._unknown, self._note, self._loan,
+        ]  # fmt: skip
+
+    def close(self):
+        self._memory.close()
+
+    def some(self, most):
+        """Frames of which the last one ends the connection, and how many they are."""
+        found = [self._read() for _ in range(self._random.randrange(most))]
+        found.append(self._random.choice(self._last)())
+        return b"".join(found), len(found)
+
+    # --- frames that are read, and refused alone ---
+
+    def _read(self):
+        kind, number = self._random.choice([CALL, CONTROL, UNCOUNTED, ANSWER, ERROR, RETURN]), 1 << 40
+        if kind in (ANSWER, ERROR, RETURN):  # nobody has asked for it, and nothing was lent
+            return frame(kind, self._random.randbytes(self._random.randrange(99)), number=number)
+        whole = self._call if kind == CALL else self._control
+        content = pickle.dumps(self._random.choice([None, 1, (), (1, 2), "text", {}, ("no such", ()), (len, (), {})]))
+        wrong = [whole[: self._random.randrange(len(whole))], content, b"\xff" * self._random.randrange(99)]
+        sizes = [8] * self._random.randrange(3)
+        return frame(kind, self._random.choice(wrong), sizes, bytes(sum(sizes)), number=number)
+
+    # --- frames that end the connection ---
+
+    def _length(self):
+        """A length that is not that of what follows."""
+        wrong = bytearray(self._bomb)
+        wrong[4:8] = struct.pack(
+            "<I", self._random.choice([0, 1, len(wrong) - _HEAD + self._random.randrange(1, 1000)])
+        )
+        return bytes(wrong)
+
+    def _huge(self):
+        size = self._random.choice([MOST_BYTES, MOST_BYTES + 1, 1 << 31, (1 << 32) - 1, MOST_BYTES - 1])
+        return frame(CALL, self._call, size=size)
+
+    def _sizes(self):
+        """Buffers of terabytes, and more of them than there is room for."""
+        sizes = [self._random.choice([1 << 40, (1 << 63) + 5, (1 << 64) - 1, 1 << 32])] * self._random.randrange(1, 9)
+        found = frame(CALL, self._call, sizes)
+        return found if self._random.randrange(2) else found[:18] + b"\xff\xff" + found[20:]
+
+    def _unknown(self):
+        kind = self._random.choice([k for k in range(512) if k & ~LENT not in _KNOWN] + [1 << 15, CALL | TRACED])
+        return frame(kind, self._call)
+
+    def _note(self):
+        unknown = pickle.dumps(("no such", ()))
+        kind = self._random.choice([NOTE, DEVICES])
+        return frame(kind, self._random.choice([b"", self._control[:-5], b"\xff" * 9, unknown, pickle.dumps(1)]))
+
+    def _loan(self):
+        handle, size = self._memory.handle, b"%d" % (1 << 16)
+        pid, fd, token = handle.split()
+        told = self._random.choice([
+            [b"nonsense"], [handle], [handle, size, b"-1", b"5"], [handle, size, b"%d" % (1 << 70), b"5"],
+            [handle, b"%d" % (1 << 50), b"1", b"5"], [handle, size, b"x", b"5"], [b"1 2 3 4", size, b"1", b"5"],
+            [b" ".join((pid, fd, b"zz")), size, b"1", b"5"], [b"\xff \xff \xff", size, b"1", b"5"],
+            [b" ".join((pid, b"1", token)), size, b"1", b"5"], [b" ".join((pid, fd, token[::-1])), size, b"1", b"5"],
+        ])  # fmt: skip
+        loan = self._random.choice([wire.pack(wire.pack(*told)), wire.pack(b"", b""), b"\xff" * 9, b""])
+        return frame(CALL | LENT, self._call, [len(loan)], loan) if loan else frame(CALL | LENT, self._call)
+
+
+def _flipped(data, bit):
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)

@@ -1,0 +1,101 @@
+"""Programs about TLS: `python -m tests.distributed.rpc.secured PROGRAM RANK SIZE ADDRESS FOLDER` is a worker.
+
+The folder has certificates for all; of the program `mixed`, worker 1 has none.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import weft as torch
+from tests.distributed.rpc import job
+from weft._comm.secure import Secure
+from weft.distributed import rpc
+from weft.distributed.rpc._state import current_agent
+
+
+def same(x):
+    return x
+
+
+def back(to, x):
+    return rpc.rpc_sync(to, same, (x,))
+
+
+def wrong():
+    raise KeyError("k")
+
+
+def value(reference):
+    return reference.to_here()
+
+
+def calls():
+    """All that works without TLS."""
+    assert rpc.rpc_sync("w1", same, (7,)) == 7
+    assert isinstance(current_agent().peers.known(rpc.get_worker_info("w1"))._cipher, Secure)
+    assert rpc.rpc_sync("w1", back, ("w0", "text")) == "text"
+    assert [one.wait() for one in [rpc.rpc_async("w1", same, (n,)) for n in range(2000)]] == list(range(2000))
+    assert rpc.remote("w1", same, ([1],)).to_here() == [1]
+    assert rpc.rpc_sync("w1", value, (rpc.RRef(5),)) == 5
+    with pytest.raises(KeyError, match="On WorkerInfo"):
+        rpc.rpc_sync("w1", wrong)
+    for size in (1 << 10, 1 << 14, (1 << 14) + 1, 1 << 21):
+        x = torch.from_numpy(np.arange(size, dtype=np.float32))
+        assert (rpc.rpc_sync("w1", same, (x,)).numpy() == x.numpy()).all()
+    at_once()
+
+
+def at_once():
+    """Long tensors and small calls of several threads."""
+    x, failed = torch.from_numpy(np.arange(1 << 20, dtype=np.float32)), []
+
+    def run(number):
+        for _ in range(2):
+            if not (rpc.rpc_sync("w1", same, (x,)).numpy() == x.numpy()).all():
+                failed.append("long")
+            if rpc.rpc_sync("w1", back, ("w0", number)) != number:
+                failed.append("short")
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+def mixed():
+    with pytest.raises(
+        RuntimeError, match=r"^WorkerInfo\(id=0, name=w0\) cannot reach WorkerInfo\(id=1, name=w1\): this worker has "
+        "TLS certificates and it has none; give them to all, or to nobody$",
+    ):  # fmt: skip
+        rpc.rpc_sync("w1", same, (1,))
+
+
+def visited():
+    """Tell where this worker listens; for each line that is read, be called by the other one."""
+    rpc.rpc_sync("w1", same, (0,))
+    print(json.dumps(current_agent().peers.place.record), flush=True)
+    for _ in sys.stdin:
+        print(rpc.rpc_sync("w1", back, ("w0", "well")), flush=True)
+
+
+PROGRAMS = {one.__name__: one for one in (calls, mixed, visited)}
+
+
+if __name__ == "__main__":
+    program, rank, size, address, folder = sys.argv[1:]
+    files = [f"{folder}/{name}.pem" for name in ("certificate", "key", "authority")]
+    job.join(rank, size, address, _transports=["uv"], certificates=None if (program, rank) == ("mixed", "1") else files)
+    if rank == "0":
+        PROGRAMS[program]()
+    if program == "mixed" and rank == "1":
+        sys.stdin.read()  # worker 0 cannot tell that it is done
+    rpc.shutdown(graceful=program != "mixed")
+    print(job.PASSED, flush=True)

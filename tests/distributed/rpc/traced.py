@@ -1,0 +1,324 @@
+"""Programs about traces."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import weft as torch
+from tests.distributed.rpc import job
+from weft.distributed import rpc
+from weft.distributed.rpc import _tracing
+from weft.distributed.rpc._state import current_agent
+
+
+class Box:
+    def put(self, x):
+        return x
+
+
+def same(x):
+    return x
+
+
+def wrong():
+    raise KeyError("k")
+
+
+def onward(to, x):
+    return rpc.rpc_sync(to, same, (x,))
+
+
+def makes_box():
+    return Box()
+
+
+def asks_for(to):
+    return rpc.remote(to, makes_box).rpc_sync().put(3)
+
+
+@rpc.functions.async_execution
+def onward_later(to, x):
+    """Its second call is made by a callback."""
+    return rpc.rpc_async(to, same, (x,)).then(lambda done: rpc.rpc_async(to, same, (done.value() + 1,)).wait())
+
+
+_gate = threading.Event()
+
+
+def wait_for_gate():
+    assert _gate.wait(60)
+
+
+def open_gate():
+    _gate.set()
+
+
+def close_gate():
+    _gate.clear()
+
+
+def call_and_die():
+    rpc.rpc_sync("w2", same, (1,))
+    die()
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def is_traced():
+    """Whether this worker takes part in any trace; that of this question has ended, as it belongs to none."""
+    return current_agent().tracer is not None
+
+
+def _name(function):
+    return f"{function.__module__}.{function.__qualname__}".removeprefix("__main__.")
+
+
+def _untraced(*workers):
+    for worker in workers:
+        assert not rpc.rpc_sync(worker, is_traced)
+
+
+def _wait_until_untraced(*workers):
+    end = time.monotonic() + 60
+    for worker in workers:
+        while rpc.rpc_sync(worker, is_traced):
+            assert time.monotonic() < end, worker
+
+
+def _times(event):
+    return event.sent, event.arrived, event.started, event.finished, event.received
+
+
+def _summary(trace, parent=None):
+    """The tree of calls below one."""
+    return [
+        (event.caller.name, event.worker.name, event.function.rpartition(".")[2], _summary(trace, event.id))
+        for event in trace.events
+        if event.parent == parent
+    ]
+
+
+def calls():
+    """Every way to call is an event, with its halves by both workers."""
+    elements = torch.ones(1 << 18)
+    rpc.rpc_sync("w1", same, (0,))  # belongs to no trace
+    with rpc.trace() as trace:
+        rpc.rpc_sync("w1", same, (elements,))
+        rpc.rpc_async("w1", same, (1,)).wait()
+        ref = rpc.remote("w1", makes_box)
+        ref.rpc_sync().put(1)
+        rpc.rpc_sync(rpc.get_worker_info(), same, (2,))
+        ref.rpc_async().put(2).wait()
+        ref.remote().put(4).to_here()
+        with pytest.raises(KeyError, match="k"):
+            rpc.rpc_sync("w1", wrong)
+        assert trace.events == []
+    rpc.rpc_sync("w1", same, (0,))
+    assert [event.function for event in trace.events] == [
+        _name(same), _name(same), _name(makes_box), "RRef.put", _name(same), "RRef.put", "RRef.put", "RRef.to_here",
+        _name(wrong),
+    ]  # fmt: skip
+    assert [event.worker.name for event in trace.events].count("w0") == 1
+    assert {event.caller for event in trace.events} == {rpc.get_worker_info()}
+    assert [event.error for event in trace.events] == [None] * 8 + ["KeyError"]
+    for event in trace.events:
+        assert 0 <= event.sent <= event.arrived <= event.started <= event.finished <= event.received < trace.seconds
+        assert event.request_bytes > 0
+        assert event.answer_bytes > 0
+        assert event.queue_seconds == event.started - event.arrived
+        assert event.run_seconds == event.finished - event.started
+        assert event.total_seconds == event.received - event.sent
+    for size in (trace.events[0].request_bytes, trace.events[0].answer_bytes):
+        assert 4 << 18 < size < (4 << 18) + 1000
+    _untraced("w0", "w1")
+
+
+def nested():
+    """Calls that called functions make are known as theirs, on all workers and by one clock."""
+    with rpc.trace() as trace:
+        rpc.rpc_sync("w1", onward, ("w2", 1))
+        rpc.rpc_sync("w1", asks_for, ("w2",))
+        rpc.rpc_sync("w1", onward_later, ("w2", 1))
+    same_there = ("w1", "w2", "same", [])
+    assert _summary(trace) == [
+        ("w0", "w1", "onward", [same_there]),
+        ("w0", "w1", "asks_for", [("w1", "w2", "makes_box", []), ("w1", "w2", "put", [])]),
+        ("w0", "w1", "onward_later", [same_there, same_there]),
+    ]
+    by_id = {event.id: event for event in trace.events}
+    for event in trace.events:
+        assert list(_times(event)) == sorted(_times(event))
+        if event.parent is not None:
+            parent = by_id[event.parent]
+            assert parent.started <= event.sent <= event.received <= parent.finished
+    _untraced("w0", "w1", "w2")
+
+
+def others():
+    """Calls of other workers belong to no trace of this one, and a worker has one at a time."""
+    with (
+        rpc.trace() as trace,
+        pytest.raises(
+            RuntimeError, match=r"^trace\(\): WorkerInfo\(id=0, name=w0\) has a trace open already; close it, or use"
+        ),
+        rpc.trace(),
+    ):
+        pass
+    assert trace.events == []
+    assert trace.table().split() == [
+        "worker", "function", "calls", "failed", "request", "answer", "queued", "ms", "ran", "ms", "underway", "ms",
+        "total", "ms",
+    ]  # fmt: skip
+    with pytest.raises(KeyError, match="k"), rpc.trace() as trace:
+        raise KeyError("k")
+    assert rpc.rpc_sync("w1", traces_here) == ["onward", "same"]
+    _untraced("w0", "w1", "w2")
+
+
+def traces_here():
+    """A trace of another worker, which calls back."""
+    with rpc.trace() as trace:
+        rpc.rpc_sync("w0", onward, ("w2", 1))
+    return [event.function.rpartition(".")[2] for event in trace.events]
+
+
+def unanswered():
+    """A call without an answer at the end has times up to there."""
+    with rpc.trace() as trace:
+        begun = rpc.rpc_async("w1", wait_for_gate)
+        rpc.rpc_sync("w1", same, (1,))
+    event = trace.events[0]
+    assert event.sent <= event.arrived
+    assert all(map(math.isnan, (event.finished, event.received)))
+    rpc.rpc_sync("w1", open_gate)
+    begun.wait()
+    rpc.rpc_sync("w1", close_gate)
+    _untraced("w0", "w1")
+
+
+def lost():
+    """What a worker has recorded is lost with it; what others have is not."""
+    with rpc.trace() as trace:
+        rpc.rpc_sync("w3", same, (1,))
+        with pytest.raises(RuntimeError, match="was lost"):
+            rpc.rpc_sync("w1", call_and_die)
+    served, died = trace.events
+    assert not any(map(math.isnan, _times(served)))
+    assert (died.function, died.error) == (_name(call_and_die), "RpcError")
+    assert [math.isnan(time) for time in _times(died)] == [False, True, True, True, False]
+    assert "call_and_die" in trace.table()
+    _untraced("w0", "w3")
+    _wait_until_untraced("w2")  # by its only caller
+
+
+def opens_and_dies():
+    rpc.trace().__enter__()
+    rpc.rpc_sync("w2", onward, ("w0", 1))
+    die()
+
+
+def opener():
+    """When the worker that has opened a trace is lost, all who took part give it up."""
+    with pytest.raises(RuntimeError, match="was lost"):
+        rpc.rpc_sync("w3", opens_and_dies)
+    _wait_until_untraced("w2", "w0")
+    with rpc.trace() as trace:
+        rpc.rpc_sync("w2", onward, ("w0", 1))
+    assert len(trace.events) == 2
+
+
+def shown():
+    """The table, and the file for viewers."""
+    with rpc.trace() as trace:
+        for x in range(3):
+            rpc.rpc_sync("w1", onward, ("w2", x))
+        futures = [rpc.rpc_async("w1", same, (x,)) for x in range(4)]
+        rpc.rpc_async("w1", wait_for_gate)
+        assert [future.wait() for future in futures] == [0, 1, 2, 3]
+    rpc.rpc_sync("w1", open_gate)
+    lines = [line.split() for line in trace.table().splitlines()]
+    assert {tuple(line[:4]) for line in lines[1:]} == {
+        ("w1", _name(onward), "3", "0"), ("w2", _name(same), "3", "0"), ("w1", _name(same), "4", "0"),
+        ("w1", _name(wait_for_gate), "1", "0"),
+    }  # fmt: skip
+    totals = [float(line[-1]) for line in lines[1:]]
+    assert totals == sorted(totals, reverse=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        trace.export_chrome_trace(path)
+        found = json.loads(path.read_text(), parse_constant=pytest.fail)["traceEvents"]
+    assert {event["args"]["name"]: event["pid"] for event in found if event.get("name") == "process_name"} == {
+        "w0": 0, "w1": 1, "w2": 2,
+    }  # fmt: skip
+    slices = [event for event in found if event["ph"] == "X"]
+    assert sum(event["cat"] == "call" for event in slices) == len(trace.events) == 11
+    rows = {}
+    for event in slices:
+        rows.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
+    for spans in rows.values():  # what is shown in one row does not overlap
+        spans.sort()
+        assert all(before[1] <= after[0] + 1e-6 for before, after in pairwise(spans))
+    starts, ends = ({event["id"]: event for event in found if event["ph"] == phase} for phase in "sf")
+    assert starts.keys() == ends.keys()
+    assert len(starts) >= 10
+    for number, start in starts.items():
+        assert start["ts"] <= ends[number]["ts"]
+
+
+def set_clock_ahead(seconds):
+    _tracing.perf_counter = lambda: time.perf_counter() + seconds
+
+
+def skewed():
+    """Clocks of other hosts differ."""
+    rpc.rpc_sync("w1", set_clock_ahead, (1e6,))
+    rpc.rpc_sync("w2", set_clock_ahead, (-1e6,))
+    with rpc.trace() as trace:
+        rpc.rpc_sync("w1", onward, ("w2", 1))
+    assert len(trace.events) == 2
+    for event in trace.events:
+        times = _times(event)
+        assert max(times) - min(times) < 1000
+        assert 0 <= event.run_seconds <= event.total_seconds
+
+
+def lives():
+    """All of what nobody dies of."""
+    for program in (calls, nested, others, unanswered, shown, skewed):
+        program()
+
+
+def dies():
+    """Worker 1 dies in a trace of this one, and worker 3 in one of its own."""
+    lost()
+    opener()
+
+
+def main():
+    program, rank, size, address = sys.argv[1:]
+    job.join(rank, size, address)
+    if rank == "0":
+        {"lives": lives, "dies": dies}[program]()
+    if program == "dies":
+        with pytest.raises(RuntimeError, match=r"^shutdown: worker w1, w3 ended without coming"):
+            rpc.shutdown()
+    else:
+        rpc.shutdown()
+    print(job.PASSED, flush=True)
+
+
+if __name__ == "__main__":
+    main()
