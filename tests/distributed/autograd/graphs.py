@@ -175,4 +175,4 @@ def many_at_once():
 
 
 if __name__ == "__main__":
-    job.main({"random": lambda: random(40), "soaked": lambda: random(1000), "many_at_once": many_at_once})
+    job.main({"random": lambda: random(25), "soaked": lambda: random(1000), "many_at_once": many_at_once})

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -68,16 +69,32 @@ def raises():
     """Nothing; worker 1 ends by an exception."""
 
 
+def stop(number):
+    """Stop a process; its threads go on for a moment."""
+    os.kill(number, signal.SIGSTOP)
+    end = time.monotonic() + 60
+    while any(state_of(task) != "T" for task in Path(f"/proc/{number}/task").iterdir()):
+        assert time.monotonic() < end
+
+
+def state_of(task):
+    return (task / "stat").read_text().rpartition(") ")[2][0]
+
+
 def stopped():
     """A worker that is stopped is late, and nobody hangs."""
     number = rpc.rpc_sync("w1", os.getpid)
-    os.kill(number, signal.SIGSTOP)
-    with pytest.raises(RuntimeError, match="RPC ran for more than set timeout"):
-        rpc.rpc_sync("w1", nap, (0,), timeout=0.5)
-    assert rpc.rpc_sync("w2", nap, (0,)) == 0
-    with pytest.raises(RuntimeError, match=r"^shutdown: WorkerInfo\(id=0, name=w0\) waited 1 s for the other workers"):
-        rpc.shutdown(timeout=1)
-    os.kill(number, signal.SIGKILL)
+    stop(number)
+    try:
+        with pytest.raises(RuntimeError, match="RPC ran for more than set timeout"):
+            rpc.rpc_sync("w1", nap, (0,), timeout=0.5)
+        assert rpc.rpc_sync("w2", nap, (0,)) == 0
+        with pytest.raises(
+            RuntimeError, match=r"^shutdown: WorkerInfo\(id=0, name=w0\) waited 1 s for the other workers"
+        ):
+            rpc.shutdown(timeout=1)
+    finally:
+        os.kill(number, signal.SIGKILL)
     print(job.PASSED, flush=True)
     sys.exit()
 
