@@ -120,7 +120,7 @@ def main():
         pid = os.fork()
         if not pid:
             for order in orders:
-                os.close(order.fileno())
+                order.close()
             os.dup2(os.open(f"{folder}/victim.{run}", os.O_CREAT | os.O_WRONLY), 2)
             end_badly(folder, run, victim, kind, chance)
             return

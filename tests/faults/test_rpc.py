@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
+from statistics import median
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.faults.calls import SECONDS, SIZE
 
 RUNS = 100
 ENDS = {"killed": -signal.SIGKILL, "raises": 1, "leaves": 0}
-FEW = 4  # descriptors and maps that a process may have more of than after its first runs
+FEW = 4  # descriptors and maps that a process may have more of in the last runs than in the first ones
 
 
 def runs_of(kind, folder):
@@ -43,6 +44,6 @@ def test_the_others_end_in_time_and_nothing_leaks(kind, tmp_path):
             assert not one["threads"], one
             held[one["process"]].append(one)
     for one in held.values():
-        early, late = one[1:6], one[-5:]
-        for what in ("descriptors", "shared"):
-            assert max(run[what] for run in late) <= max(run[what] for run in early) + FEW, [run[what] for run in one]
+        for what in ("descriptors", "shared"):  # lent memory that is on its way back makes them differ from run to run
+            early, late = (median(run[what] for run in runs) for runs in (one[:20], one[-20:]))
+            assert late <= early + FEW, str([run[what] for run in one])
