@@ -177,7 +177,7 @@ def run(agent: Agent, context_id: int, tensors: Sequence[Tensor], retain_graph: 
     missing = [f"{count} of {worker}" for worker, count in awaited.items() if count]
     if missing:
         raise GradientError(
-            f"FAST mode needs gradients for all tensors that were sent in the context, and none came for "
+            "FAST mode needs gradients for all tensors that were sent in the context, and none came for "
             f"{', '.join(missing)}: not all of them lead to the roots. Use mode='smart', or do not call what the roots "
             "do not need"
         )
@@ -220,9 +220,7 @@ class GradientControls:
         self._agent = agent
 
     def mark(self, context_id: int, passage: Passage, numbers: Sequence[int]) -> Later | None:
-        context = self._agent.contexts.existing(context_id)
-        with context.lock:
-            part = context.parts.setdefault(passage, Part(context, passage))
+        context, part = self._part(context_id, passage)
         onward = part.mark(numbers)
         if not onward:
             return None
@@ -272,13 +270,20 @@ class GradientControls:
         if not goes_on:
             self.release(context_id)
 
+    def _part(self, context_id: int, passage: Passage) -> tuple[Context, Part]:
+        """A context, and this worker's part in a pass, which begins with the first message about it."""
+        context = self._agent.contexts.existing(context_id)
+        with context.lock:
+            part = context.parts.get(passage)
+            if part is None:
+                part = context.parts[passage] = Part(context, passage)
+        return context, part
+
     def _go_on(
         self, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None], done: Future[Awaited]
     ) -> None:
         try:
-            context = self._agent.contexts.existing(context_id)
-            with context.lock:
-                part = context.parts.setdefault(passage, Part(context, passage))
+            context, part = self._part(context_id, passage)
             onward = part.give(grads)
             mine: Awaited = {self._agent.me: part.awaited}
             if not onward:
