@@ -1,9 +1,11 @@
-"""Threads that read pipes and run what comes through them.
+"""Threads that read pipes and run what comes through them: a leader and its followers.
 
-All threads wait for the same events; each event wakes one of them, which reads the pipe, lets others watch it, and
-runs what came itself: nothing is handed from thread to thread. Work that stays behind another for more than a moment is
-shared with the rest. A keeper deals with what may wait so long: sending what was put together, and watching answers
-that nobody waits for.
+The leader waits for events, reads the pipe that has one, runs what came itself, and leads on: nothing is handed from
+thread to thread, and nobody else is woken. When that takes more than a moment, or is about to wait for something, a
+follower is made the leader, and the old one becomes a follower when it has done. A keeper sees to that, and deals with
+what may wait for a moment: sending what was put together, and watching answers that nobody waits for.
+
+The pattern: Schmidt, O'Ryan, Pyarali, Kircher and Buschmann, Leader/Followers (PLoP 2000).
 """
 
 from __future__ import annotations
@@ -24,12 +26,23 @@ from weft._comm.turn import Bell
 
 _log = logging.getLogger(__name__)
 
-_MOMENT = 0.0005  # seconds for which the keeper lets things gather
+_MOMENT = 0.0005  # seconds for which the keeper lets things gather, and after which it promotes a follower
+_IN_A_ROW = 16  # functions that run before the leader looks for events again
 _READ, _WRITE, _END = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
 _ONCE = select.EPOLLONESHOT
 
 
+class _Lead:
+    """The duty to read, from when a thread is given it until another one is. `beat` is odd while the leader works."""
+
+    __slots__ = ("beat",)
+
+    def __init__(self) -> None:
+        self.beat = 0
+
+
 class _Thread(threading.local):
+    lead: _Lead | None = None  # the last one that this thread was given
     aside: list[Callable[[], None]] | None = None  # what is to be done when it reads no pipe any more
 
 
@@ -40,14 +53,15 @@ class Hub:
         self._name = name
         self._workers = workers
         self._epoll = select.epoll()
-        self._bell = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, _READ)
         self._pipes: dict[int, Pipe] = {}
         self._serving: set[Pipe] = set()  # pipes that are always read here, and not by waiting callers
         self._tasks: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._idle = self._running = 0
+        self._running = self._followers = 0
+        self._promotions: SimpleQueue[_Lead | None] = SimpleQueue()  # each wakes a follower; None ends it
         self._watching = threading.Lock()  # who looks last whether somebody reads must be the last to say so
         self._closed = False
         self._chores: SimpleQueue[None] = SimpleQueue()
@@ -57,8 +71,9 @@ class Hub:
         self.alarm: Callable[[], float | None] = lambda: None
         """Called by the keeper; returns the seconds until it should be called again, None for not before `wake`."""
         self._keeper = threading.Thread(target=self._keep, name=f"{name}, keeper", daemon=True)
+        self._lead = _Lead()
+        self._start(self._lead)
         self._keeper.start()
-        self._start()
 
     # --- pipes ---
 
@@ -122,6 +137,7 @@ class Hub:
         """
         if pipe.backlog:
             self.flush(pipe)
+        self.step_back()
         bell: Bell | None = None
         while not done() and pipe.why is None and (end is None or time.monotonic() < end):
             if pipe.turn.take(bell):
@@ -151,8 +167,15 @@ class Hub:
     # --- functions ---
 
     def run(self, function: Callable[[], None]) -> None:
-        """Have a function run in a thread of the hub: in the one that reads now, when it has handed on all it read."""
+        """Have a function run in a thread of the hub: in the one that leads, when it has handed on all it read."""
         self._tasks.append(function)
+        if self._thread.lead is not self._lead:
+            os.eventfd_write(self._bell, 1)
+
+    def step_back(self) -> None:
+        """Let another thread lead, if this one does: it is about to wait for something."""
+        if (lead := self._thread.lead) is self._lead:
+            self._promote(lead)
 
     def aside(self, function: Callable[[], None]) -> None:
         """Do something in this thread that may wait for other calls: as soon as it reads no pipe."""
@@ -176,40 +199,60 @@ class Hub:
         """Whether functions wait to run."""
         return bool(self._tasks)
 
-    def share(self) -> None:
-        """Wake another thread for what waits to run."""
-        os.eventfd_write(self._bell, 1)
-
     def close(self, seconds: float) -> None:
         """Stop all threads; functions that still run after `seconds` are left alone."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
+            threads = [self._keeper, *self._threads]
         self._chores.put(None)
+        os.eventfd_write(self._bell, 1)
+        for _ in threads:
+            self._promotions.put(None)
         end = time.monotonic() + seconds
-        for thread in [self._keeper, *self._threads]:
+        for thread in threads:
             if thread is not threading.current_thread():
-                os.eventfd_write(self._bell, len(self._threads))
                 thread.join(max(0.0, end - time.monotonic()))
-        if not any(thread.is_alive() for thread in self._threads):
+        if not any(thread.is_alive() for thread in threads):
             self._epoll.close()
             os.close(self._bell)
 
     # --- threads ---
 
-    def _start(self) -> None:
-        thread = threading.Thread(target=self._serve, name=f"{self._name}, thread {len(self._threads)}", daemon=True)
+    def _start(self, lead: _Lead) -> None:
+        name = f"{self._name}, thread {len(self._threads)}"
+        thread = threading.Thread(target=self._serve, args=(lead,), name=name, daemon=True)
         self._threads.append(thread)
-        self._idle += 1
         thread.start()
 
-    def _serve(self) -> None:
-        while not self._closed:
-            for fd, event in self._next_event():
-                if fd == self._bell:
-                    self._answer_bell()
-                elif (pipe := self._pipes.get(fd)) is not None:
-                    self._attend(pipe, event)
-            if self._tasks:
-                self._work()
+    def _promote(self, leader: _Lead | None) -> None:
+        """Have a follower lead, unless one has done so since `leader` was seen to."""
+        with self._lock:
+            if self._lead is not leader or self._closed:
+                return
+            self._lead = _Lead()
+            if self._followers:
+                self._followers -= 1
+                self._promotions.put(self._lead)
+            else:
+                self._start(self._lead)
+
+    def _serve(self, lead: _Lead | None) -> None:
+        while lead is not None:
+            self._thread.lead = lead
+            more = True  # functions may wait since the last one led
+            while self._lead is lead and not self._closed:
+                found = self._epoll.poll(0, 1) if more else self._next_event()
+                lead.beat += 1
+                self.wake()
+                for fd, event in found:
+                    self._attend(fd, event)
+                more = self._work(lead)
+                lead.beat += 1
+            while self._work(lead):
+                pass
+            with self._lock:
+                self._followers += 1
+            lead = self._promotions.get()
 
     def _next_event(self) -> list[tuple[int, int]]:
         """Wait for an event; the next one of a dialogue comes at once."""
@@ -217,12 +260,14 @@ class Hub:
         spin(lambda: found.extend(poll(0, 1)) or found)
         return found or poll(-1, 1)
 
-    def _answer_bell(self) -> None:
-        with suppress(BlockingIOError):  # another thread was faster
-            os.eventfd_read(self._bell)
-
-    def _attend(self, pipe: Pipe, event: int) -> None:
+    def _attend(self, fd: int, event: int) -> None:
         """Write and read what a pipe is ready for. Where a caller reads it, that one finds its end itself."""
+        pipe = self._pipes.get(fd)
+        if pipe is None:
+            if fd == self._bell:
+                with suppress(BlockingIOError):  # two threads look for a moment when another one is promoted
+                    os.eventfd_read(self._bell)
+            return
         if event & _WRITE:
             pipe.flush()
         if event & ~_WRITE and pipe.turn.take():
@@ -233,49 +278,33 @@ class Hub:
                 self._thread.aside = None
                 if not pipe.turn.leave() and pipe.why is None:
                     self.watch(pipe)
-            if aside:
-                self._step_aside(aside)
+            for function in aside:
+                _do(function)
         elif not event & ~_WRITE or pipe.backlog:
             self.watch(pipe)
 
-    def _step_aside(self, functions: list[Callable[[], None]]) -> None:
-        """Run what may wait for other calls, with another thread ready to read."""
-        with self._lock:
-            self._idle -= 1
-            if not self._idle:
-                self._start()
-        try:
-            for function in functions:
-                function()
-        finally:
-            with self._lock:
-                self._idle += 1
-
-    def _work(self) -> None:
-        """Run what waits, with another thread ready to read; as many at a time as there may be."""
+    def _work(self, lead: _Lead) -> bool:
+        """Run some of what waits to run; whether more may run now."""
+        if not self._tasks:
+            return False
         with self._lock:
             if self._running == self._workers:
-                return  # whoever ends next goes on with it
+                return False  # whoever ends next goes on with it
             self._running += 1
-            self._idle -= 1
-            if not self._idle and len(self._threads) <= self._workers:
-                self._start()
-        try:
-            while self._tasks:
-                try:
-                    function = self._tasks.popleft()
-                except IndexError:
-                    break
-                if self._tasks:
-                    self.wake()
-                _do(function)
-        finally:
-            with self._lock:
-                self._running -= 1
-                self._idle += 1
+        for _ in range(_IN_A_ROW):
+            try:
+                function = self._tasks.popleft()
+            except IndexError:
+                break
+            lead.beat += 2
+            _do(function)
+        with self._lock:
+            self._running -= 1
+        return bool(self._tasks)
 
     def _keep(self) -> None:
         seconds: float | None = None
+        seen = None
         while not self._closed:
             try:
                 self._chores.get(timeout=seconds)
@@ -284,15 +313,28 @@ class Hub:
                 pass
             self._resting = True
             self.settle()
-            if self._tasks:
-                self.share()
+            found = lead, beat = self._lead, self._lead.beat
+            if found != seen:
                 self.wake()
-            seconds = self.alarm()
+            elif beat % 2:
+                self._promote(lead)
+                self.wake()
+            seen = found
+            seconds = self._look_at_the_clock()
+
+    def _look_at_the_clock(self) -> float | None:
+        aside = self._thread.aside = []
+        try:
+            return self.alarm()
+        finally:
+            self._thread.aside = None
+            for function in aside:
+                self.run(function)
 
 
 def _do(function: Callable[[], None]) -> None:
     """Run a function; what it raises is logged, and its thread goes on for others."""
     try:
         function()
-    except Exception:
+    except BaseException:
         _log.exception("%r failed", function)

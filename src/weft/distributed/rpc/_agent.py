@@ -60,6 +60,7 @@ class Call(Future[Any]):
 
     def _await(self) -> None:
         if self.pipe is None:
+            self._agent.hub.step_back()
             super()._await()
             return
         self._agent.hub.read_until(self.pipe, self.done, self._ring, self.end)
@@ -186,6 +187,7 @@ class Agent:
         if not future.done():
             bell: Bell = SimpleQueue()
             future._ring(bell)
+            self.hub.step_back()
             try:
                 bell.get(timeout=limit or None)
             except Empty:
@@ -209,7 +211,6 @@ class Agent:
         if pipe is None:
             call = self._local[number] = made(self, None, seconds)
             self._take(None, kind, number, body, buffers)
-            self.hub.share()
         else:
             if self.drops:
                 self.drops.send(partial(self.note, sending=pipe))
@@ -234,7 +235,7 @@ class Agent:
     def expect(self, owned: Owned) -> Owned:
         """A value of this worker that was asked for; see that its creator lives where that has not told of it yet."""
         if not owned.created:
-            self.aside(partial(self._look_for, *owned.id.creator))
+            self.hub.run(partial(self._look_for, *owned.id.creator))
         return owned
 
     def _look_for(self, number: int, incarnation: int) -> None:
@@ -274,7 +275,7 @@ class Agent:
                     elif call.end is not None and calls.pop(number, None) is not None:
                         late.append(call)
         for call in late:
-            call.set_exception(_late(call.seconds))
+            self._finish(call, call.set_exception, _late(call.seconds))
 
     def _all_calls(self) -> list[dict[int, Call]]:
         return [self._local, *(pipe.calls for pipe in self.peers.outgoing())]
@@ -358,7 +359,10 @@ class Agent:
             found = raised_there(body, buffers) if failed else unpack(body, buffers)
         except BaseException as error:
             failed, found = True, error
-        finish = call.set_exception if failed else call.set_result
+        self._finish(call, call.set_exception if failed else call.set_result, found)
+
+    def _finish(self, call: Call, finish: Callable[[Any], None], found: Any) -> None:
+        """Tell a call's outcome. Callbacks may wait for other calls."""
         if call.has_callbacks:
             self.hub.aside(partial(finish, found))
         else:
@@ -378,11 +382,6 @@ class Agent:
     def run(self, function: Callable[[], None]) -> None:
         """Have a function run in its turn. What it leaves to be computed is started when nothing else is to be done."""
         self.hub.run(partial(self._run, function))
-
-    def aside(self, function: Callable[[], None]) -> None:
-        """Have a function run that may wait, whatever this thread does meanwhile."""
-        self.hub.run(function)
-        self.hub.share()
 
     def _run(self, function: Callable[[], None]) -> None:
         function()

@@ -240,7 +240,7 @@ class GradientControls:
                 if self._agent.peers.known(peer) is not None:
                     tell()
                 else:
-                    self._agent.aside(tell)
+                    self._agent.hub.run(tell)
 
     def in_context(self, context_id: int, worker: WorkerInfo) -> bool:
         """Whether a context of this worker goes on, of whose end another one is to be told."""
@@ -249,7 +249,7 @@ class GradientControls:
     def find_makers(self) -> None:
         """Have those who made contexts know that this worker has them: who has brought it there may have gone."""
         for context_id, maker in self._agent.contexts.of_others():
-            self._agent.aside(partial(self._find_maker, context_id, maker))
+            self._agent.hub.run(partial(self._find_maker, context_id, maker))
 
     def _find_maker(self, context_id: int, number: int) -> None:
         try:
