@@ -28,8 +28,8 @@ class Future(Generic[T]):
         self._done = False
         self._value: T | None = None
         self._error: BaseException | None = None
-        self._callbacks: list[Callable[[Future[T]], Any]] = []
-        self._bells: list[SimpleQueue[None]] = []
+        self._callbacks: list[Callable[[Future[T]], Any]] | None = None  # most futures have none
+        self._bells: list[SimpleQueue[None]] | None = None
 
     def done(self) -> bool:
         """Whether there is a value or an error."""
@@ -51,7 +51,7 @@ class Future(Generic[T]):
         """Put something into `bell` when this is done."""
         with _changing:
             if not self._done:
-                self._bells.append(bell)
+                self._bells = [*(self._bells or ()), bell]
                 return
         bell.put(None)
 
@@ -103,6 +103,8 @@ class Future(Generic[T]):
         """Call `callback(self)` when this is done: in the thread that sets the result, or at once where it is set."""
         with _changing:
             if not self._done:
+                if self._callbacks is None:
+                    self._callbacks = []
                 self._callbacks.append(callback)
                 return
         self._call(callback)
@@ -112,11 +114,21 @@ class Future(Generic[T]):
             if self._done:
                 raise FutureError("Future can only be marked done once: it has a value or an error already")
             self._value, self._error, self._done = value, error, True
-        for bell in self._bells:
+        for bell in self._bells or ():
             bell.put(None)
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            self._call(callback)
+        if self._callbacks is not None:
+            callbacks, self._callbacks = self._callbacks, None
+            for callback in callbacks:
+                self._call(callback)
+
+    def _follow(self, found: Future[T]) -> None:
+        """Have the outcome of another future, which is done."""
+        try:
+            value = found.value()
+        except BaseException as error:
+            self.set_exception(error)
+        else:
+            self.set_result(value)
 
     def _call(self, callback: Callable[[Future[T]], Any]) -> None:
         """Run a callback; what it raises concerns nobody who waits, and is logged."""

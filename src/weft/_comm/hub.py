@@ -239,7 +239,7 @@ class Hub:
     def _serve(self, lead: _Lead | None) -> None:
         while lead is not None:
             self._thread.lead = lead
-            more = True  # functions may wait since the last one led
+            more = bool(self._tasks)  # since the last one led
             while self._lead is lead and not self._closed:
                 found = self._epoll.poll(0, 1) if more else self._next_event()
                 lead.beat += 1

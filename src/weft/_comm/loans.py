@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,8 @@ class Borrower:
 
     def __init__(self) -> None:
         self._regions: dict[bytes, Array] = {}
+        self.returns: deque[int] = deque()
+        """The numbers of loans that are to be given back."""
 
     def borrow(self, told: bytes, give_back: Callable[[int], None]) -> Array:
         """The bytes that a lender has told of. `give_back` is called, with a number, when nothing uses them any more.

@@ -33,6 +33,7 @@ MOST_BYTES = 1 << 30
 
 _HEAD = struct.Struct("<IIQHH")  # sum of the rest, bytes that follow, number, kind, number of buffers
 _REST = struct.Struct("<IQHH")
+_SHORT = 1 << 10  # bytes up to which a body is copied, so that it does not keep what came with it
 _LONG = 1 << 16  # bytes read at a time; a buffer of more is not copied to what goes before it
 _BELIEVED = 1 << 22  # bytes of a frame for which there is memory before they come
 _MOST_PIECES = 64  # of one system call
@@ -56,7 +57,7 @@ class Cipher(Protocol):
 class Owner(Protocol):
     """Who deals with what comes through pipes. Neither method may raise."""
 
-    def received(self, pipe: Pipe, kind: int, number: int, body: memoryview, buffers: list[memoryview]) -> None:
+    def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """A frame has come."""
         ...
 
@@ -81,6 +82,8 @@ class Pipe:
         """Whether the peer is on this host, where memory can be lent."""
         self.turn = Turn()
         """Whose turn it is to read."""
+        self.pushed = 0.0
+        """When something was last sent by itself, for those who put several things together."""
         self.bytes_in = self.bytes_out = 0
         """How much has travelled, lent memory included."""
         self._arrivals = select.poll()
@@ -210,7 +213,8 @@ class Pipe:
             end, buffers = _buffers(view, start, stop, count)
         if crc32(view[at + 4 : end]) != check:
             raise DistNetworkError("it sent a malformed frame")
-        self._owner.received(self, kind, number, view[start + 8 * count : end], buffers)
+        body = view[start + 8 * count : end]
+        self._owner.received(self, kind, number, body if len(body) > _SHORT else bytes(body), buffers)
 
     def close(self, why: str) -> None:
         """Close the connection and tell the owner, once."""
@@ -237,11 +241,11 @@ def _pieces(kind: int, number: int, body: Bytes, buffers: Sequence[Bytes]) -> li
     size = 8 * len(sizes) + len(body) + sum(sizes)
     if size > MOST_BYTES:
         raise ValueRangeError(f"a message of {size} bytes is longer than the {MOST_BYTES} that one may have")
-    rest = b"".join((_REST.pack(size, number, kind, len(sizes)), struct.pack(f"<{len(sizes)}Q", *sizes), body))
-    check = crc32(rest).to_bytes(4, "little")
+    rest = _REST.pack(size, number, kind, len(sizes)) + (struct.pack(f"<{len(sizes)}Q", *sizes) if sizes else b"")
+    check = crc32(body, crc32(rest)).to_bytes(4, "little")
     if size <= _LONG:
-        return [b"".join((check, rest, *buffers))]
-    return [check + rest, *(buffer for buffer in buffers if len(buffer))]
+        return [b"".join((check, rest, body, *buffers))]
+    return [b"".join((check, rest, body)), *(buffer for buffer in buffers if len(buffer))]
 
 
 def _room(size: int) -> memoryview:

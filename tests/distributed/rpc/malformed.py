@@ -155,7 +155,7 @@ class Frames:
         self._random = random.Random(seed)
         self._bomb = frame(CALL, pickle.dumps((Bomb(bomb), (), {})))
         self._call = pickle.dumps((len, ([1, 2],), {}))
-        self._control = pickle.dumps(("drop_fork", ((7, 7), (7, 7))))
+        self._control = pickle.dumps(("drop_forks", ([((7, 7), (7, 7))],)))
         self._memory = SharedMemory.create(1 << 16)
         self._last = [
             lambda: self._random.randbytes(self._random.randrange(_HEAD, 200)),

@@ -20,7 +20,7 @@ from weft.distributed.rpc._contexts import Context, Contexts, current_context, w
 from weft.distributed.rpc._devices import Devices, Maps
 from weft.distributed.rpc._drops import NEVER, Drops
 from weft.distributed.rpc._freight import RETURN, Freight
-from weft.distributed.rpc._message import Receiver, pack, unpack
+from weft.distributed.rpc._message import pack, unpack
 from weft.distributed.rpc._peers import Peers
 from weft.distributed.rpc._place import Ways
 from weft.distributed.rpc._references import Owned, References
@@ -30,7 +30,7 @@ from weft.errors import DistNetworkError, RpcError, RpcTimeoutError
 from weft.futures import Future
 
 if TYPE_CHECKING:
-    from weft.distributed.rpc._tracing import Tracer
+    from weft.distributed.rpc._tracing import Span, Tracer
 
 CALL, CONTROL, UNCOUNTED, NOTE, ANSWER, ERROR, DEVICES = range(1, 8)
 """Kinds of frames: a function of the user, one of this package, one that is not counted as work, one without an answer;
@@ -40,7 +40,7 @@ TRACED = 1 << 9
 """Added to the kind of a call or control that belongs to a trace, which its last buffer names."""
 
 _GRACE, _LEAST_GRACE = 5.0, 0.2  # seconds that functions under way are given at the end; after the deadline
-_TOGETHER = 50e-6  # seconds within which frames to one peer are sent together
+_TOGETHER = 200e-6  # seconds within which frames to one peer are sent together
 
 
 class Call(Future[Any]):
@@ -88,7 +88,6 @@ class Agent:
         self.references = References(self.me[1:])
         self.contexts = Contexts(self.me, lambda worker: self.peers.connected(worker))
         self.hub = Hub(f"weft rpc {self.me.name}", threads)
-        self.hub.alarm = self._look_at_the_clock
         self.freight = Freight(self.hub)
         self.drops = Drops(self.hub.wake)
         self.tracer: Tracer | None = None  # while there is a trace in which this worker takes part
@@ -100,7 +99,7 @@ class Agent:
         self._clock = threading.Lock()
         self._counting = threading.Lock()
         self._made = self._served = 0
-        self._last_sent = 0.0
+        self.hub.alarm = self._look_at_the_clock
         try:
             self.peers = Peers(workers, self.hub, self, ways, self._introduce)  # from here on others may call
         except BaseException:
@@ -153,7 +152,7 @@ class Agent:
         self._count(made=1)
         pipe.put(NOTE, 0, pack((name, args), self.devices.of_callee(to))[0])
         if pipe is not sending:
-            self.hub.soon(partial(self.hub.tend, pipe))
+            self.hub.soon(partial(self.hub.flush, pipe))
 
     def _introduce(self, to: WorkerInfo, pipe: Pipe) -> None:
         """Put what a callee is to know before anything else: the device map by which its answers come back."""
@@ -165,8 +164,8 @@ class Agent:
         pipe = call.pipe
         if pipe is not None:
             now = perf_counter()
-            if now - self._last_sent > _TOGETHER:
-                self._last_sent = now
+            if now - pipe.pushed > _TOGETHER:
+                pipe.pushed = now
                 self.hub.flush(pipe)
             self.hub.soon(partial(self.hub.tend, pipe))
         return call
@@ -286,7 +285,7 @@ class Agent:
 
     # --- what comes ---
 
-    def received(self, pipe: Pipe, kind: int, number: int, body: memoryview, buffers: list[memoryview]) -> None:
+    def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """A frame has come."""
         try:
             kind, taken = self.freight.take(pipe, kind, buffers)
@@ -370,35 +369,35 @@ class Agent:
 
     def _take(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
         """Run what is asked for: a user's function in its turn, others at once."""
-        peer = self.devices.of_caller(self.me if pipe is None else self.peers.at(pipe), pipe)
-        answer = partial(self._answer, pipe, peer.worker, kind, number)
+        caller, span = self.me if pipe is None else self.peers.at(pipe), None
         if kind & TRACED:
-            self._take_traced(kind & ~TRACED, number, body, buffers, peer, answer)
-        elif kind == CALL:
-            self.run(lambda: serve(lambda: called(body, buffers), self.me, peer, answer))
+            *buffers, trace = buffers
+            span = self.controls.tracer.incoming(caller, number, bytes(trace))
+            kind &= ~TRACED
+        if kind == CALL:
+            self.run(self._serve, pipe, caller, kind, number, body, buffers, span)
         else:
-            serve(lambda: self._controlled(body, buffers), self.me, peer, answer)
+            self._serve(pipe, caller, kind, number, body, buffers, span)
 
-    def run(self, function: Callable[[], None]) -> None:
+    def run(self, function: Callable[..., None], *args: Any) -> None:
         """Have a function run in its turn. What it leaves to be computed is started when nothing else is to be done."""
-        self.hub.run(partial(self._run, function))
+        self.hub.run(partial(self._run, function, *args))
 
-    def _run(self, function: Callable[[], None]) -> None:
-        function()
+    def _run(self, function: Callable[..., None], *args: Any) -> None:
+        function(*args)
         if not self.hub.busy:
             with suppress(Exception):  # it is raised where the value is needed
                 flush_pending()
 
-    def _take_traced(
-        self, kind: int, number: int, body: Bytes, buffers: Sequence[Any], peer: Receiver, answer: Answer
-    ) -> None:
-        *buffers, trace = buffers
-        run = partial(called if kind == CALL else self._controlled, body, buffers)
-        run, answer = self.controls.tracer.incoming(peer.worker, number, bytes(trace), run, answer)
-        if kind == CALL:
-            self.run(lambda: serve(run, self.me, peer, answer))
-        else:
-            serve(run, self.me, peer, answer)
+    def _serve(
+        self, pipe: Pipe | None, caller: WorkerInfo, kind: int, number: int, body: Bytes, buffers: Sequence[Any],
+        span: Span | None,
+    ) -> None:  # fmt: skip
+        run: Callable[[], Any] = partial(called if kind == CALL else self._controlled, body, buffers)
+        answer: Answer = partial(self._answer, pipe, caller, kind, number)
+        if span is not None:
+            run, answer = partial(span.run, run), partial(span.answer, answer)
+        serve(run, self.me, self.devices.of_caller(caller, pipe), answer)
 
     def _controlled(self, body: Bytes, buffers: Sequence[Any]) -> Any:
         name, args = unpack(body, buffers)
@@ -417,7 +416,7 @@ class Agent:
                 self.references.lost(to[1:])
                 self.controls.find_makers()
             elif self.hub.busy:
-                self.hub.soon(partial(self.hub.tend, pipe))  # more answers are about to follow
+                self.hub.soon(partial(self.hub.flush, pipe))  # more answers are about to follow
             else:
                 self.hub.flush(pipe)
         if asked != UNCOUNTED:

@@ -293,7 +293,7 @@ class GradientControls:
         except BaseException as error:
             done.set_exception(error)
         else:
-            told.add_done_callback(partial(_pass_on, done))
+            told.add_done_callback(done._follow)
 
     def _all(
         self, what: str, context: Context, passage: Passage, onward: Mapping[WorkerInfo, Any],
@@ -305,10 +305,3 @@ class GradientControls:
         for call in calls:
             agent.send_unattended(call)
         return collect_all(calls).then(lambda done: summed([call.value() for call in done.value()]))
-
-
-def _pass_on(done: Future[Any], found: Future[Any]) -> None:
-    try:
-        done.set_result(found.value())
-    except BaseException as error:
-        done.set_exception(error)

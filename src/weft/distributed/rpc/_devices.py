@@ -120,6 +120,7 @@ class Devices:
         self._maps = {to: dict(found) for to, found in maps.items()}
         self._callees: dict[WorkerInfo, Receiver] = {}
         self._callers: dict[Pipe | None, Map] = {None: _inverse(self.to(me))}
+        self._unmapped: dict[WorkerInfo, Receiver] = {}  # callers without a map
 
     def to(self, callee: WorkerInfo) -> Map:
         """The map for a callee, which may be empty."""
@@ -146,7 +147,12 @@ class Devices:
 
     def of_caller(self, to: WorkerInfo, pipe: Pipe | None) -> Receiver:
         """Who gets an answer, by the pipe that it called by, None for this worker itself."""
-        return self._receiver("Response", to, self._callers.get(pipe, {}))
+        if found := self._callers.get(pipe):
+            return self._receiver("Response", to, found)
+        known = self._unmapped.get(to)
+        if known is None:
+            known = self._unmapped[to] = self._receiver("Response", to, {})
+        return known
 
     def _receiver(self, kind: str, to: WorkerInfo, found: Map) -> Receiver:
         if to == self._me and not found:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from time import monotonic
 from typing import Any
 
-from weft.distributed.rpc._references import GloballyUniqueId
+from weft.distributed.rpc._references import Number
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.futures import Future
 
 _SECONDS = 0.02  # for which an owner may be left in the belief that a fork is there
+_TOGETHER = 1000  # forks that one message names
 NEVER = float("inf")
 
 
@@ -22,30 +22,34 @@ class Drops:
     def __init__(self, wake: Callable[[], None]) -> None:
         self.due = NEVER
         self._wake = wake
-        self._waiting: deque[tuple[WorkerInfo, GloballyUniqueId, GloballyUniqueId, Future[Any]]] = deque()
+        self._waiting: deque[tuple[WorkerInfo, tuple[Number, Number], Future[Any]]] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, known: Future[Any]) -> None:
+    def add(self, owner: WorkerInfo, number: Number, fork: Number, known: Future[Any]) -> None:
         """A fork is gone; `known` is done once the owner knows of it. This may be called from a finalizer."""
-        self._waiting.append((owner, number, fork, known))
+        self._waiting.append((owner, (tuple(number), tuple(fork)), known))
         if self.due == NEVER:
             self.due = monotonic() + _SECONDS
             self._wake()
 
     def send(self, note: Callable[..., None]) -> None:
-        """Tell the owners, by `note(owner, "drop_fork", number, fork)`, as soon as they know of the fork."""
+        """Tell the owners, by `note(owner, "drop_forks", forks)`, as soon as they know of the forks.
+
+        Each of `forks` is the number of a value, and of the fork that is gone.
+        """
         self.due = NEVER
+        gone: dict[WorkerInfo, list[tuple[Number, Number]]] = {}
         while self._waiting:
             try:
-                owner, number, fork, known = self._waiting.popleft()
+                owner, fork, known = self._waiting.popleft()
             except IndexError:
-                return  # another thread was faster
-            known.add_done_callback(partial(_told, note, owner, number, fork))
-
-
-def _told(
-    note: Callable[..., None], owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, _: Future[Any]
-) -> None:
-    note(owner, "drop_fork", number, fork)
+                break  # another thread was faster
+            if known.done():
+                gone.setdefault(owner, []).append(fork)
+            else:
+                known.add_done_callback(lambda _, owner=owner, fork=fork: note(owner, "drop_forks", [fork]))
+        for owner, forks in gone.items():
+            for at in range(0, len(forks), _TOGETHER):
+                note(owner, "drop_forks", forks[at : at + _TOGETHER])

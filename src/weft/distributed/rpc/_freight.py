@@ -27,7 +27,8 @@ class Freight:
         self._lender = Lender()
 
     def put(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: Sequence[memoryview]) -> None:
-        """Put a frame down, to be sent."""
+        """Put a frame down, to be sent, behind what is given back."""
+        self._put_returns(pipe)
         if buffers and pipe.near and any(len(buffer) >= _LONG for buffer in buffers):
             told = [self._lender.lend(pipe, one) if len(one) >= _LONG else b"" for one in buffers]
             short = [one for one in buffers if len(one) < _LONG]
@@ -59,8 +60,17 @@ class Freight:
         self._lender.forget(pipe)
 
     def _give_back(self, pipe: Pipe, number: int) -> None:
-        self._hub.soon(partial(self._return, pipe, number))
+        pipe.borrower.returns.append(number)
+        self._hub.soon(partial(self._return, pipe))
 
-    def _return(self, pipe: Pipe, number: int) -> None:
-        pipe.put(RETURN, number, b"")
-        self._hub.tend(pipe)
+    def _return(self, pipe: Pipe) -> None:
+        self._put_returns(pipe)
+        self._hub.flush(pipe)
+
+    def _put_returns(self, pipe: Pipe) -> None:
+        returns = pipe.borrower.returns
+        while returns:
+            try:
+                pipe.put(RETURN, returns.popleft(), b"")
+            except IndexError:
+                return  # another thread was faster

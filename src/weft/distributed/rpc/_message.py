@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -49,23 +50,14 @@ def pack(content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
 
     Functions and classes that no module has are sent whole. The error of an object that cannot be sent is `pickle`'s.
     """
+    pickler = _thread.pickler or _Pickler()
+    _thread.pickler = None  # what packing calls may pack something itself
     try:
-        return _packed(_Pickler, content, to)
+        return pickler.packed(content, to)
     except _REFUSED:
-        return _packed(_WholePickler, content, to)
-
-
-def _packed(kind: type[_Pickler], content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
-    buffers: list[pickle.PickleBuffer] = []
-    stream = io.BytesIO()
-    pickler = kind(stream, buffers, to)
-    try:
-        pickler.dump(content)
-    except BaseException:
-        for take_back in pickler.handed:
-            take_back()
-        raise
-    return stream.getvalue(), [buffer.raw() for buffer in buffers]
+        return _WholePickler().packed(content, to)
+    finally:
+        _thread.pickler = pickler
 
 
 def unpack(body: Bytes, buffers: Sequence[Bytes | np.ndarray[Any, Any]]) -> Any:
@@ -86,17 +78,45 @@ def _own(buffer: Bytes | np.ndarray[Any, Any]) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, stream: io.BytesIO, buffers: list[pickle.PickleBuffer], to: Receiver) -> None:
-        super().__init__(stream, 5, buffer_callback=buffers.append)
+    """Packs one message after the other; to make a pickler takes as long as a small message."""
+
+    _to: Receiver
+
+    def __init__(self) -> None:
+        self._stream = io.BytesIO()
+        self._buffers: list[pickle.PickleBuffer] = []
+        self._handed: list[Callable[[], object]] = []  # what takes back what was handed over
+        super().__init__(self._stream, 5, buffer_callback=self._buffers.append)
+
+    def packed(self, content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
         self._to = to
-        self.handed: list[Callable[[], object]] = []
-        """What takes back what was noted of the objects that were handed over, where the message is not made."""
+        try:
+            self.dump(content)
+            return self._stream.getvalue(), [buffer.raw() for buffer in self._buffers]
+        except BaseException:
+            for take_back in self._handed:
+                take_back()
+            raise
+        finally:  # nothing of this message is kept
+            del self._to
+            self.clear_memo()
+            self._handed.clear()
+            self._buffers.clear()
+            self._stream.seek(0)
+            self._stream.truncate()
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
-            return _reduced(obj, self._to, self.handed)
+            return _reduced(obj, self._to, self._handed)
         reduce = getattr(type(obj), "_reduce_for", None)
-        return NotImplemented if reduce is None else reduce(obj, self._to.worker, self.handed)
+        return NotImplemented if reduce is None else reduce(obj, self._to.worker, self._handed)
+
+
+class _Thread(threading.local):
+    pickler: _Pickler | None = None  # one that is not in use
+
+
+_thread = _Thread()
 
 
 class _WholePickler(_Pickler, cloudpickle.Pickler):

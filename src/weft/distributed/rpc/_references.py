@@ -22,6 +22,9 @@ _INCARNATION_BITS = 48  # from which on a local number tells the incarnation
 Holder = tuple[int, int]
 """Number and incarnation of a worker."""
 
+Number = tuple[int, int]
+"""A `GloballyUniqueId`, or a plain pair that is equal to one, as it travels."""
+
 
 class GloballyUniqueId(NamedTuple):
     """A number that a worker has given, and no other one."""
@@ -47,7 +50,7 @@ class Owned:
         self.id = number
         self.value: Future[Any] = Future()
         self.created = False  # whether whoever creates it has told of it; a fork may be known before
-        self.forks: dict[GloballyUniqueId, Holder] = {}
+        self.forks: dict[Number, Holder] = {}
 
 
 class References:
@@ -57,9 +60,9 @@ class References:
         self._me, incarnation = me
         self._numbers = count(incarnation << _INCARNATION_BITS)
         self._lock = threading.Lock()  # nothing is freed under it: that may run anything
-        self._owned: WeakValueDictionary[GloballyUniqueId, Owned] = WeakValueDictionary()
-        self._kept: dict[GloballyUniqueId, Owned] = {}  # those with forks, and those that are not created yet
-        self._parents: dict[GloballyUniqueId, tuple[Any, Holder]] = {}  # by child: what is kept, and who got the child
+        self._owned: WeakValueDictionary[Number, Owned] = WeakValueDictionary()
+        self._kept: dict[Number, Owned] = {}  # those with forks, and those that are not created yet
+        self._parents: dict[Number, tuple[Any, Holder]] = {}  # by child: what is kept, and who got the child
 
     def number(self) -> GloballyUniqueId:
         """A new number."""
@@ -67,12 +70,12 @@ class References:
 
     # --- for the owner ---
 
-    def owned(self, number: GloballyUniqueId) -> Owned:
+    def owned(self, number: Number) -> Owned:
         """The value of a number; one that nobody has created yet is expected."""
         with self._lock:
             return self._get(number)
 
-    def create(self, number: GloballyUniqueId) -> Owned:
+    def create(self, number: Number) -> Owned:
         """The value of a number whose creator has told of it; forks keep it from now on, and who holds it here."""
         with self._lock:
             found = self._get(number)
@@ -80,7 +83,7 @@ class References:
             self._let_go(found)
             return found
 
-    def add_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId, holder: Holder) -> Owned:
+    def add_fork(self, number: Number, fork: Number, holder: Holder) -> Owned:
         """A worker has a fork."""
         with self._lock:
             found = self._get(number)
@@ -88,7 +91,7 @@ class References:
             self._kept[number] = found
             return found
 
-    def drop_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId) -> None:
+    def drop_fork(self, number: Number, fork: Number) -> None:
         """A fork is gone. To say so twice does nothing more."""
         with self._lock:
             found = self._owned.get(number)
@@ -97,10 +100,10 @@ class References:
                 self._let_go(found)
         del found
 
-    def _get(self, number: GloballyUniqueId) -> Owned:
+    def _get(self, number: Number) -> Owned:
         found = self._owned.get(number)
         if found is None:
-            found = self._owned[number] = self._kept[number] = Owned(number)
+            found = self._owned[number] = self._kept[number] = Owned(GloballyUniqueId(*number))
         return found
 
     def _let_go(self, owned: Owned) -> None:
@@ -109,12 +112,12 @@ class References:
 
     # --- for users ---
 
-    def keep_parent(self, child: GloballyUniqueId, parent: Any, holder: Holder) -> None:
+    def keep_parent(self, child: Number, parent: Any, holder: Holder) -> None:
         """Keep a reference that was handed on to a worker, until `child_known`."""
         with self._lock:
             self._parents[child] = parent, holder
 
-    def child_known(self, child: GloballyUniqueId) -> None:
+    def child_known(self, child: Number) -> None:
         """The owner knows of a child."""
         with self._lock:
             kept = self._parents.pop(child, None)

@@ -12,8 +12,8 @@ from weft.distributed.rpc._agent import Agent, Call
 from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._call import require_callable, seconds, worker
 from weft.distributed.rpc._contexts import Context, current_context, within
-from weft.distributed.rpc._references import GloballyUniqueId, Holder, Owned
-from weft.distributed.rpc._service import Later, Within, applied
+from weft.distributed.rpc._references import GloballyUniqueId, Holder, Number, Owned
+from weft.distributed.rpc._service import Created, InTurn, Later, Within, applied
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
@@ -87,7 +87,7 @@ class RRef(Generic[T]):
             return self._agent.wait(self._owned.value, limit)
         if (failure := self._failure()) is not None:
             raise failure
-        return self._agent.control(self._owner, "fetch", self._id, *_context_id(), limit=limit).wait()
+        return self._agent.control(self._owner, "fetch", tuple(self._id), *_context_id(), limit=limit).wait()
 
     def local_value(self) -> T:
         """The value, on its owner; `RuntimeError` elsewhere."""
@@ -226,7 +226,7 @@ def _created(owner: WorkerInfo, func: Callable[..., Any], args: Any, kwargs: Any
         agent.control(owner, "create", number, None, owner[1:], *call, limit=limit)
         return made
     fork = references.number()
-    known = agent.control(owner, "create", number, fork, agent.me[1:], *call, limit=limit)
+    known = agent.control(owner, "create", tuple(number), tuple(fork), agent.me[1:], *call, limit=limit)
     made._be_user(agent, owner, number, fork, known)
     agent.push(known)
     return made
@@ -285,10 +285,7 @@ def _arrived(owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId
 def _fork_known(
     agent: Agent, parent: WorkerInfo, fork: GloballyUniqueId, known: Future[Any], told: Future[Any]
 ) -> None:
-    try:
-        known.set_result(told.value())
-    except BaseException as error:
-        known.set_exception(error)
+    known._follow(told)
     agent.note(parent, "child_known", fork)
 
 
@@ -299,55 +296,45 @@ class ReferenceControls:
         self._agent = agent
 
     def create(
-        self, number: GloballyUniqueId, fork: GloballyUniqueId | None, holder: Holder, func: Callable[..., Any],
+        self, number: Number, fork: Number | None, holder: Holder, func: Callable[..., Any],
         args: Any, kwargs: Any, context_id: int | None = None,
-    ) -> Later:  # fmt: skip
+    ) -> InTurn:  # fmt: skip
         references = self._agent.references
         if fork is not None:
             references.add_fork(number, fork, holder)
-        done: Future[Any] = Future()
-        context = None if context_id is None else self._agent.contexts.at(context_id)
-        compute = partial(_compute, references.create(number), done, func, args, kwargs, context)
-        tracer = self._agent.tracer
-        self._agent.run(compute if tracer is None else tracer.later(compute))
-        return Later(done)
+        compute = partial(applied, func, args, kwargs)
+        if context_id is not None:
+            compute = partial(_within, self._agent.contexts.at(context_id), compute)
+        compute, tracer = partial(_created_by, references.create(number).value, compute), self._agent.tracer
+        return InTurn(self._agent.run, compute if tracer is None else tracer.later(compute))
 
-    def fetch(self, number: GloballyUniqueId, context_id: int | None = None) -> Later | Within:
+    def fetch(self, number: Number, context_id: int | None = None) -> Later | Within:
         later = Later(self._agent.expect(self._agent.references.owned(number)).value)
         return later if context_id is None else Within(self._agent.contexts.at(context_id), later)
 
-    def add_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId, holder: Holder) -> None:
+    def add_fork(self, number: Number, fork: Number, holder: Holder) -> None:
         self._agent.expect(self._agent.references.add_fork(number, fork, holder))
 
-    def drop_fork(self, number: GloballyUniqueId, fork: GloballyUniqueId) -> None:
-        self._agent.references.drop_fork(number, fork)
+    def drop_forks(self, forks: list[tuple[Number, Number]]) -> None:
+        for number, fork in forks:
+            self._agent.references.drop_fork(number, fork)
 
-    def child_known(self, fork: GloballyUniqueId) -> None:
+    def child_known(self, fork: Number) -> None:
         self._agent.references.child_known(fork)
 
 
-def _compute(
-    owned: Owned, done: Future[Any], func: Callable[..., Any], args: Any, kwargs: Any, context: Context | None
-) -> None:
-    """Compute the value of a reference."""
-    try:
-        with within(context):
-            found = applied(func, args, kwargs)
-        if type(found) is Later:
-            found.future.add_done_callback(partial(_settle, owned, done))
-            return
-    except BaseException as error:
-        owned.value.set_exception(error)
-        done.set_exception(error)
-    else:
-        done.set_result(None)  # first, so that whoever has the value knows that it was created
-        owned.value.set_result(found)
+def _within(context: Context, compute: Callable[[], Any]) -> Any:
+    with within(context):
+        return compute()
 
 
-def _settle(owned: Owned, done: Future[Any], found: Future[Any]) -> None:
+def _created_by(known: Future[Any], compute: Callable[[], Any]) -> Created | Later:
+    """Compute the value of a reference; `known` gets its error at once, and the value when its creator was told."""
     try:
-        owned.value.set_result(found.value())
-        done.set_result(None)
+        found = compute()
     except BaseException as error:
-        owned.value.set_exception(error)
-        done.set_exception(error)
+        known.set_exception(error)
+        raise
+    if type(found) is Later:
+        return Later(found.future.then(lambda done: _created_by(known, done.value)))
+    return Created(known, found)

@@ -30,6 +30,24 @@ class Later:
         self.future = future
 
 
+class InTurn:
+    """What a control returns whose result a function is to compute, which `start` runs in its turn."""
+
+    __slots__ = ("function", "start")
+
+    def __init__(self, start: Callable[..., None], function: Callable[[], Any]) -> None:
+        self.start, self.function = start, function
+
+
+class Created:
+    """A value that stays with its owner: `known` gets it when the caller was told that it is there."""
+
+    __slots__ = ("known", "value")
+
+    def __init__(self, known: Future[Any], value: Any) -> None:
+        self.known, self.value = known, value
+
+
 class Within:
     """The result of a function that has run in a context of distributed autograd."""
 
@@ -52,8 +70,13 @@ def serve(run: Callable[[], Any], me: WorkerInfo, peer: Receiver, answer: Answer
             peer, result = peer._replace(message=result.context.message()), result.result
         if type(result) is Later:
             result.future.add_done_callback(lambda done: serve(done.value, me, peer, answer))
-            return
-        answer(True, *pack(result, peer))
+        elif type(result) is InTurn:
+            result.start(serve, result.function, me, peer, answer)
+        elif type(result) is Created:
+            answer(True, *pack(None, peer))
+            result.known.set_result(result.value)
+        else:
+            answer(True, *pack(result, peer))
     except BaseException as error:  # also of an answer that is too long to be sent
         answer(False, *_told(error, me))
 

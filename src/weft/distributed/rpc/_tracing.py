@@ -191,18 +191,16 @@ class Tracer:
         made = partial(TracedCall, log, GloballyUniqueId(self._agent.me.id, number), half)
         return made, kind | TRACED, [*buffers, memoryview(log.trace)]
 
-    def incoming(
-        self, caller: WorkerInfo, number: int, trace: bytes, run: Callable[[], Any], answer: Answer
-    ) -> tuple[Callable[[], Any], Answer]:
-        """How a call that has come is run and answered."""
+    def incoming(self, caller: WorkerInfo, number: int, trace: bytes) -> Span | None:
+        """A call that has come; None where its trace is over."""
         log = self._log(trace)
         if log is None:
-            return run, answer
+            return None
         span = Span(log, GloballyUniqueId(caller.id, number))
         log.served[span.call] = Served(perf_counter())
         if caller != self._agent.me:
             log.callers.add(caller)
-        return partial(span.run, run), partial(span.answer, answer)
+        return span
 
     def later(self, function: Callable[[], Any]) -> Callable[[], Any]:
         """A function that runs on behalf of the call that this thread serves; that begins with it."""

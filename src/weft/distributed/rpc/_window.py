@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from weft._comm.deadline import Deadline
-from weft._comm.pipe import Pipe
+from weft._comm.pipe import Bytes, Pipe
 from weft.distributed.rpc._agent import ANSWER, ERROR, UNCOUNTED
 from weft.distributed.rpc._message import unpack
 from weft.distributed.rpc._place import VISITOR, Record, Ways, reach
@@ -75,7 +75,7 @@ class Window:
 
     # --- what a pipe tells its owner ---
 
-    def received(self, pipe: Pipe, kind: int, number: int, body: memoryview, buffers: list[memoryview]) -> None:
+    def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """A frame has come."""
         if kind == ANSWER:
             self._answers[number] = unpack(body, buffers)
