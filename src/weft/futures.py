@@ -163,4 +163,8 @@ def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
 
 def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
     """The values of all futures in order, once the last is done; raises the first error in order."""
-    return [future.value() for future in collect_all(futures).wait()]
+    listed = list(futures)
+    for future in listed:
+        if not future.done():
+            future._await()
+    return [future.value() for future in listed]

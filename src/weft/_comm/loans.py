@@ -7,6 +7,7 @@ that may still read it.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
@@ -24,6 +25,8 @@ Array = np.ndarray[Any, Any]
 _START = 4096  # bytes before the data: whole pages, so that the data are aligned
 _KEPT = 512 << 20  # bytes of regions that are kept for later
 _STEP = 64 << 10  # sizes of regions are multiples of it
+_MUCH = 4 << 20  # bytes that one thread copies at least
+_CORES = min(4, len(os.sched_getaffinity(0)))  # that copy; more than a few gain nothing
 _WORTH = 1 << 20  # bytes from which on a buffer stays in the region; less is copied
 
 
@@ -51,7 +54,7 @@ class Lender:
     def lend(self, borrower: object, data: memoryview) -> bytes:
         """A copy of `data` for a borrower; what it needs to find it."""
         region = self._region(len(data))
-        region.data[: len(data)] = np.frombuffer(data, np.uint8)
+        _copy(region.data[: len(data)], np.frombuffer(data, np.uint8))
         with self._lock:
             self._numbers += 1
             number = self._numbers
@@ -84,6 +87,20 @@ class Lender:
                 self._free.remove(found)
                 return found
         return Region(-(-size // _STEP) * _STEP)
+
+
+def _copy(to: Array, data: Array) -> None:
+    """Copy bytes: much of it by several threads, since one does not use all that memory can do."""
+    part = max(_MUCH, -(-len(data) // _CORES))
+    beside = [
+        threading.Thread(target=np.copyto, args=(to[at : at + part], data[at : at + part]))
+        for at in range(part, len(data), part)
+    ]
+    for thread in beside:
+        thread.start()
+    np.copyto(to[:part], data[:part])
+    for thread in beside:
+        thread.join()
 
 
 class _Loan(np.ndarray[Any, Any]):

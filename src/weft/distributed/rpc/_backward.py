@@ -19,15 +19,16 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft._autograd.parts import PassInParts
+from weft._lazy.realize import flush_pending
 from weft._lazy.runtime import filled_array
 from weft._lazy.value import Value, inputs_first
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._collected import Collected
-from weft.distributed.rpc._contexts import Context, received, within
-from weft.distributed.rpc._service import Later
+from weft.distributed.rpc._contexts import Context, maker_of, received, within
+from weft.distributed.rpc._service import InTurn, Later
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import ArgumentError, GradientError, RpcError
-from weft.futures import Future, collect_all
+from weft.futures import Future, collect_all, wait_all
 
 if TYPE_CHECKING:
     from weft.distributed.rpc._agent import Agent, Call
@@ -168,10 +169,14 @@ def run(agent: Agent, context_id: int, tensors: Sequence[Tensor], retain_graph: 
     passage = Passage(agent.me.id, next(_numbers), retain_graph, smart)
     part = context.parts[passage] = Part(context, passage, roots)
     try:
-        if smart:
-            _wait(agent, [agent.control(to, "mark", context.id, passage, at) for to, at in part.mark(()).items()])
-        calls = [agent.control(to, "gradients", context.id, passage, grads) for to, grads in part.begin().items()]
-        awaited = _least([*_wait(agent, calls), {agent.me: part.awaited}])
+        marks = _begun(agent, agent.send, "mark", context, passage, part.mark(())) if smart else []
+        if context.sends:  # others may mark some of them
+            wait_all(marks)
+        onward = part.begin()
+        flush_pending()
+        wait_all(marks)
+        calls = _begun(agent, agent.send, "gradients", context, passage, onward)
+        awaited = _least([*wait_all(calls), {agent.me: part.awaited}])
     finally:
         context.parts.pop(passage, None)
     missing = [f"{count} of {worker}" for worker, count in awaited.items() if count]
@@ -198,10 +203,15 @@ def _root(tensor: Tensor) -> tuple[Value, Value]:
     return value, Value(value.aval, filled_array(value.aval, 1))
 
 
-def _wait(agent: Agent, calls: Sequence[Call]) -> list[Any]:
+def _begun(
+    agent: Agent, send: Callable[[Call], None], what: str, context: Context, passage: Passage,
+    onward: Mapping[WorkerInfo, Any],
+) -> list[Call]:  # fmt: skip
+    """Tell others of a pass."""
+    calls = [agent.control(to, what, context.id, passage, told) for to, told in onward.items()]
     for call in calls:
-        agent.send(call)
-    return [call.wait() for call in calls]
+        send(call)
+    return calls
 
 
 def _least(answers: Iterable[Awaited]) -> Awaited:
@@ -226,16 +236,14 @@ class GradientControls:
             return None
         return Later(self._all("mark", context, passage, onward, lambda _: None))
 
-    def gradients(self, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None]) -> Later:
-        done: Future[Awaited] = Future()
-        self._agent.run(partial(self._go_on, context_id, passage, grads, done))
-        return Later(done)
+    def gradients(self, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None]) -> InTurn:
+        return InTurn(self._agent.run, partial(self._go_on, context_id, passage, grads))
 
     def release(self, context_id: int) -> None:
-        """Let go of a context, and have others do so that this worker has brought into it."""
+        """Let go of a context, and have others do so that this worker has brought into it; its maker knows."""
         context = self._agent.contexts.release(context_id)
         if context is not None:
-            for peer in list(context.peers):
+            for peer in [peer for peer in context.peers if peer.id != maker_of(context_id)]:
                 tell = partial(self._agent.note, peer, "release", context_id)
                 if self._agent.peers.known(peer) is not None:
                     tell()
@@ -279,29 +287,18 @@ class GradientControls:
                 part = context.parts[passage] = Part(context, passage)
         return context, part
 
-    def _go_on(
-        self, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None], done: Future[Awaited]
-    ) -> None:
-        try:
-            context, part = self._part(context_id, passage)
-            onward = part.give(grads)
-            mine: Awaited = {self._agent.me: part.awaited}
-            if not onward:
-                done.set_result(mine)
-                return
-            told = self._all("gradients", context, passage, onward, lambda answers: _least([mine, *answers]))
-        except BaseException as error:
-            done.set_exception(error)
-        else:
-            told.add_done_callback(done._follow)
+    def _go_on(self, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None]) -> Awaited | Later:
+        context, part = self._part(context_id, passage)
+        onward = part.give(grads)
+        mine: Awaited = {self._agent.me: part.awaited}
+        if not onward:
+            return mine
+        return Later(self._all("gradients", context, passage, onward, lambda answers: _least([mine, *answers])))
 
     def _all(
         self, what: str, context: Context, passage: Passage, onward: Mapping[WorkerInfo, Any],
         summed: Callable[[list[Any]], Any],
     ) -> Future[Any]:  # fmt: skip
         """Tell others; a future that is done when all have answered."""
-        agent = self._agent
-        calls = [agent.control(to, what, context.id, passage, told) for to, told in onward.items()]
-        for call in calls:
-            agent.send_unattended(call)
+        calls = _begun(self._agent, self._agent.send_unattended, what, context, passage, onward)
         return collect_all(calls).then(lambda done: summed([call.value() for call in done.value()]))

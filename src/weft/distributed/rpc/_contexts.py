@@ -123,6 +123,11 @@ def _first_of(worker: WorkerInfo) -> int:
     return (worker.id << _MAKER_BITS) + (worker.incarnation % _INCARNATIONS << _INCARNATION_BITS)
 
 
+def maker_of(number: int) -> int:
+    """The number of the worker that has made the context of an id."""
+    return number >> _MAKER_BITS
+
+
 class Contexts:
     """The contexts of one worker. `connected(worker)` says whether there is a connection to or from a worker."""
 
@@ -179,7 +184,7 @@ class Contexts:
     def of_others(self) -> list[tuple[int, int]]:
         """The ids of contexts that others have made, with the numbers of these."""
         with self._lock:
-            return [(number, number >> _MAKER_BITS) for number in self._all if number >> _MAKER_BITS != self._me.id]
+            return [(number, maker_of(number)) for number in self._all if maker_of(number) != self._me.id]
 
     def join(self, number: int, worker: WorkerInfo) -> bool:
         """Note that a worker has a part in a context of this one and is to hear of its end; whether that is to come."""
