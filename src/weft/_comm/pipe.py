@@ -1,7 +1,8 @@
 """Frames to and from one peer, over a connected socket that has proved the job's key.
 
 A frame has a kind, a number, a body, and buffers: memory that travels beside the body. Malformed frames break their
-pipe and nothing else: a sum over everything but the buffers is checked before the body is looked at.
+pipe and nothing else: a sum over everything but the buffers is checked before the body is looked at. A pipe may have
+lanes, further ones to the same peer, for what is long.
 
 Sending never waits: what the system does not take is kept, and sent by the hub when there is room. Reading is for one
 thread at a time, whose turn it is: a caller that waits for its answer, or a thread of the hub.
@@ -10,12 +11,13 @@ thread at a time, whose turn it is: a caller that waits for its answer, or a thr
 from __future__ import annotations
 
 import mmap
+import os
 import select
 import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol
@@ -37,7 +39,7 @@ _SHORT = 1 << 10  # bytes up to which a body is copied, so that it does not keep
 _LONG = 1 << 16  # bytes read at a time; a buffer of more is not copied to what goes before it
 _BELIEVED = 1 << 22  # bytes of a frame for which there is memory before they come
 _MOST_PIECES = 64  # of one system call
-_PATIENCE = struct.pack("ll", 0, 50_000)  # seconds and microseconds after which a read that waits returns
+_PATIENCE = 50  # milliseconds after which a read that waits returns
 _CLOSED = "it has closed the connection"
 _SENT = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
@@ -69,10 +71,13 @@ class Owner(Protocol):
 class Pipe:
     """One connection. `peer` is who is at the other end, for messages; owners may set it when they know better."""
 
-    def __init__(self, sock: socket.socket, owner: Owner, peer: str, cipher: Cipher | None = None) -> None:
+    def __init__(
+        self, sock: socket.socket, owner: Owner, peer: str, cipher: Cipher | None = None, main: Pipe | None = None
+    ) -> None:
         self._sock = sock
         sock.settimeout(None)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
+        self._main = main
+        self.lanes: tuple[Pipe, ...] = ()
         self.peer = peer
         self.why: str | None = None
         self.calls: dict[int, Any] = {}
@@ -88,13 +93,22 @@ class Pipe:
         """How much has travelled, lent memory included."""
         self._arrivals = select.poll()
         self._arrivals.register(sock, select.POLLIN)
+        self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._nudged = False
+        self._arrivals.register(self._nudge, select.POLLIN)
         self._owner = owner
         self._cipher = cipher
         self._lock = threading.Lock()  # of what is to be sent
         self._unsent: deque[Bytes] = deque()
+        self._beside: deque[list[Bytes]] = deque()  # frames that wait until nothing else is unsent
         self._left = b""  # the beginning of a frame
         self._long: memoryview | None = None  # a frame that takes several reads, of which `_filled` bytes are there
         self._filled = 0
+
+    @property
+    def main(self) -> Pipe:
+        """The pipe that this is a lane of, or this one."""
+        return self._main or self
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -102,24 +116,32 @@ class Pipe:
     @property
     def backlog(self) -> bool:
         """Whether something waits to be sent."""
-        return bool(self._unsent)
+        return bool(self._unsent or self._beside)
 
     # --- sending ---
 
-    def put(self, kind: int, number: int, body: Bytes, buffers: Sequence[Bytes] = ()) -> None:
+    def put(self, kind: int, number: int, body: Bytes, buffers: Sequence[Bytes] = (), *, beside: bool = False) -> None:
         """Add a frame to what is to be sent by `flush`. Buffers must stay as they are until then.
 
-        `ValueError` for a frame that is longer than `MOST_BYTES`.
+        One that goes `beside` lets others pass. `ValueError` for a frame that is longer than `MOST_BYTES`.
         """
         pieces = _pieces(kind, number, body, buffers)
         with self._lock:
-            self._unsent.extend(pieces if self._cipher is None else map(self._cipher.seal, pieces))
+            if beside:
+                self._beside.append(pieces)
+            else:
+                self._unsent.extend(self._sealed(pieces))
+
+    def _sealed(self, pieces: list[Bytes]) -> Iterable[Bytes]:
+        return pieces if self._cipher is None else map(self._cipher.seal, pieces)
 
     def flush(self) -> None:
         """Send as much as the system takes now. That the peer has gone is found by reading."""
         with self._lock:
             unsent = self._unsent
-            while unsent and self.why is None:
+            while self.backlog and self.why is None:
+                if not unsent:
+                    unsent.extend(self._sealed(self._beside.popleft()))
                 try:
                     if len(unsent) == 1:
                         sent = self._sock.send(unsent[0], _SENT)
@@ -129,8 +151,9 @@ class Pipe:
                     return
                 except OSError:
                     unsent.clear()  # what the peer has said before its end is still to be read
+                    self._beside.clear()
                     return
-                self.bytes_out += sent
+                self.main.bytes_out += sent
                 while unsent and sent >= len(unsent[0]):
                     sent -= len(unsent.popleft())
                 if sent:
@@ -141,14 +164,17 @@ class Pipe:
     def read(self, *, wait: bool) -> bool:
         """Read once and hand on the frames that are complete; whether anything came.
 
-        With `wait` this blocks for a twentieth of a second at most.
+        With `wait` this blocks for a twentieth of a second at most, and less where it is nudged.
         """
         if self.why is not None:
             return False
-        if wait:
-            spin(lambda: self._arrivals.poll(0))
+        if wait and not spin(lambda: self._arrivals.poll(0)):
+            self._arrivals.poll(_PATIENCE)
         try:
-            data = self._receive(0 if wait else socket.MSG_DONTWAIT)
+            if self._nudged:
+                self._nudged = False
+                os.eventfd_read(self._nudge)
+            data = self._receive()
             if data is not None:
                 self._hand_on(data)
         except BlockingIOError:
@@ -159,14 +185,21 @@ class Pipe:
             self.close(_CLOSED if isinstance(error, ConnectionError) else f"the network fails: {error.strerror}")
         return True
 
-    def _receive(self, flags: int) -> bytes | None:
+    def nudge(self) -> None:
+        """Have who waits in `read` look again at what it waits for."""
+        if self.turn.taken and not self._nudged:
+            with suppress(OSError):  # it was closed
+                os.eventfd_write(self._nudge, 1)
+            self._nudged = True
+
+    def _receive(self) -> bytes | None:
         """Some bytes to hand on, or None where more of a long frame is to come."""
         long, cipher = self._long, self._cipher
         if long is None or cipher is not None:
-            data = self._sock.recv(_LONG, flags)
+            data = self._sock.recv(_LONG, socket.MSG_DONTWAIT)
             if not data:
                 raise DistNetworkError(_CLOSED)
-            self.bytes_in += len(data)
+            self.main.bytes_in += len(data)
             if cipher is not None:
                 data = cipher.open(data)
             if long is None:
@@ -175,10 +208,10 @@ class Pipe:
             long[self._filled : self._filled + count] = data[:count]
             left = data[count:]
         else:
-            count, left = self._sock.recv_into(long[self._filled :], 0, flags), b""
+            count, left = self._sock.recv_into(long[self._filled :], 0, socket.MSG_DONTWAIT), b""
             if not count:
                 raise DistNetworkError(_CLOSED)
-            self.bytes_in += count
+            self.main.bytes_in += count
         self._filled += count
         if self._filled < len(long):
             return None
@@ -223,6 +256,7 @@ class Pipe:
                 return
             self.why = why
             self._unsent.clear()
+            self._beside.clear()
         with suppress(OSError):  # the peer was faster
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes who reads
         self._owner.lost(self)
@@ -230,6 +264,9 @@ class Pipe:
     def free(self) -> None:
         """Give the socket back."""
         self._sock.close()
+        nudge, self._nudge = self._nudge, -1
+        if nudge >= 0:
+            os.close(nudge)
 
     def __del__(self) -> None:  # of one that was lost, when no thread reads it any more
         self.free()

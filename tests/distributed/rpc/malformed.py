@@ -21,7 +21,7 @@ from weft._comm.memory import SharedMemory
 from weft._comm.pipe import MOST_BYTES
 
 CALL, CONTROL, UNCOUNTED, NOTE, ANSWER, ERROR, DEVICES = range(1, 8)
-RETURN, LENT, TRACED = 128, 256, 512
+RETURN, LENT, TRACED, CHUNK, CUT = 128, 256, 512, 1024, 2048
 SECONDS = 60
 _KNOWN = {CALL, CONTROL, UNCOUNTED, NOTE, ANSWER, ERROR, DEVICES, RETURN}
 _HEAD = 20
@@ -161,7 +161,7 @@ class Frames:
             lambda: self._random.randbytes(self._random.randrange(_HEAD, 200)),
             lambda: _flipped(self._bomb, self._random.randrange(8 * len(self._bomb))),
             lambda: self._bomb[: self._random.randrange(1, len(self._bomb))],
-            self._length, self._huge, self._sizes, self._unknown, self._note, self._loan,
+            self._length, self._huge, self._sizes, self._unknown, self._note, self._loan, self._chunk,
         ]  # fmt: skip
 
     def close(self):
@@ -225,6 +225,17 @@ class Frames:
         ])  # fmt: skip
         loan = self._random.choice([wire.pack(wire.pack(*told)), wire.pack(b"", b""), b"\xff" * 9, b""])
         return frame(CALL | LENT, self._call, [len(loan)], loan) if loan else frame(CALL | LENT, self._call)
+
+    def _chunk(self):
+        """Chunks that lie nowhere, and frames whose buffers cannot be found."""
+        at, size, data = self._random.choice([
+            (0, 0, b"x"), (0, 1 << 50, b"x"), (0, (1 << 64) - 1, b"x"), (5, 5, b"x"), (1 << 63, 1 << 40, b"x"),
+            (0, 5, b"xyzxyz"), (0, 5, b""),
+        ])  # fmt: skip
+        place = self._random.choice([struct.pack("<QQ", at, size), b"", b"\xff" * 15])
+        if self._random.randrange(2):
+            return frame(CHUNK, place, [len(data)], data)
+        return frame(CALL | CUT, self._call, [9], self._random.choice([b"\xff" * 9, wire.pack(b"12345")]))
 
 
 def _flipped(data, bit):

@@ -19,7 +19,7 @@ from weft._lazy.realize import flush_pending
 from weft.distributed.rpc._contexts import Context, Contexts, current_context, within
 from weft.distributed.rpc._devices import Devices, Maps
 from weft.distributed.rpc._drops import NEVER, Drops
-from weft.distributed.rpc._freight import RETURN, Freight
+from weft.distributed.rpc._freight import LONG, RETURN, Freight
 from weft.distributed.rpc._message import pack, unpack
 from weft.distributed.rpc._peers import Peers
 from weft.distributed.rpc._place import Ways
@@ -88,7 +88,7 @@ class Agent:
         self.references = References(self.me[1:])
         self.contexts = Contexts(self.me, lambda worker: self.peers.connected(worker))
         self.hub = Hub(f"weft rpc {self.me.name}", threads)
-        self.freight = Freight(self.hub)
+        self.freight = Freight(self.hub, lambda pipe: self.peers.widen(pipe))
         self.drops = Drops(self.hub.wake)
         self.tracer: Tracer | None = None  # while there is a trace in which this worker takes part
         self.controls = controls(self)
@@ -287,11 +287,22 @@ class Agent:
 
     def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """A frame has come."""
-        try:
-            kind, taken = self.freight.take(pipe, kind, buffers)
-        except DistNetworkError as error:
-            pipe.close(str(error))
-            return
+        if kind & LONG:
+            try:
+                parcel = self.freight.take(pipe, kind, number, body, buffers)
+            except DistNetworkError as error:
+                pipe.close(str(error))
+                return
+            if parcel is not None:
+                self._arrived(parcel.pipe, parcel.kind, parcel.number, parcel.body, parcel.buffers)
+                if parcel.pipe is not pipe:
+                    parcel.pipe.nudge()
+        elif pipe.main is pipe:
+            self._arrived(pipe, kind, number, body, buffers)
+        else:
+            pipe.close("it sent more than chunks where these belong")
+
+    def _arrived(self, pipe: Pipe, kind: int, number: int, body: Bytes, taken: list[Any]) -> None:
         if kind == RETURN:
             self.freight.take_back(pipe, number)
         elif kind == NOTE:

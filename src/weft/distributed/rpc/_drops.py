@@ -29,7 +29,7 @@ class Drops:
 
     def add(self, owner: WorkerInfo, number: Number, fork: Number, known: Future[Any]) -> None:
         """A fork is gone; `known` is done once the owner knows of it. This may be called from a finalizer."""
-        self._waiting.append((owner, (tuple(number), tuple(fork)), known))
+        self._waiting.append((owner, ((number[0], number[1]), (fork[0], fork[1])), known))
         if self.due == NEVER:
             self.due = monotonic() + _SECONDS
             self._wake()

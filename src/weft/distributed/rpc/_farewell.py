@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weft._comm.deadline import Deadline
 from weft.distributed.rpc._service import Later
 from weft.distributed.rpc._workers import WorkerInfo
-from weft.errors import RpcError, RpcTimeoutError
+from weft.errors import FutureError, RpcError, RpcTimeoutError
 from weft.futures import Future
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _REACH = 10.0  # seconds in which a worker must answer that is said to be there
 _GRACE = 5.0  # seconds for which the first worker waits for the others to leave
+_LAST_WORDS = 1.0  # seconds before its deadline at which a worker asks who has not come
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25  # seconds between rounds while something still runs
 
 
@@ -52,6 +53,7 @@ class Rounds:
         self._changed = threading.Condition()
         self._reports: dict[int, dict[int, Counts]] = {}
         self._answers: dict[int, Future[Sums]] = {}
+        self._come: set[int] = set()
         self._before: Counts | None = None
         self._gone: dict[int, str] = {}
         self._uncounted = False  # whether somebody has ended whose calls cannot be counted any more
@@ -62,9 +64,15 @@ class Rounds:
         with self._changed:
             answer = self._answers.setdefault(number, Future())
             self._reports.setdefault(number, {})[worker] = counts
+            self._come.add(worker)
             self._gone.pop(worker, None)  # it has come again
         self._answer_complete()
         return answer
+
+    def missing(self) -> list[int]:
+        """Who has never reported, and lives."""
+        with self._changed:
+            return sorted(set(range(self.size)) - self._come - self._gone.keys())
 
     def lost(self, worker: WorkerInfo) -> None:
         """A worker has ended. One of no number of this job was no worker of it."""
@@ -97,7 +105,7 @@ class Rounds:
         balanced = counts.made == counts.served or self._uncounted
         self._over = balanced and not counts.running and counts == self._before
         self._before = counts
-        return Sums(counts, self._over, tuple(self._gone.values()))
+        return Sums(counts, self._over, tuple(name for _, name in sorted(self._gone.items())))
 
 
 class Farewell:
@@ -114,6 +122,10 @@ class Farewell:
             self._watching = True
             self._agent.hub.run(self._reach_all)
         return Later(self._rounds.report(number, worker, counts))
+
+    def missing(self) -> list[str]:
+        """The names of those who have not come to the end."""
+        return [self._found(number).name for number in self._rounds.missing()]
 
     def lost(self, peer: WorkerInfo) -> None:
         """A worker has ended."""
@@ -156,10 +168,10 @@ class Farewell:
             try:
                 lost = self._go_through_rounds(leader, deadline)
                 break
-            except RpcTimeoutError:
+            except RpcTimeoutError as error:
                 raise RpcError(
                     f"shutdown: {self._agent.me} waited {deadline.seconds:g} s for the other workers to come to "
-                    "shutdown(), or for work to end; allow more time, or leave with graceful=False"
+                    f"shutdown(), or for work to end: {error}; allow more time, or leave with graceful=False"
                 ) from None
             except RpcError:
                 if leader == self._agent.me.id:
@@ -177,8 +189,7 @@ class Farewell:
         before, pause, numbers = None, _FIRST_PAUSE, itertools.count()
         while True:
             finish_calls(agent, deadline)
-            report = next(numbers), agent.me.id, Counts(*agent.counts())
-            sums: Sums = agent.control(to, "report", *report, limit=_within(deadline), counted=False).wait()
+            sums = self._reported(to, next(numbers), deadline)
             if sums.over:
                 if to == agent.me:
                     self._rounds.wait_until_left(min(_GRACE, _within(deadline) or _GRACE))
@@ -188,6 +199,28 @@ class Farewell:
                 pause = min(2 * pause, _LONGEST_PAUSE)
             before = sums.counts
 
+    def _reported(self, to: WorkerInfo, number: int, deadline: Deadline) -> Sums:
+        """The outcome of a round. At the deadline an `RpcTimeoutError` says who has not come."""
+        agent, limit = self._agent, _within(deadline)
+        report = number, agent.me.id, Counts(*agent.counts())
+        answer = agent.push(agent.control(to, "report", *report, limit=limit, counted=False))
+        try:
+            return agent.wait(answer, max(limit - _LAST_WORDS, limit / 2))
+        except RpcTimeoutError:
+            asked = agent.push(agent.control(to, "missing", limit=0, counted=False))
+        try:
+            return answer.wait()
+        except RpcTimeoutError:
+            raise RpcTimeoutError(_why_late(to, asked)) from None
+
+
+def _why_late(leader: WorkerInfo, asked: Future[list[str]]) -> str:
+    try:
+        names = asked.value()
+    except (FutureError, RpcError):
+        return f"{leader.name} does not answer"
+    return f"{', '.join(names)} has not come" if names else "all have come, and work goes on"
+
 
 def finish_calls(agent: Agent, deadline: Deadline) -> None:
     """Wait for the answers to all calls; what they raise is their callers' business."""
@@ -196,7 +229,8 @@ def finish_calls(agent: Agent, deadline: Deadline) -> None:
             with suppress(Exception):
                 agent.wait(call, _within(deadline))
         if deadline.expired:
-            raise RpcTimeoutError(f"no answers to {len(calls)} calls")
+            names = {agent.me.name if call.pipe is None else call.pipe.peer for call in calls}
+            raise RpcTimeoutError(f"there is no answer from {', '.join(sorted(names))}")
 
 
 def _within(deadline: Deadline) -> float:

@@ -1,55 +1,79 @@
-"""How long buffers travel: lent where the peer is on this host, else within the frame."""
+"""How long buffers travel: lent where the peer is on this host, else in chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from weft._comm import wire
+from weft._comm.chunks import Chunks, Parcel
 from weft._comm.hub import Hub
 from weft._comm.loans import Lender
 from weft._comm.pipe import Bytes, Pipe
+from weft._tensor.convert import room
 from weft.errors import DistNetworkError
 
 RETURN = 1 << 7
 """The kind of a frame that gives a loan back, by its number."""
 
+CHUNK = 1 << 10
+"""The kind of a frame with a chunk of a buffer."""
+
 _LENT = 1 << 8  # added to the kind of a frame some of whose buffers are lent
-_LONG = 1 << 16  # bytes from which on a buffer is lent
+_CUT = 1 << 11  # added where some travel in chunks
+LONG = _LENT | CHUNK | _CUT
+"""What one bit of is in the kinds that `Freight.take` deals with."""
+
+_LEAST = 1 << 16  # bytes from which on a buffer is lent, or cut
 
 
 class Freight:
-    """What a worker has lent, and what it borrows."""
+    """What a worker has lent, what it borrows, and what is on its way to it. `widen(pipe)` has a pipe get lanes."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, widen: Callable[[Pipe], None]) -> None:
         self._hub = hub
+        self._widen = widen
         self._lender = Lender()
+        self._chunks = Chunks(room)
 
     def put(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: Sequence[memoryview]) -> None:
         """Put a frame down, to be sent, behind what is given back."""
         self._put_returns(pipe)
-        if buffers and pipe.near and any(len(buffer) >= _LONG for buffer in buffers):
-            told = [self._lender.lend(pipe, one) if len(one) >= _LONG else b"" for one in buffers]
-            short = [one for one in buffers if len(one) < _LONG]
+        if not any(len(buffer) >= _LEAST for buffer in buffers):
+            pipe.put(kind, number, body, buffers)
+            return
+        short = [one for one in buffers if len(one) < _LEAST]
+        if pipe.near:
+            told = [self._lender.lend(pipe, one) if len(one) >= _LEAST else b"" for one in buffers]
             pipe.put(kind | _LENT, number, body, [wire.pack(*told), *short])
-            pipe.bytes_out += sum(len(one) for one in buffers if len(one) >= _LONG)
+            pipe.bytes_out += sum(len(one) for one in buffers if len(one) >= _LEAST)
             if pipe.why is not None:  # it was lost meanwhile
                 self._lender.forget(pipe)
         else:
-            pipe.put(kind, number, body, buffers)
+            self._widen(pipe)
+            told = [self._chunks.put(pipe, CHUNK, one) if len(one) >= _LEAST else b"" for one in buffers]
+            pipe.put(kind | _CUT, number, body, [wire.pack(*told), *short])
+            for lane in pipe.lanes:
+                self._hub.flush(lane)
 
-    def take(self, pipe: Pipe, kind: int, buffers: list[memoryview]) -> tuple[int, list[Any]]:
-        """The kind of a frame that has come, and its buffers. `DistNetworkError` for loans that are none."""
-        if not kind & _LENT:
-            return kind, buffers
+    def take(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> Parcel | None:
+        """A frame that is long, or one that is complete now; None while some of it is still to come.
+
+        `DistNetworkError` for loans or chunks that are none.
+        """
+        if kind == CHUNK:
+            self._widen(pipe)
+            return self._chunks.take(pipe.main, number, body, buffers)
         told, short = wire.unpack(bytes(buffers[0])) if buffers else [], iter(buffers[1:])
-        if not pipe.near or told.count(b"") != len(buffers) - 1:
+        if kind & LONG != (_LENT if pipe.near else _CUT) or told.count(b"") != len(buffers) - 1:
             raise DistNetworkError("it sent a malformed frame")
+        parcel = Parcel(pipe, kind & ~(_LENT | _CUT), number, body)
+        if not pipe.near:
+            return self._chunks.claim(parcel, told, short)
         give_back = partial(self._give_back, pipe)
-        taken = [pipe.borrower.borrow(one, give_back) if one else next(short) for one in told]
-        pipe.bytes_in += sum(len(found) for one, found in zip(told, taken, strict=True) if one)
-        return kind & ~_LENT, taken
+        parcel.buffers = [pipe.borrower.borrow(one, give_back) if one else next(short) for one in told]
+        pipe.bytes_in += sum(len(found) for one, found in zip(told, parcel.buffers, strict=True) if one)
+        return parcel
 
     def take_back(self, pipe: Pipe, number: int) -> None:
         """A peer has given a loan back."""
@@ -58,6 +82,7 @@ class Freight:
     def forget(self, pipe: Pipe) -> None:
         """A peer is lost."""
         self._lender.forget(pipe)
+        self._chunks.forget(pipe)
 
     def _give_back(self, pipe: Pipe, number: int) -> None:
         pipe.borrower.returns.append(number)

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 
 from weft._comm.deadline import Deadline
 from weft._comm.hub import Hub
@@ -17,7 +18,9 @@ from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, PeerGoneError, RpcError, RpcTimeoutError
 
 _MOST_SECONDS = 60.0  # that making a connection takes
-_WHO = re.compile(r"(\d+) (\S+)(?: (\d+))?")  # what callers say of themselves: number, name, incarnation
+_WHO = re.compile(r"(\d+) (\S+)(?: (\d+)( lane)?)?")  # what callers say of themselves: number, name, incarnation
+_LANES = 3  # further connections to a peer on another host, for what is long
+_MOMENT = 5.0  # seconds for which a lane waits for the connection that it belongs to
 
 
 class Peers:
@@ -39,6 +42,8 @@ class Peers:
         self._closed = False
         self._visits: set[Pipe] = set()  # of those who look on and are no workers
         self._past = (0, 0)  # bytes that came and went by pipes that are lost
+        self._admitted = threading.Condition()
+        self._widened: set[Pipe] = set()  # those that have lanes, or are about to
         self._connecting: defaultdict[WorkerInfo, threading.Lock] = defaultdict(threading.Lock)  # by who is called
         self._ways = ways
         self._introduce = introduce
@@ -83,14 +88,48 @@ class Peers:
             self._visits.discard(pipe)
             self._hub.remove(pipe)
             return None
+        if pipe.main is not pipe:
+            self._hub.remove(pipe)
+            pipe.main.close(str(pipe.why))
+            return None
         worker = self._ends.pop(pipe, None)
         if worker is None:
             return None
+        lanes, pipe.lanes = pipe.lanes, ()
+        for lane in lanes:
+            lane.close(str(pipe.why))
+        self._widened.discard(pipe)
         self._past = self._past[0] + pipe.bytes_in, self._past[1] + pipe.bytes_out
         if self._outgoing.get(worker) is pipe:
             del self._outgoing[worker]
         self._hub.remove(pipe)
         return worker
+
+    def widen(self, pipe: Pipe) -> None:
+        """Have a pipe get lanes soon, for what is long, if it is one by which this worker calls another host's."""
+        if not pipe.near and pipe.main is pipe and pipe not in self._widened:
+            worker = self._ends.get(pipe)
+            self._widened.add(pipe)
+            if worker is not None and self._outgoing.get(worker) is pipe:
+                self._hub.run(lambda: self._widen(worker, pipe))
+
+    def _widen(self, worker: WorkerInfo, pipe: Pipe) -> None:
+        deadline, place = Deadline(_MOST_SECONDS), self._workers.place(worker)
+        with suppress(DistNetworkError, OSError):  # then it goes on without
+            while place is not None and len(pipe.lanes) < _LANES and pipe.why is None:
+                sock, cipher = reach(place, self._ways, f"{self._me()} lane", deadline)
+                self._add_lane(pipe, sock, cipher)
+
+    def _add_lane(self, pipe: Pipe, sock: socket.socket, cipher: Secure | None) -> None:
+        lane = Pipe(sock, self._owner, pipe.peer, cipher, pipe)
+        pipe.lanes = (*pipe.lanes, lane)
+        self._hub.add(lane, serve=True)
+        if pipe.why is not None:  # it was lost meanwhile
+            lane.close(pipe.why)
+
+    def _me(self) -> str:
+        me = self._workers.me
+        return f"{me.id} {me.name} {me.incarnation}"
 
     def traffic(self) -> tuple[int, int]:
         """How many bytes have come from other workers, and gone to them."""
@@ -118,7 +157,7 @@ class Peers:
         if place is None:
             raise RpcError(f"{to} has left the job; {me} cannot call it")
         try:
-            sock, cipher = reach(place, self._ways, f"{me.id} {me.name} {me.incarnation}", deadline)
+            sock, cipher = reach(place, self._ways, self._me(), deadline)
         except TimeoutError:
             raise self._late(to, deadline) from None
         except (DistNetworkError, OSError) as error:
@@ -144,9 +183,29 @@ class Peers:
         if self._closed or (who != VISITOR and told is None):  # who looks whether this worker lives, or talks nonsense
             sock.close()
             return
+        caller = WorkerInfo(told[2], int(told[1]), int(told[3] or 0)) if told else None
+        if told and told[4]:
+            self._admit_lane(sock, cipher, caller)
+            return
         pipe = Pipe(sock, self._owner, told[2] if told else who, cipher)
-        if told is None:
+        if caller is None:
             self._visits.add(pipe)
         else:
-            self._ends[pipe] = WorkerInfo(told[2], int(told[1]), int(told[3] or 0))
+            with self._admitted:
+                self._ends[pipe] = caller
+                self._admitted.notify_all()
         self._hub.add(pipe, serve=True)
+
+    def _admit_lane(self, sock: socket.socket, cipher: Secure | None, caller: WorkerInfo | None) -> None:
+        """The same, for what is long: beside a connection that may just be being made."""
+
+        def main() -> Pipe | None:
+            mine = set(self._outgoing.values())
+            return next((pipe for pipe, at in list(self._ends.items()) if at == caller and pipe not in mine), None)
+
+        with self._admitted:
+            found = self._admitted.wait_for(main, _MOMENT)
+        if found is None or len(found.lanes) == _LANES:
+            sock.close()
+        else:
+            self._add_lane(found, sock, cipher)

@@ -1,0 +1,96 @@
+"""Programs of workers that reach each other by TCP: `python -m tests.distributed.rpc.far PROGRAM RANK SIZE ADDRESS`."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import weft as torch
+from tests.distributed.rpc import job
+from weft.distributed import rpc
+from weft.distributed.rpc._state import current_agent
+
+CUT = 1 << 16  # bytes from which on a buffer is cut
+CHUNK = 512 << 10
+
+
+def same(*x):
+    return x
+
+
+def lanes():
+    """How many lanes the connection by which w0 calls has."""
+    return max(len(pipe.lanes) for pipe in current_agent().peers._ends)
+
+
+def numbers(size):
+    return np.random.default_rng(size).integers(0, 256, size).astype(np.uint8)
+
+
+def long():
+    """Buffers of all sizes come as they were, alone and together."""
+    for size in (CUT - 1, CUT, CHUNK - 1, CHUNK, CHUNK + 1, 7 * CHUNK + 3):
+        sent = numbers(size)
+        (tensor,) = rpc.rpc_sync("w1", same, (torch.from_numpy(sent),))
+        assert (tensor.numpy() == sent).all(), size
+    sent = [numbers(size) for size in (5, 3 * CHUNK, 100, CUT, 0, CHUNK)]
+    for one, other in zip(rpc.rpc_sync("w1", same, tuple(sent)), sent, strict=True):
+        assert (one == other).all()
+    while rpc.rpc_sync("w1", lanes) != 3:  # they are made beside the first calls
+        pass
+    while lanes() != 3:
+        pass
+    assert not current_agent().freight._chunks._arrivals.get(current_agent().peers.outgoing()[0])
+
+
+def beside():
+    """Small calls beside several long ones, from several threads."""
+    sent, wrong = numbers(64 * CHUNK), []
+    begun = [rpc.rpc_async("w1", same, (sent,)) for _ in range(3)]
+
+    def call(thread):
+        for number in range(50):
+            if rpc.rpc_sync("w1", same, (thread, number)) != (thread, number):
+                wrong.append((thread, number))
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    for future in begun:
+        assert (future.wait()[0] == sent).all()
+
+
+def cut_off():
+    """A lane that is lost takes its connection along: what was on its way cannot come whole."""
+    rpc.rpc_sync("w1", same, (numbers(CHUNK),))
+    while lanes() != 3:
+        pass
+    (pipe,) = current_agent().peers.outgoing()
+    begun = rpc.rpc_async("w1", same, (numbers(64 * CHUNK),))
+    pipe.lanes[1]._sock.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(RuntimeError, match="worker w1 was lost while w0 waited for it: it has closed the connection"):
+        begun.wait()
+    assert pipe.why is not None
+    assert not pipe.lanes
+    assert rpc.rpc_sync("w1", same, (2,)) == (2,)  # it is reached again
+
+
+PROGRAMS = {one.__name__: one for one in (long, beside, cut_off)}
+
+
+if __name__ == "__main__":
+    program, rank, size, address = sys.argv[1:]
+    job.join(rank, size, address, _transports=["uv"])
+    if rank == "0":
+        PROGRAMS[program]()
+    if program == "cut_off" and rank == "1":
+        sys.stdin.read()  # worker 0 cannot tell that it is done
+    rpc.shutdown(graceful=program != "cut_off")  # a worker whose connection is lost counts as ended
+    print(job.PASSED, flush=True)
