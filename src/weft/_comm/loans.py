@@ -1,8 +1,9 @@
 """Memory lent to peers on the same host: long buffers are copied once, and the receiver uses them where they are.
 
 A lender writes into a region of shared memory and tells the peer its handle; the peer gives it back when nothing uses
-it any more. Regions are used again, since their pages are in place then. A region whose borrower was lost is not, as
-that may still read it.
+it any more. Regions are used again, since their pages are in place then: for what they hold, which is not copied a
+second time where nobody can have changed it, or for something else. A region whose borrower was lost is not, as that
+may still read it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from weft.errors import DistBackendError, DistNetworkError
 
 Array = np.ndarray[Any, Any]
 
-_START = 4096  # bytes before the data: whole pages, so that the data are aligned
+_START = 4096  # bytes before the data: whole pages, so that the data are aligned; the last one tells of the end
 _KEPT = 512 << 20  # bytes of regions that are kept for later
 _STEP = 64 << 10  # sizes of regions are multiples of it
 _MUCH = 4 << 20  # bytes that one thread copies at least
@@ -30,15 +31,41 @@ _CORES = min(4, len(os.sched_getaffinity(0)))  # that copy; more than a few gain
 _WORTH = 1 << 20  # bytes from which on a buffer stays in the region; less is copied
 
 
+class Lasting(np.ndarray[Any, Any]):
+    """Bytes that nobody changes as long as the object lives that they are `of`."""
+
+    of: Any
+
+
+class _Origin:
+    """Where bytes are from that nobody changes: whose they are, and where they lie."""
+
+    __slots__ = ("_of", "_place")
+
+    def __init__(self, bytes_: Lasting) -> None:
+        self._of = weakref.ref(bytes_.of)
+        self._place = bytes_.ctypes.data, len(bytes_)
+
+    def is_that_of(self, region: Region) -> bool:
+        """Whether a region holds these bytes."""
+        held = region.holds
+        return held is not None and held._place == self._place and held._of() is self._of()
+
+
 class Region:
     """A piece of shared memory."""
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self.loans = 0  # to how many it is lent
+        self.lost = False  # whether one of them was
+        self.holds: _Origin | None = None
         self.memory = SharedMemory.create(_START + size)
-        self.data = np.frombuffer(self.memory.view(), np.uint8)[_START:]
+        whole = np.frombuffer(self.memory.view(), np.uint8)
+        self.data, self._over = whole[_START:], whole[_START - 1 : _START]
 
     def __del__(self) -> None:
+        self._over[0] = True  # borrowers need not keep it either
         self.memory.detach()
 
 
@@ -52,9 +79,12 @@ class Lender:
         self._numbers = 0
 
     def lend(self, borrower: object, data: memoryview) -> bytes:
-        """A copy of `data` for a borrower; what it needs to find it."""
-        region = self._region(len(data))
-        _copy(region.data[: len(data)], np.frombuffer(data, np.uint8))
+        """A copy of `data` for a borrower, or one that was made before; what it needs to find it."""
+        origin = _Origin(data.obj) if isinstance(data.obj, Lasting) else None
+        region = self._region(len(data), origin)
+        if origin is None or not origin.is_that_of(region):
+            _copy(region.data[: len(data)], np.frombuffer(data, np.uint8))
+            region.holds = origin
         with self._lock:
             self._numbers += 1
             number = self._numbers
@@ -68,25 +98,38 @@ class Lender:
             if lent is None or lent[0] is not borrower:
                 return  # not its own to give
             del self._lent[number]
-            self._free.append(lent[1])
+            region = lent[1]
+            region.loans -= 1
+            if not region.loans and not region.lost:
+                self._free.append(region)
             while sum(region.size for region in self._free) > _KEPT:
                 self._free.pop(0)
 
     def forget(self, borrower: object) -> None:
         """A borrower is lost, and so is what it has."""
         with self._lock:
-            for number, (to, _) in list(self._lent.items()):
+            for number, (to, region) in list(self._lent.items()):
                 if to is borrower:
                     del self._lent[number]
+                    region.loans -= 1
+                    region.lost = True
 
-    def _region(self, size: int) -> Region:
+    def _region(self, size: int, origin: _Origin | None) -> Region:
+        """A region to be lent: one that holds the bytes already, else a free one, else a new one."""
         with self._lock:
-            fitting = [region for region in self._free if size <= region.size <= 2 * size + _STEP]
-            if fitting:
-                found = min(fitting, key=lambda region: region.size)
+            found = self._found(size, origin) or Region(-(-size // _STEP) * _STEP)
+            if not found.loans and found in self._free:
                 self._free.remove(found)
-                return found
-        return Region(-(-size // _STEP) * _STEP)
+            found.loans += 1
+            return found
+
+    def _found(self, size: int, origin: _Origin | None) -> Region | None:
+        if origin is not None:
+            for region in (*self._free, *(region for _, region in self._lent.values())):
+                if origin.is_that_of(region) and not region.lost:
+                    return region
+        fitting = [region for region in self._free if size <= region.size <= 2 * size + _STEP]
+        return min(fitting, key=lambda region: region.size) if fitting else None
 
 
 def _copy(to: Array, data: Array) -> None:
@@ -134,9 +177,10 @@ class Borrower:
                 raise ValueError(f"{number} is no number of a loan")
             region = self._regions.get(handle)
             if region is None:
+                self._regions = {at: known for at, known in self._regions.items() if not known[_START - 1]}
                 memory = SharedMemory.open(handle, int(capacity))
-                region = self._regions[handle] = np.frombuffer(memory.view(), np.uint8)[_START:]
-            data = region[: int(size)]
+                region = self._regions[handle] = np.frombuffer(memory.view(), np.uint8)
+            data = region[_START:][: int(size)]
         except (ValueError, DistBackendError) as error:
             raise DistNetworkError(f"it sent a loan that cannot be taken: {error}") from error
         if len(data) < _WORTH:

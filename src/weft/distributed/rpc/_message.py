@@ -19,6 +19,7 @@ from weft._base.device import CPU
 from weft._base.device import device as Device
 from weft._base.dtype import dtype_named
 from weft._base.state import ambient
+from weft._comm.loans import Lasting
 from weft._lazy.realize import held_by
 from weft._lazy.value import Value, aval_of
 from weft._tensor.convert import existing, room
@@ -128,8 +129,12 @@ class _WholePickler(_Pickler, cloudpickle.Pickler):
 def _reduced(tensor: Tensor, to: Receiver, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
     """How a tensor is pickled: as a leaf; in a context of distributed autograd, on the tape."""
     value = tensor._read()
-    aval, elements = value.aval, np.ascontiguousarray(held_by(value))
-    put_aside = pickle.PickleBuffer(elements.reshape(-1).view(np.uint8).data)
+    aval, held = value.aval, held_by(value)
+    elements = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
+    if len(elements) >= _LONG:
+        elements = elements.view(Lasting)
+        elements.of = held
+    put_aside = pickle.PickleBuffer(elements)
     there = to.place(aval.device)
     where = None if there is CPU else str(there)
     come = None
