@@ -56,6 +56,11 @@ class Future(Generic[T]):
         bell.put(None)
 
     @property
+    def failed(self) -> bool:
+        """Whether there is an error."""
+        return self._error is not None
+
+    @property
     def has_callbacks(self) -> bool:
         """Whether there are callbacks that wait for the result."""
         return bool(self._callbacks)

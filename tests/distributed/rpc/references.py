@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import sys
 import time
 from functools import partial
 
@@ -182,6 +183,20 @@ def failures():
     nothing_is_left()
 
 
+def unreadable():
+    """A request that its owner cannot read: nobody waits for the value in vain."""
+    only_here = sys.modules["__main__"].OnlyHere = type("OnlyHere", (), {"__module__": "__main__"})
+    ref = rpc.remote("w1", only_here)
+    other = rpc.remote("w1", both, (only_here, 1))
+    for use in (ref.to_here, other.to_here, partial(rpc.rpc_sync, "w2", here, (ref,)), other.rpc_sync().up):
+        with pytest.raises((AttributeError, RuntimeError), match="Can't get attribute 'OnlyHere' on"):
+            use()
+    with pytest.raises(AttributeError, match="Can't get attribute 'OnlyHere' on"):
+        ref.to_here()
+    del ref, other, use
+    nothing_is_left()
+
+
 def thousands():
     refs = [rpc.remote("w1", both, (at, 1)) for at in range(2000)]
     assert [ref.to_here() for ref in refs[::100]] == list(range(1, 2001, 100))
@@ -191,4 +206,4 @@ def thousands():
 
 
 if __name__ == "__main__":
-    job.main({one.__name__: one for one in (members, sharing, methods, failures, thousands)})
+    job.main({one.__name__: one for one in (members, sharing, methods, failures, unreadable, thousands)})

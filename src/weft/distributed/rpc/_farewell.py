@@ -64,13 +64,17 @@ class Rounds:
         with self._changed:
             answer = self._answers.setdefault(number, Future())
             self._reports.setdefault(number, {})[worker] = counts
-            self._come.add(worker)
             self._gone.pop(worker, None)  # it has come again
         self._answer_complete()
         return answer
 
+    def come(self, worker: int) -> None:
+        """A worker is in `shutdown`; it reports when its own calls are done."""
+        with self._changed:
+            self._come.add(worker)
+
     def missing(self) -> list[int]:
-        """Who has never reported, and lives."""
+        """Who has not come, and lives."""
         with self._changed:
             return sorted(set(range(self.size)) - self._come - self._gone.keys())
 
@@ -123,9 +127,13 @@ class Farewell:
             self._agent.hub.run(self._reach_all)
         return Later(self._rounds.report(number, worker, counts))
 
+    def come(self, worker: int) -> None:
+        """A worker has come to the end."""
+        self._rounds.come(worker)
+
     def missing(self) -> list[str]:
         """The names of those who have not come to the end."""
-        return [self._found(number).name for number in self._rounds.missing()]
+        return [self._name(number) for number in self._rounds.missing()]
 
     def lost(self, peer: WorkerInfo) -> None:
         """A worker has ended."""
@@ -133,12 +141,13 @@ class Farewell:
 
     def _reach_all(self) -> None:
         for number in range(self._rounds.size):
-            to = WorkerInfo(str(number), number)
             try:
-                to = self._found(number)
-                self._connect(to, Deadline(None))
+                self._connect(self._found(number), Deadline(None))
             except RpcError:
-                self._rounds.lost(to)
+                self._rounds.lost(WorkerInfo(self._name(number), number))
+
+    def _name(self, number: int) -> str:
+        return self._agent.workers.names.get(number, str(number))
 
     def _found(self, number: int) -> WorkerInfo:
         found = self._agent.workers.find(number)
@@ -164,6 +173,7 @@ class Farewell:
 
         `RuntimeError` at the deadline, or, when the work of the others is over, where some ended without coming here.
         """
+        self._rounds.come(self._agent.me.id)
         for leader in range(self._rounds.size):
             try:
                 lost = self._go_through_rounds(leader, deadline)
@@ -176,6 +186,7 @@ class Farewell:
             except RpcError:
                 if leader == self._agent.me.id:
                     raise
+                self._rounds.lost(WorkerInfo(self._name(leader), leader))
         else:
             raise RpcError(f"shutdown: {self._agent.me} is alone; all other workers have ended")
         if lost:
@@ -186,6 +197,7 @@ class Farewell:
     def _go_through_rounds(self, leader: int, deadline: Deadline) -> tuple[str, ...]:
         agent, to = self._agent, self._found(leader)
         self._connect(to, deadline)
+        agent.push(agent.control(to, "come", agent.me.id, limit=0, counted=False))
         before, pause, numbers = None, _FIRST_PAUSE, itertools.count()
         while True:
             finish_calls(agent, deadline)
@@ -218,7 +230,7 @@ def _why_late(leader: WorkerInfo, asked: Future[list[str]]) -> str:
     try:
         names = asked.value()
     except (FutureError, RpcError):
-        return f"{leader.name} does not answer"
+        return f"there is no answer from {leader.name}"
     return f"{', '.join(names)} has not come" if names else "all have come, and work goes on"
 
 
@@ -228,8 +240,8 @@ def finish_calls(agent: Agent, deadline: Deadline) -> None:
         for call in calls:
             with suppress(Exception):
                 agent.wait(call, _within(deadline))
-        if deadline.expired:
-            names = {agent.me.name if call.pipe is None else call.pipe.peer for call in calls}
+        names = {agent.me.name if call.pipe is None else call.pipe.peer for call in calls if not call.done()}
+        if names and deadline.expired:
             raise RpcTimeoutError(f"there is no answer from {', '.join(sorted(names))}")
 
 

@@ -17,7 +17,7 @@ from weft.distributed.rpc._service import Created, InTurn, Later, Within, applie
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
-from weft.errors import RpcError
+from weft.errors import FutureError, RpcError, RpcTimeoutError
 from weft.futures import Future
 
 T = TypeVar("T")
@@ -87,7 +87,12 @@ class RRef(Generic[T]):
             return self._agent.wait(self._owned.value, limit)
         if (failure := self._failure()) is not None:
             raise failure
-        return self._agent.control(self._owner, "fetch", tuple(self._id), *_context_id(), limit=limit).wait()
+        try:
+            return self._agent.control(self._owner, "fetch", tuple(self._id), *_context_id(), limit=limit).wait()
+        except RpcError:
+            if (failure := self._failure()) is not None:  # that is known better here
+                raise failure from None
+            raise
 
     def local_value(self) -> T:
         """The value, on its owner; `RuntimeError` elsewhere."""
@@ -213,7 +218,7 @@ def remote(
     """
     agent = current_agent()
     require_callable(func)
-    return _created(worker(agent, to), func, args or (), kwargs or {}, timeout)
+    return _created(worker(agent, to), func, *checked(func, args, kwargs), timeout)
 
 
 def _created(owner: WorkerInfo, func: Callable[..., Any], args: Any, kwargs: Any, timeout: float) -> RRef[Any]:
@@ -221,15 +226,30 @@ def _created(owner: WorkerInfo, func: Callable[..., Any], args: Any, kwargs: Any
     limit, references = seconds(timeout), agent.references
     number, made = references.number(), object.__new__(RRef)
     call = (func, args, kwargs, *_context_id())
+    fork = None
     if owner == agent.me:
         made._be_owner(agent, references.create(number))
-        agent.control(owner, "create", number, None, owner[1:], *call, limit=limit)
-        return made
-    fork = references.number()
-    known = agent.control(owner, "create", tuple(number), tuple(fork), agent.me[1:], *call, limit=limit)
-    made._be_user(agent, owner, number, fork, known)
-    agent.push(known)
+        known = agent.control(owner, "create", number, None, owner[1:], *call, limit=limit)
+    else:
+        fork = references.number()
+        known = agent.control(owner, "create", tuple(number), tuple(fork), agent.me[1:], *call, limit=limit)
+        made._be_user(agent, owner, number, fork, known)
+        agent.push(known)
+    known.add_done_callback(partial(_give_up, agent, owner, number, fork))
     return made
+
+
+def _give_up(
+    agent: Agent, owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId | None, known: Future[Any]
+) -> None:
+    """Tell the owner where the value is not created: it knows of that itself only if it could read the request."""
+    if known.failed and not agent.closing:
+        try:
+            known.value()
+        except RpcTimeoutError:
+            return  # it may still come
+        except BaseException as error:
+            agent.note(owner, "fail", number, fork, agent.me[1:], str(error))
 
 
 def _context_id() -> tuple[int, ...]:
@@ -307,6 +327,12 @@ class ReferenceControls:
             compute = partial(_within, self._agent.contexts.at(context_id), compute)
         compute, tracer = partial(_created_by, references.create(number).value, compute), self._agent.tracer
         return InTurn(self._agent.run, compute if tracer is None else tracer.later(compute))
+
+    def fail(self, number: Number, fork: Number | None, holder: Holder, why: str) -> None:
+        if fork is not None:
+            self._agent.references.add_fork(number, fork, holder)
+        with suppress(FutureError):  # the function itself has failed
+            self._agent.references.create(number).value.set_exception(RpcError(why))
 
     def fetch(self, number: Number, context_id: int | None = None) -> Later | Within:
         later = Later(self._agent.expect(self._agent.references.owned(number)).value)

@@ -41,6 +41,8 @@ class Workers:
         self.me = me
         self.store = store
         self._ways = ways
+        self.names: dict[int, str] = {}
+        """Of all workers of a job of known size, by number, also when they have ended."""
         self._known: dict[str | int, Entry] = {}  # until they are lost
 
     def enter(self, record: Record) -> None:
@@ -90,7 +92,8 @@ class Workers:
     def learn(self, size: int) -> None:
         """Note who has the numbers from 0 on, so that they can be found when the store has ended."""
         for text in self.store.multi_get([_key(number) for number in range(size)]):
-            self._note(_entry(text))
+            worker = self._note(_entry(text)).worker
+            self.names[worker.id] = worker.name
 
     def find(self, to: str | int) -> WorkerInfo | None:
         """The worker of a name or a number, None where there is none. One that was found before may have ended since.
@@ -99,6 +102,17 @@ class Workers:
         """
         found = self._known.get(to) or self._looked_up(to)
         return None if found is None else found.worker
+
+    def known(self) -> list[WorkerInfo]:
+        """The workers of a job of known size; in another one those that are there now, as the store says."""
+        if self.names:
+            return [WorkerInfo(name, number) for number, name in sorted(self.names.items())]
+        try:
+            keys = [key for key in self.store.list_keys() if key.startswith(_key(""))]
+            found = [_entry(text).worker for text in self.store.multi_get(keys)]
+        except DistError:  # one has left in between, or the store has ended
+            found = [entry.worker for entry in self._known.values()]
+        return sorted({self.me, *found}, key=lambda one: one.id)
 
     def find_again(self, worker: WorkerInfo) -> WorkerInfo | None:
         """The worker that has the name now, None where nobody has; the same one where the store does not answer."""
