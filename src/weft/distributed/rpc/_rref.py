@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from weft.distributed.rpc._agent import Agent, Call
 from weft.distributed.rpc._backward import run
-from weft.distributed.rpc._call import require_callable, seconds, worker
+from weft.distributed.rpc._call import checked, seconds, worker
 from weft.distributed.rpc._contexts import Context, current_context, within
 from weft.distributed.rpc._references import GloballyUniqueId, Holder, Number, Owned
 from weft.distributed.rpc._service import Created, InTurn, Later, Within, applied
@@ -217,8 +217,8 @@ def remote(
     What goes wrong is raised when the reference is next used, also when the value is not there after `timeout` seconds.
     """
     agent = current_agent()
-    require_callable(func)
-    return _created(worker(agent, to), func, *checked(func, args, kwargs), timeout)
+    args, kwargs = checked(func, args, kwargs)
+    return _created(worker(agent, to), func, args, kwargs, timeout)
 
 
 def _created(owner: WorkerInfo, func: Callable[..., Any], args: Any, kwargs: Any, timeout: float) -> RRef[Any]:
