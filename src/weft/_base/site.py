@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from pathlib import Path
 from types import CodeType, FrameType
@@ -14,14 +15,16 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 def user_site() -> str:
     """`file:line` of the innermost frame outside of this package (and of jax), or what stands for it."""
     frame = _user_frame()
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else _Process.site
+    if frame is not None:
+        return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return _Process.site or f"the thread {threading.current_thread().name!r}"
 
 
 class _Process:
     """Where the frames of a process end that runs no program of the user's, and what stands for one there."""
 
     entry: CodeType | None = None
-    site = "<unknown>"
+    site = ""
 
 
 def stand_for(site: str, entry: CodeType) -> None:
@@ -58,4 +61,4 @@ def _user_frame() -> FrameType | None:
 
 def _is_ours(code: CodeType) -> bool:
     name = code.co_filename
-    return name.startswith((_PACKAGE, "<weft", "<frozen")) or "/jax/" in name
+    return name.startswith((_PACKAGE, "<weft", "<frozen", threading.__file__)) or "/jax/" in name
