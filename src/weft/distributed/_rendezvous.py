@@ -24,7 +24,9 @@ DEFAULT_PORT = 29500
 
 def _number(text: str | None, name: str, where: str) -> int:
     if text is None:
-        raise ValueRangeError(f"{where} needs the {name}: pass {name}= to init_process_group, or put it there")
+        raise ValueRangeError(
+            f"{where} needs the {name}: pass {name}= to init_process_group or init_rpc, or put it there"
+        )
     try:
         return int(text)
     except ValueError:
@@ -41,7 +43,9 @@ def _environment(name: str) -> str:
     return found
 
 
-def _from_environment(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[Found]:
+def _from_environment(
+    url: str, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool = True
+) -> Iterator[Found]:
     del url
     if rank < 0:
         rank = _number(_environment("RANK"), "rank", "environment variable RANK")
@@ -50,7 +54,10 @@ def _from_environment(url: str, rank: int, world_size: int, timeout: timedelta) 
     host = _environment("MASTER_ADDR")
     port = _number(_environment("MASTER_PORT"), "port", "environment variable MASTER_PORT")
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # the launcher has the server
-    store = TCPStore(host, port, world_size, is_master=rank == 0 and not hosted, timeout=timeout, multi_tenant=hosted)
+    store = TCPStore(
+        host, port, world_size, is_master=rank == 0 and not hosted, timeout=timeout,
+        wait_for_workers=wait_for_workers, multi_tenant=hosted,
+    )  # fmt: skip
     if hosted:  # one server sees many starts of the workers, which must not find what earlier ones left
         attempt = os.environ.get("WEFT_RENDEZVOUS_ROUND", os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         yield PrefixStore(f"workers/{attempt}", store), rank, world_size
@@ -58,12 +65,18 @@ def _from_environment(url: str, rank: int, world_size: int, timeout: timedelta) 
     yield store, rank, world_size
 
 
-def _from_tcp(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[Found]:
+def _from_tcp(
+    url: str, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool = True
+) -> Iterator[Found]:
     parts = urlsplit(url)
-    if not parts.hostname or parts.port is None:
+    try:
+        port = parts.port
+    except ValueError as error:  # says whether it is out of range, or no number
+        raise ValueRangeError(f"{url!r}: {error}") from None
+    if not parts.hostname or port is None:
         raise ValueRangeError(f"{url!r} must name a host and a port: tcp://HOST:PORT")
     rank, world_size = _from_query(url, rank, world_size)
-    store = TCPStore(parts.hostname, parts.port, world_size, is_master=rank == 0, timeout=timeout)
+    store = TCPStore(parts.hostname, port, world_size, rank == 0, timeout, wait_for_workers)
     yield store, rank, world_size
 
 
@@ -106,5 +119,6 @@ def rendezvous(
     handler = _handlers.get(scheme)
     if handler is None:
         known = ", ".join(f"{name}://" for name in sorted(_handlers))
-        raise DistError(f"No rendezvous handler for {scheme}://; known are {known}")
+        advice = "" if "://" in url else f"; write tcp://{url} for a host and a port"
+        raise DistError(f"No rendezvous handler for {scheme}://, got the address {url!r}; known are {known}{advice}")
     return handler(url, rank=rank, world_size=world_size, timeout=timeout, **options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import os
 import pickle
 import signal
@@ -253,7 +252,8 @@ def modules():
     assert [one.to_here().shape for one in remote.remote_parameters()] == [(30, 20), (30,)]
     assert remote.get_module_rref().owner_name() == "w1"
     assert repr(remote) == "RemoteModule(w1/cpu)"
-    assert str(inspect.signature(remote._signature.bind)) is not None
+    with pytest.raises(TypeError, match=r"^RemoteModule\(w1/cpu\): Linear\.forward\(input\): too many positional arg"):
+        remote(1, 2, 3)
     assert torch.equal(rpc.rpc_sync("w2", call, (remote, x)), remote(x))
     again = RemoteModule.init_from_module_rref("rank:1", remote.get_module_rref())
     assert torch.equal(again(x), remote(x))

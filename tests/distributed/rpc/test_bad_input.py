@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
+import time
 from datetime import timedelta
 
 import pytest
 
 import weft as torch
-from weft.distributed import rpc
+from weft.distributed import autograd, rpc
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.rpc import api
 from weft.distributed.rpc._references import GloballyUniqueId, References
@@ -86,8 +88,9 @@ def test_what_cannot_be_pickled_leaves_nothing_behind(alone):
 
 
 def test_a_result_that_cannot_be_read_is_an_error_of_the_call(alone):
-    with pytest.raises(ArithmeticError, match="it cannot be made again"):
+    with pytest.raises(ArithmeticError, match=r"^it cannot be made again\n") as caught:
         rpc.rpc_sync("w0", unreadable)
+    assert caught.value.__notes__ == ["The answer of worker w0 cannot be unpickled here; the function has run there."]
     assert rpc.rpc_sync("w0", same, (3,)) == 3
 
 
@@ -106,6 +109,64 @@ def test_no_timeout_is_no_limit(alone):
     assert rpc.rpc_sync("w0", same, (1,), timeout=0) == 1
     assert rpc.rpc_async("w0", same, (1,), timeout=0).wait() == 1
     assert rpc.remote("w0", same, (1,), timeout=0).to_here(0) == 1
+
+
+def test_arguments_that_are_none_are_refused_by_the_caller(alone):
+    for call in (rpc.rpc_sync, rpc.rpc_async, rpc.remote):
+        with pytest.raises(TypeError, match=r"^args must be a tuple of the function's arguments, got int; for one arg"):
+            call("w0", same, args=5)
+        with pytest.raises(
+            TypeError, match=r"^args must be a tuple of the function's arguments, got str; .* args=\(x,"
+        ):
+            call("w0", same, args="a")
+        with pytest.raises(TypeError, match=r"^kwargs must be a dict of the function's arguments by name, got tuple$"):
+            call("w0", same, kwargs=("x", 1))
+    assert rpc.rpc_sync("w0", same, args=[3]) == rpc.rpc_sync("w0", same, kwargs={"x": 3}) == 3
+    assert alone.counts()[0] == 2
+
+
+def test_short_timeouts_are_told(alone):
+    with pytest.raises(
+        RuntimeError, match=r"^RPCErr:1:RPC ran for more than set timeout \(0\.05 ms\) and will now be m"
+    ):
+        rpc.rpc_sync("w0", time.sleep, (0.2,), timeout=5e-5)
+
+
+def test_unknown_workers_are_told_from_those_known(alone):
+    for to, said in (("nope", "name nope; known are w0"), (7, "id 7; known are 0")):
+        with pytest.raises(RuntimeError, match=rf"^name:w0,rank:0 could not find destination {said}$"):
+            rpc.rpc_sync(to, same, (1,))
+
+
+@pytest.mark.parametrize("roots", [5, "loss", [1], None])
+def test_roots_that_are_no_tensors_are_refused(alone, roots):
+    said = f"backward(): incompatible function arguments: roots must be a list of tensors, but got {roots!r}"
+    with autograd.context() as context, pytest.raises(TypeError, match=f"^{re.escape(said)}$"):
+        autograd.backward(context, roots)
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        (
+            "127.0.0.1:29500",
+            "^No rendezvous handler for ://, got the address '127.0.0.1:29500'; .*; write tcp://127.0.0.1:",
+        ),
+        ("tcp://127.0.0.1:99999", "^'tcp://127.0.0.1:99999': Port out of range 0-65535$"),
+        ("tcp://127.0.0.1:x", "^'tcp://127.0.0.1:x': Port could not be cast to integer"),
+        ("tcp://127.0.0.1", "must name a host and a port"),
+        ("file:///tmp/weft-none", "needs the rank: pass rank= to init_process_group or init_rpc, or put it there$"),
+    ],
+)
+def test_addresses_that_lead_nowhere(address, said):
+    with pytest.raises((ValueError, RuntimeError), match=said):
+        rpc.init_rpc("w0", world_size=2, rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method=address))
+
+
+def test_device_maps_that_are_none():
+    expected = r"^`set_device_map` for 'w1' must be a dict from devices here to devices there, .*, but got 'xla:0'$"
+    with pytest.raises(TypeError, match=expected):
+        rpc.TensorPipeRpcBackendOptions().set_device_map("w1", "xla:0")  # pyright: ignore[reportArgumentType]
 
 
 def test_after_shutdown_nothing_can_be_called(tmp_path):
@@ -181,7 +242,8 @@ def test_an_error_whose_class_is_not_here_is_a_runtime_error_with_its_text(monke
     monkeypatch.delattr("tests.distributed.rpc.test_bad_input.Unsendable")
     found = raised_there(*told)
     assert type(found) is RpcError
-    assert str(found).startswith("On WorkerInfo(id=1, name=w1):\nUnsendable('gone')\n")
+    kind = f"{__name__}.Unsendable, a type that cannot be made here from a text alone"
+    assert str(found).startswith(f"On WorkerInfo(id=1, name=w1): {kind}\nUnsendable('gone')\n")
 
 
 def test_a_nested_error_stays_readable():

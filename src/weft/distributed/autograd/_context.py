@@ -53,8 +53,12 @@ def backward(
         raise ArgumentError(f"backward(): context_id must be an int, as context() gives it, but got {context_id!r}")
     if mode not in ("fast", "smart"):
         raise ValueRangeError(f"mode must be 'fast' or 'smart', but got {mode!r}")
-    listed = [roots] if isinstance(roots, Tensor) else list(roots)
-    run(agent, context_id, listed, retain_graph, mode == "smart")
+    listed = [roots] if isinstance(roots, Tensor) else roots
+    if not isinstance(listed, Sequence) or not all(isinstance(root, Tensor) for root in listed):
+        raise ArgumentError(
+            f"backward(): incompatible function arguments: roots must be a list of tensors, but got {roots!r}"
+        )
+    run(agent, context_id, list(listed), retain_graph, mode == "smart")
 
 
 def get_gradients(context_id: int) -> dict[Tensor, Tensor]:

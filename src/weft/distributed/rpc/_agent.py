@@ -368,6 +368,8 @@ class Agent:
         try:
             found = raised_there(body, buffers) if failed else unpack(body, buffers)
         except BaseException as error:
+            peer = self.me.name if call.pipe is None else call.pipe.peer
+            error.add_note(f"The answer of worker {peer} cannot be unpickled here; the function has run there.")
             failed, found = True, error
         self._finish(call, call.set_exception if failed else call.set_result, found)
 
@@ -460,7 +462,11 @@ def _run_within(context: Context, callback: Callable[[Future[Any]], Any], done: 
         callback(done)
 
 
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:{'.0f' if seconds >= 1e-3 else '.3g'}} ms"
+
+
 def _late(seconds: float) -> RpcTimeoutError:
     return RpcTimeoutError(
-        f"RPCErr:1:RPC ran for more than set timeout ({1000 * seconds:.0f} ms) and will now be marked with an error"
+        f"RPCErr:1:RPC ran for more than set timeout ({_milliseconds(seconds)}) and will now be marked with an error"
     )

@@ -147,7 +147,12 @@ class Farewell:
                 self._rounds.lost(WorkerInfo(self._name(number), number))
 
     def _name(self, number: int) -> str:
-        return self._agent.workers.names.get(number, str(number))
+        workers = self._agent.workers
+        if number not in workers.names:  # who reports may have joined before this one has learnt of all
+            with suppress(RpcError):
+                found = workers.find(number)
+                return str(number) if found is None else found.name
+        return workers.names.get(number, str(number))
 
     def _found(self, number: int) -> WorkerInfo:
         found = self._agent.workers.find(number)

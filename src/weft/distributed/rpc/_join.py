@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from datetime import timedelta
+from typing import NoReturn
 
 from weft._base.device import device as Device
 from weft._comm.store import Store
@@ -12,7 +13,7 @@ from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._backward import GradientControls
 from weft.distributed.rpc._devices import Own, complaint, devices_of, own_of
 from weft.distributed.rpc._farewell import Farewell
-from weft.distributed.rpc._place import LOOPBACK, Ways
+from weft.distributed.rpc._place import LOOPBACK, Record, Ways
 from weft.distributed.rpc._rref import ReferenceControls
 from weft.distributed.rpc._state import here
 from weft.distributed.rpc._status import StatusControls
@@ -26,6 +27,10 @@ _ADDRESS = "WEFT_RPC_HOST"
 
 _STORE_SECONDS = timedelta(seconds=10)
 """How long the store may take to answer once a worker has joined."""
+
+_LEAVE_SECONDS = timedelta(seconds=5)  # for which who may keep the store stays until the others have been told
+_ALL = "1"  # that all workers have come, where else is said why they cannot
+_COME, _LEFT = "all/id", "left"  # in the store: that, and that nobody waits any more
 
 _HAS_DEVICES = "has devices"  # in the store, where any worker has named some
 
@@ -61,13 +66,14 @@ def joined(store: Store, name: str, rank: int, world_size: int | None, options: 
     try:
         if world_size is None and (wrong := complaint(name, alone)):
             raise ValueRangeError(wrong)
-        workers.enter({**agent.peers.place.record, **own.told()})
+        _enter(workers, {**agent.peers.place.record, **own.told()}, world_size)
         if own.named or own.maps:
             store.set(_HAS_DEVICES, "1")
         if world_size is None:
             options.found = devices_of(name, alone)
         else:
-            _meet(store, workers.me, world_size, "id")
+            if (said := _meet(store, workers.me, world_size, "id")) != _ALL:
+                _leave(workers, said)
             workers.learn(world_size)
             if store.check([_HAS_DEVICES]):
                 options.found = _compared_devices(store, workers, world_size)
@@ -77,6 +83,52 @@ def joined(store: Store, name: str, rank: int, world_size: int | None, options: 
         raise
     store.set_timeout(_STORE_SECONDS)
     return agent
+
+
+def _enter(workers: Workers, record: Record, size: int | None) -> None:
+    """Tell where this worker listens. Why it may not come is left to those who wait for it."""
+    try:
+        workers.enter(record)
+        if size is not None:
+            _agree(workers, size)
+    except RpcError as error:
+        if size is not None:
+            reason = f"{workers.me} could not join: {error}"
+            if workers.store.compare_set(_COME, "", reason).decode() == reason and workers.store.add("met/id", 0):
+                _let_go(workers.store)
+        raise
+
+
+def _agree(workers: Workers, size: int) -> None:
+    """Require that the others expect as many workers: those that live."""
+    mine = f"{size} {workers.me.name}"
+    said = workers.store.compare_set("size", "", mine).decode()
+    number, _, name = said.partition(" ")
+    if int(number) == size:
+        return
+    if workers.lives(name):
+        workers.leave()
+        raise RpcError(f"world_size is {size} here, and {number} at worker {name}; give all workers the same")
+    workers.store.set("size", mine)
+
+
+def _let_go(store: Store) -> None:
+    """Give those who wait the time to be told: they may need the store of this process."""
+    with suppress(DistError):
+        store.wait([_LEFT], _LEAVE_SECONDS)
+
+
+def _leave(workers: Workers, reason: str) -> NoReturn:
+    """Give up waiting, as somebody cannot come. The last one leaves the store as if nobody had been there."""
+    store = workers.store
+    with suppress(DistError):
+        workers.leave()
+        if store.add("met/id", -1) == 0:
+            for key in (_COME, "size"):
+                store.delete_key(key)
+            store.set(_LEFT, "1")
+        _let_go(store)
+    raise RpcError(f"init_rpc: {workers.me} waited in vain: {reason}")
 
 
 def _free_number(store: Store) -> int:
@@ -102,12 +154,12 @@ def _compared_devices(store: Store, workers: Workers, size: int) -> list[Device]
     return devices_of(me.name, everybody)
 
 
-def _meet(store: Store, me: WorkerInfo, size: int, key: str) -> None:
-    """Wait until all workers have come here, each of which has set KEY/NUMBER before."""
+def _meet(store: Store, me: WorkerInfo, size: int, key: str) -> str:
+    """Wait until all workers have come here, each of which has set KEY/NUMBER before, or until one says why not."""
     if store.add(f"met/{key}", 1) == size:
-        store.set(f"all/{key}", "1")
+        store.compare_set(f"all/{key}", "", _ALL)
     try:
-        store.wait([f"all/{key}"])
+        return store.get(f"all/{key}").decode()
     except DistStoreError as error:
         missing = [str(peer) for peer in range(size) if not store.check([f"{key}/{peer}"])]
         raise RpcError(

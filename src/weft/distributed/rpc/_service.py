@@ -99,14 +99,15 @@ def applied(function: Any, args: Any, kwargs: Any) -> Any:
 
 def raised_there(body: Bytes, buffers: Sequence[Any]) -> BaseException:
     """The error of a function that ran elsewhere, of the same type where that takes a text."""
-    kind, text = unpack(body, buffers)
+    kind, name, text = unpack(body, buffers)
     try:
         made = unpack(kind, ())(text)
         if isinstance(made, Exception):
             made._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
             return made
     except Exception:
-        pass  # its class is not here, or takes something else
+        where, _, rest = text.partition("\n")
+        text = f"{where} {name}, a type that cannot be made here from a text alone\n{rest}"
     made = RpcError(text)
     made._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
     return made
@@ -118,7 +119,8 @@ def _told(error: BaseException, me: WorkerInfo) -> tuple[bytes, list[memoryview]
         kind = pack(type(error), _ANYBODY)[0]
     except Exception:
         kind = b""  # it cannot be sent
-    return pack((kind, text), _ANYBODY)
+    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+    return pack((kind, name, text), _ANYBODY)
 
 
 def _shown(error: BaseException) -> str:

@@ -69,13 +69,22 @@ class Workers:
                 found = self.store.compare_set(key, "", mine).decode()
         return had
 
-    def _require_dead(self, text: str) -> Entry:
-        found = _entry(text)
+    def lives(self, name: str) -> bool:
+        """Whether there is a worker of this name."""
+        return self.store.check([_key(name)]) and self._answers(_entry(self.store.get(_key(name))))
+
+    def _answers(self, found: Entry) -> bool:
         try:
             reach(found.place, self._ways, NOBODY, Deadline(_LOOK_SECONDS))[0].close()
         except TimeoutError:
             pass  # it is there, and busy
         except (DistNetworkError, OSError):
+            return False
+        return True
+
+    def _require_dead(self, text: str) -> Entry:
+        found = _entry(text)
+        if not self._answers(found):
             return found
         other = found.worker
         what = f"name {self.me.name}" if other.name == self.me.name else f"rank {self.me.id}"

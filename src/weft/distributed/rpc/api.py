@@ -44,10 +44,10 @@ def init_rpc(
 ) -> None:
     """Join the other workers of the job, under a name that no other one has; returns when all have come.
 
-    Workers meet as the options say, by default as the environment does (`weft run` sets it). Without `world_size`
-    nobody is waited for: workers come and leave as they like, and those without a `rank` are numbered as they come; one
-    of rank 0 must come first, to keep the store. `RuntimeError` for a name or rank that a living worker has, and where
-    workers do not come.
+    Workers meet as the options say, by default as the environment does (`weft run` sets it), which tells the rank and
+    the world size where neither is given. Else, without `world_size`, nobody is waited for: workers come and leave as
+    they like, and those without a `rank` are numbered as they come; one of rank 0 must come first, to keep the store.
+    `RuntimeError` for a name or rank that a living worker has, and where workers do not come within 300 seconds.
     """
     if here.agent is not None:
         raise RpcError("RPC is already initialized")
@@ -92,13 +92,17 @@ def _meeting_place(url: str, rank: int, size: int | None) -> tuple[Store, int, i
         raise ValueRangeError(f"world_size must be at least 1, but got {size}")
     if size is not None and rank >= size:
         raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {size}")
+    by_environment = url.startswith("env:")
+    if size is None and by_environment and rank < 0 and "WORLD_SIZE" in os.environ:
+        size = -1  # the environment tells both
     if size is None:
         if url.startswith("file:"):
             raise ValueRangeError(f"{url} needs the world_size: pass it to init_rpc, or meet at a tcp:// address")
-        asked = rank if rank >= 0 or url.startswith("env:") else 1  # a number is given later, not that of the host
+        asked = rank if rank >= 0 or by_environment else 1  # a number is given later, not that of the host
         store, found, _ = next(iter(rendezvous(url, asked, _ANY, timeout=_PATIENCE)))
-        return store, found if rank < 0 and url.startswith("env:") else rank, None
-    store, rank, found = next(iter(rendezvous(url, rank, size, timeout=_PATIENCE)))
+        return store, found if rank < 0 and by_environment else rank, None
+    at_once = {"wait_for_workers": False} if url.startswith(("env:", "tcp:")) else {}  # they wait when they have met
+    store, rank, found = next(iter(rendezvous(url, rank, size, timeout=_PATIENCE, **at_once)))
     if not 0 <= rank < found:
         raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {found}")
     return store, rank, found

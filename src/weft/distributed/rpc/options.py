@@ -91,6 +91,11 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
         return self.named or self.found
 
     def _add_map(self, to: str, added: Mapping[DeviceType, DeviceType], what: str) -> None:
+        if not isinstance(added, Mapping):
+            raise ArgumentError(
+                f"`{what}` for {to!r} must be a dict from devices here to devices there, such as "
+                f"{{'xla:0': 'xla:1'}}, but got {added!r}"
+            )
         merged = dict(self.device_maps.get(to, {}))
         sources = {target: source for source, target in merged.items()}
         for one, other in added.items():

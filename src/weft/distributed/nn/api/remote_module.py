@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from weft.distributed._structures import moved
 from weft.distributed.remote_device import _remote_device
 from weft.distributed.rpc import RRef, WorkerInfo, remote, rpc_async, rpc_sync
 from weft.distributed.rpc._state import current_agent
-from weft.errors import RpcError, ValueRangeError
+from weft.errors import ArgumentError, RpcError, ValueRangeError
 from weft.futures import Future
 from weft.nn import Module
 
@@ -22,6 +22,20 @@ _NOT_HERE = (
     "named_buffers", "requires_grad_", "zero_grad", "share_memory", "get_parameter", "get_buffer", "get_submodule",
 )  # fmt: skip
 """Methods that need the module's tensors and submodules."""
+
+
+class _Takes(NamedTuple):
+    """The class of a module, and what its `forward` takes, besides the module."""
+
+    module: str
+    signature: inspect.Signature
+
+    def require(self, where: str, args: Any, kwargs: Any) -> None:
+        """`TypeError` for arguments that do not fit."""
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(f"{where}: {self.module}.forward{self.signature}: {error}") from None
 
 
 class RemoteModule(Module):
@@ -41,14 +55,14 @@ class RemoteModule(Module):
         worker, device = _parsed(remote_device)
         made = remote(worker, _create, (module_cls, tuple(args or ()), dict(kwargs or {}), device))
         made._get_future().wait()
-        self._become(made, device, _signature_of(module_cls))
+        self._become(made, device, _taken_by(module_cls))
 
-    def _become(self, reference: RRef[Any], device: str, signature: inspect.Signature | None) -> None:
+    def _become(self, reference: RRef[Any], device: str, takes: _Takes | None) -> None:
         super().__init__()
         self.on = reference.owner()
         self.device = device
         self._reference = reference
-        self._signature = signature
+        self._takes = takes
 
     @staticmethod
     def init_from_module_rref(remote_device: str, module_rref: RRef[Any]) -> RemoteModule:
@@ -71,8 +85,8 @@ class RemoteModule(Module):
         return rpc_async(self.on, _forward, self._call(args, kwargs))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        if self._signature is not None:
-            self._signature.bind(*args, **kwargs)  # a `TypeError` here says what the module takes
+        if self._takes is not None:
+            self._takes.require(repr(self), args, kwargs)
         return self._reference, self.device, bool(current_agent().devices.to(self.on)), args, kwargs
 
     # --- the module there ---
@@ -98,7 +112,7 @@ class RemoteModule(Module):
 
     def _reduce_for(self, to: WorkerInfo, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
         del to, handed
-        return _arrived, (self._reference, self.device, self._signature)
+        return _arrived, (self._reference, self.device, self._takes)
 
     def __reduce__(self) -> NoReturn:
         raise RpcError("Cannot pickle RemoteModule in python pickler. RemoteModule can only be pickled when using RPC")
@@ -127,14 +141,13 @@ def _parsed(remote_device: str) -> tuple[str | int, str]:
     return worker, str(found.device())
 
 
-def _signature_of(module_cls: Any) -> inspect.Signature | None:
-    """What `forward` takes, besides the module."""
+def _taken_by(module_cls: Any) -> _Takes | None:
     forward = getattr(module_cls, "forward", None)
     if not inspect.isfunction(forward):
         return None
     _, *rest = inspect.signature(forward).parameters.values()  # the first is the module
     plain = [one.replace(annotation=one.empty, default=one.empty if one.default is one.empty else None) for one in rest]
-    return inspect.Signature(plain)  # without what may not be pickled
+    return _Takes(module_cls.__name__, inspect.Signature(plain))  # without what may not be pickled
 
 
 # --- what the module's worker does ------------------------------------------------------------------------------
@@ -150,8 +163,8 @@ def _create(module_cls: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
     return module.to(device)
 
 
-def _placed(reference: RRef[Any], device: str) -> inspect.Signature | None:
-    return _signature_of(type(reference.local_value().to(device)))
+def _placed(reference: RRef[Any], device: str) -> _Takes | None:
+    return _taken_by(type(reference.local_value().to(device)))
 
 
 def _forward(reference: RRef[Any], device: str, mapped: bool, args: Any, kwargs: Any) -> Any:
@@ -169,7 +182,7 @@ def _train(reference: RRef[Any], mode: bool) -> None:
     reference.local_value().train(mode)
 
 
-def _arrived(reference: RRef[Any], device: str, signature: inspect.Signature | None) -> RemoteModule:
+def _arrived(reference: RRef[Any], device: str, takes: _Takes | None) -> RemoteModule:
     made = object.__new__(RemoteModule)
-    made._become(reference, device, signature)
+    made._become(reference, device, takes)
     return made
