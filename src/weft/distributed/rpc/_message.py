@@ -130,7 +130,7 @@ def _reduced(tensor: Tensor, to: Receiver, handed: list[Callable[[], object]]) -
     """How a tensor is pickled: as a leaf; in a context of distributed autograd, on the tape."""
     value = tensor._read()
     aval, held = value.aval, held_by(value)
-    elements = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
+    elements: Any = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
     if len(elements) >= _LONG:
         elements = elements.view(Lasting)
         elements.of = held
