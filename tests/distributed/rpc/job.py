@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable, Mapping
 
 from tests.distributed.processes import ended, start
+from tests.distributed.rpc.load import wait_until_nothing_is_left
 from weft.distributed import rpc
 
 PASSED = "all checks passed"
+SECONDS = 20.0
 
 
 def run(module, program, size, tmp_path):
@@ -42,5 +44,9 @@ def main(programs: Mapping[str, Callable[[], object]]):
     join(rank, size, address)
     if rank == "0":
         programs[program]()
+        assert wait_until_nothing_is_left(SECONDS) == {}
+        for number in range(1, int(size)):  # they wait for an answer in `shutdown`
+            besides = ("num_pending_calls",)
+            assert rpc.rpc_sync(f"w{number}", wait_until_nothing_is_left, (SECONDS, besides)) == {}
     rpc.shutdown()
     print(PASSED, flush=True)
