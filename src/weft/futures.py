@@ -93,15 +93,7 @@ class Future(Generic[T]):
         """A future of what `callback(self)` returns or raises when this one is done."""
         following: Future[S] = Future()
 
-        def run(done: Future[T]) -> None:
-            try:
-                result = callback(done)
-            except BaseException as error:
-                following.set_exception(error)
-            else:
-                following.set_result(result)
-
-        self.add_done_callback(run)
+        self.add_done_callback(lambda done: following._settle(lambda: callback(done)))
         return following
 
     def add_done_callback(self, callback: Callable[[Future[T]], Any]) -> None:
@@ -126,14 +118,14 @@ class Future(Generic[T]):
             for callback in callbacks:
                 self._call(callback)
 
-    def _follow(self, found: Future[T]) -> None:
-        """Have the outcome of another future, which is done."""
+    def _settle(self, function: Callable[[], T]) -> None:
+        """Be done with what `function` returns or raises."""
         try:
-            value = found.value()
+            result = function()
         except BaseException as error:
             self.set_exception(error)
         else:
-            self.set_result(value)
+            self.set_result(result)
 
     def _call(self, callback: Callable[[Future[T]], Any]) -> None:
         """Run a callback; what it raises concerns nobody who waits, and is logged."""

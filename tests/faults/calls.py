@@ -18,7 +18,8 @@ import threading
 import time
 
 import weft as torch
-from tests.distributed.rpc.load import Load, hold, twice, wait_until_nothing_is_left
+from tests.distributed.rpc.leaks import left_in_the_end
+from tests.distributed.rpc.load import Load, hold, twice
 from weft.distributed import autograd, rpc
 from weft.distributed.rpc._state import here
 
@@ -61,7 +62,7 @@ def survive(folder, run, rank, victim):
         wrongs.append("a call hangs")
     rounds = load.rounds
     del load
-    if found := wait_until_nothing_is_left(SECONDS):
+    if found := left_in_the_end(seconds=SECONDS):
         wrongs.append(f"left: {found}")
     start = time.monotonic()
     try:

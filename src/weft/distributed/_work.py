@@ -116,13 +116,12 @@ class MessageWork(Work):
         del timeout
         with self._ended:
             if not self._arrived.done():
-                try:
-                    arrays, self._peer = self._message.wait()
-                except BaseException as error:
-                    self._arrived.set_exception(error)
-                else:
-                    self._arrived.set_result(arrays)
+                self._arrived._settle(self._end)
         return super().wait()
+
+    def _end(self) -> Any:
+        arrays, self._peer = self._message.wait()
+        return arrays
 
     def is_completed(self) -> bool:
         """Whether it is complete."""
@@ -136,16 +135,7 @@ class MessageWork(Work):
     def get_future(self) -> Future[Any]:
         """A future of the tensors with the results."""
         future: Future[Any] = Future()
-
-        def finish() -> None:
-            try:
-                result = self.result()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-        threading.Thread(target=finish, daemon=True).start()
+        threading.Thread(target=future._settle, args=(self.result,), daemon=True).start()
         return future
 
 
@@ -186,7 +176,7 @@ class Line:
         """A future of what `function` returns or raises."""
         future = Future() if future is None else future
         if threading.current_thread() is self._thread:
-            _settle(function, future)
+            future._settle(function)
             return future
         with self._changed:
             if self._closed:
@@ -227,7 +217,7 @@ class Line:
                     return
                 function, future = self._waiting.popleft()
                 self._busy = True
-            _settle(function, future)
+            future._settle(function)
             self._free()
             del function, future
 
@@ -236,13 +226,3 @@ class Line:
             self._busy = False
             if self._waiting or self._closed:
                 self._changed.notify_all()
-
-
-def _settle(function: Callable[[], Any], future: Future[Any]) -> None:
-    """Give a future what `function` returns or raises; its callbacks run."""
-    try:
-        result = function()
-    except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)

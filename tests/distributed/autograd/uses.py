@@ -13,6 +13,7 @@ import pytest
 
 import weft as torch
 from tests.distributed.rpc import job
+from tests.distributed.rpc.leaks import nothing_is_left
 from weft import nn
 from weft.distributed import autograd, rpc
 from weft.distributed.nn.api.remote_module import RemoteModule
@@ -88,14 +89,6 @@ def deadly(x):
     return Deadly.apply(x).sum()
 
 
-def nothing_is_left(workers=("w1", "w2")):
-    """Wait until no worker has a context; the messages about it are on their way."""
-    end = time.monotonic() + 60
-    while contexts() or any(rpc.rpc_sync(to, contexts) for to in workers):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def leaf(*numbers):
     return torch.tensor(numbers, requires_grad=True)
 
@@ -120,7 +113,7 @@ def passes():
         autograd.backward(context_id, y.sum())
         assert autograd.get_gradients(context_id)[x].tolist() == [13, 13]
     assert rpc.rpc_sync("w1", kinds, (x,)) == ("Tensor", True, "None")
-    nothing_is_left()
+    nothing_is_left("w1", "w2")
 
 
 def several():
@@ -149,8 +142,8 @@ def several():
         assert autograd.get_gradients(context_id)[x].tolist() == [9, 12]
     rpc.RRef((x * x).sum()).backward()
     assert x.grad.tolist() == [2, 4]
-    del owned
-    nothing_is_left()
+    del owned, total
+    nothing_is_left("w1", "w2")
 
 
 def gradient(name, context_id):
@@ -198,7 +191,7 @@ def refusals():
             RuntimeError, match=r"^FAST mode needs gradients .* none came for 1 of WorkerInfo\(id=1, name=w1\)"
         ):
             autograd.backward(context_id, [loss], mode="fast")
-    nothing_is_left()
+    nothing_is_left("w1", "w2")
 
 
 def failures():
@@ -208,12 +201,12 @@ def failures():
             loss = rpc.rpc_sync("w1", nest, ("w2", x)).sum() + rpc.rpc_sync("w2", broken, (x,))
             with pytest.raises(ArithmeticError, match=r"^On WorkerInfo\(id=2, name=w2\):\nArithmeticError\('no deriv"):
                 autograd.backward(context_id, [loss], mode=mode)
-        nothing_is_left()
+        nothing_is_left("w1", "w2")
     with autograd.context() as context_id:
         loss = rpc.rpc_sync("w1", nest, ("w2", x)).sum() + rpc.rpc_sync("w2", deadly, (x,))
         with pytest.raises(RuntimeError, match="worker w2 was lost while"):
             autograd.backward(context_id, [loss])
-    nothing_is_left(["w1"])
+    nothing_is_left("w1")
     with pytest.raises(RuntimeError, match="worker w2 ended without coming to shutdown"):
         rpc.shutdown()
     print(job.PASSED, flush=True)
@@ -228,7 +221,7 @@ def abandoned():
         assert time.monotonic() < end
     with pytest.raises(RuntimeError, match="was lost"):
         rpc.rpc_sync("w1", os.kill, (rpc.rpc_sync("w1", os.getpid), signal.SIGKILL))
-    nothing_is_left(["w2"])
+    nothing_is_left("w2")
     with pytest.raises(RuntimeError, match="worker w1 ended without coming to shutdown"):
         rpc.shutdown()
     print(job.PASSED, flush=True)
@@ -307,7 +300,7 @@ def optimizers():
         DistributedOptimizer(torch.optim.SGD, [parameter], lr=-1)
     _training_is_that_of_one_process()
     del parameter, optimizer
-    nothing_is_left()
+    nothing_is_left("w1", "w2")
 
 
 def _training_is_that_of_one_process():

@@ -8,6 +8,7 @@ import pytest
 
 import weft as torch
 from tests.distributed.rpc import job
+from tests.distributed.rpc.leaks import nothing_is_left
 from weft import nn
 from weft.distributed import autograd, rpc
 from weft.distributed.nn.api.remote_module import RemoteModule
@@ -227,6 +228,7 @@ def main():
     assert listed(options) == named[rank]
     if rank == "0":
         all_of_them()
+        nothing_is_left("w1", "w2")
     rpc.shutdown()
     print(job.PASSED, flush=True)
 

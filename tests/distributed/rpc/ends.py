@@ -161,7 +161,6 @@ def left(*kinds):
         found = {kind: _added(_held_before[kind], now[kind]) for kind in kinds}
         if not any(found.values()) or time.monotonic() > end:
             return {kind: added for kind, added in found.items() if added}
-        time.sleep(0.005)
 
 
 def _added(before, now):

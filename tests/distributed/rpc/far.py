@@ -11,6 +11,7 @@ import pytest
 
 import weft as torch
 from tests.distributed.rpc import job
+from tests.distributed.rpc.leaks import nothing_is_left
 from weft.distributed import rpc
 from weft.distributed.rpc._state import current_agent
 
@@ -90,6 +91,7 @@ if __name__ == "__main__":
     job.join(rank, size, address, _transports=["uv"])
     if rank == "0":
         PROGRAMS[program]()
+        nothing_is_left("w1")
     if program == "cut_off" and rank == "1":
         sys.stdin.read()  # worker 0 cannot tell that it is done
     rpc.shutdown(graceful=program != "cut_off")  # a worker whose connection is lost counts as ended

@@ -10,6 +10,7 @@ import pytest
 
 from tests.distributed.processes import PATIENCE
 from tests.distributed.rpc import job
+from tests.distributed.rpc.leaks import nothing_is_left
 from weft._comm import pipe
 from weft.distributed import rpc
 
@@ -67,6 +68,7 @@ if __name__ == "__main__":
     job.join(rank, 2, address)
     if rank == "0":
         {one.__name__: one for one in (other_keys, long_answer, double)}[program]()
+        nothing_is_left(*["w1"] * (program != "other_keys"))
     if program == "other_keys" and rank == "1":
         sys.stdin.read()  # worker 0 cannot tell that it is done
     rpc.shutdown(graceful=program != "other_keys")

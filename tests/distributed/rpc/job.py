@@ -9,11 +9,10 @@ import sys
 from collections.abc import Callable, Mapping
 
 from tests.distributed.processes import ended, start
-from tests.distributed.rpc.load import wait_until_nothing_is_left
+from tests.distributed.rpc.leaks import nothing_is_left
 from weft.distributed import rpc
 
 PASSED = "all checks passed"
-SECONDS = 20.0
 
 
 def run(module, program, size, tmp_path):
@@ -44,9 +43,6 @@ def main(programs: Mapping[str, Callable[[], object]]):
     join(rank, size, address)
     if rank == "0":
         programs[program]()
-        assert wait_until_nothing_is_left(SECONDS) == {}
-        for number in range(1, int(size)):  # they wait for an answer in `shutdown`
-            besides = ("num_pending_calls",)
-            assert rpc.rpc_sync(f"w{number}", wait_until_nothing_is_left, (SECONDS, besides)) == {}
+        nothing_is_left(*(f"w{number}" for number in range(1, int(size))))
     rpc.shutdown()
     print(PASSED, flush=True)

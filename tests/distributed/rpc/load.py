@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import re
 import threading
@@ -10,7 +9,6 @@ import time
 
 import weft as torch
 from weft.distributed import autograd, rpc
-from weft.distributed.rpc._state import current_agent
 
 _WORKER = r"WorkerInfo\(id=\d+, name=(\w+)\)"
 _LOST = re.compile(
@@ -128,21 +126,3 @@ class Load:
             self.errors[named] = str(error)
         else:
             self.wrongs.append(f"{work.__name__} of {called}: {error}")
-
-
-def left():
-    """What this worker keeps for others or waits for, as far as that is not nothing."""
-    gc.collect()
-    found = rpc.debug_info()
-    names = ("num_owner_rrefs", "num_forks", "num_parent_rrefs", "num_pending_calls")
-    return {name: found[name] for name in names if found[name]} | (
-        {"contexts": len(current_agent().contexts)} if len(current_agent().contexts) else {}
-    )
-
-
-def wait_until_nothing_is_left(seconds, besides=()):
-    """The messages about it are on their way; returns what is left after some seconds."""
-    end = time.monotonic() + seconds
-    while (found := {name: count for name, count in left().items() if name not in besides}) and time.monotonic() < end:
-        time.sleep(0.005)
-    return found

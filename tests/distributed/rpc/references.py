@@ -13,6 +13,7 @@ import pytest
 
 import weft as torch
 from tests.distributed.rpc import job
+from tests.distributed.rpc.leaks import nothing_is_left
 from weft.distributed import rpc
 
 _kept = []
@@ -66,22 +67,6 @@ def made_here():
     return rpc.RRef(7)
 
 
-def figures():
-    gc.collect()
-    found = rpc.debug_info()
-    return {name: found[name] for name in ("num_owner_rrefs", "num_forks", "num_parent_rrefs")}
-
-
-def nothing_is_left():
-    """Wait until no worker keeps anything for others; the messages about it are on their way."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        found = [figures(), *(rpc.rpc_sync(to, figures) for to in ("w1", "w2"))]
-        if not any(number for one in found for number in one.values()):
-            return
-    raise AssertionError(found)
-
-
 def members():
     ref = rpc.remote("w1", both, (torch.ones(2), 1))
     assert ref.to_here().tolist() == [2, 2]
@@ -108,7 +93,7 @@ def members():
     assert mine.to_here() == 3
     assert ref._get_future().wait() is None
     del ref, own, mine, one
-    nothing_is_left()
+    nothing_is_left("w1", "w2")
 
 
 def sharing():
@@ -139,7 +124,7 @@ def sharing():
     assert rpc.rpc_sync("w2", kept).to_here() == 3  # its creator has gone, and it is still there
     rpc.rpc_sync("w2", drop)
     del own, back, of_ref
-    nothing_is_left()
+    nothing_is_left("w1", "w2")
 
 
 def methods():
@@ -160,7 +145,7 @@ def methods():
     answer = rpc.remote("w1", Counter).rpc_async().up()  # nothing but the call keeps the reference
     assert answer.wait() == 1
     del ref, own
-    nothing_is_left()
+    nothing_is_left("w1", "w2")
 
 
 class Sleeper:
@@ -180,7 +165,7 @@ def failures():
     with pytest.raises(KeyError):
         own.to_here()
     del ref, own, use
-    nothing_is_left()
+    nothing_is_left("w1", "w2")
 
 
 def unreadable():
@@ -194,15 +179,15 @@ def unreadable():
     with pytest.raises(AttributeError, match="Can't get attribute 'OnlyHere' on"):
         ref.to_here()
     del ref, other, use
-    nothing_is_left()
+    nothing_is_left("w1", "w2")
 
 
 def thousands():
     refs = [rpc.remote("w1", both, (at, 1)) for at in range(2000)]
     assert [ref.to_here() for ref in refs[::100]] == list(range(1, 2001, 100))
-    assert rpc.rpc_sync("w1", figures)["num_owner_rrefs"] == 2000
+    assert rpc.rpc_sync("w1", rpc.debug_info)["num_owner_rrefs"] == 2000
     del refs
-    nothing_is_left()
+    nothing_is_left("w1", "w2")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 
 import weft as torch
 from tests.distributed.rpc import job
+from tests.distributed.rpc.leaks import nothing_is_left
 from weft._comm.secure import Secure
 from weft.distributed import rpc
 from weft.distributed.rpc._state import current_agent
@@ -95,6 +96,7 @@ if __name__ == "__main__":
     job.join(rank, size, address, _transports=["uv"], certificates=None if (program, rank) == ("mixed", "1") else files)
     if rank == "0":
         PROGRAMS[program]()
+        nothing_is_left(*["w1"] * (program != "mixed"))
     if program == "mixed" and rank == "1":
         sys.stdin.read()  # worker 0 cannot tell that it is done
     rpc.shutdown(graceful=program != "mixed")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import sys
 
-from tests.distributed.rpc.load import Load, wait_until_nothing_is_left
+from tests.distributed.rpc.leaks import left_in_the_end
+from tests.distributed.rpc.load import Load
 from weft.distributed import rpc
 
 SECONDS = 30.0
@@ -39,7 +40,7 @@ def main():
             case ["stop"]:
                 say(stopped=load.stop(SECONDS))
             case ["left"]:
-                say(left=wait_until_nothing_is_left(SECONDS))
+                say(left=left_in_the_end(seconds=SECONDS))
             case ["leave"]:
                 break
     rpc.shutdown(timeout=SECONDS)

@@ -13,6 +13,7 @@ import pytest
 
 import weft as torch
 from tests.distributed.rpc import job
+from tests.distributed.rpc.leaks import nothing_is_left
 from weft import Tensor, nn
 from weft.distributed import autograd, rpc
 from weft.distributed.nn import RemoteModule
@@ -79,6 +80,10 @@ _kept = []
 
 def keep(ref):
     _kept.append(ref)
+
+
+def look_at_kept():
+    return look(_kept.pop())
 
 
 def parameter():
@@ -209,7 +214,7 @@ def sharing():
     assert rpc.rpc_sync("worker2", look, (ref,)) == (False, "worker1", [2, 2])  # a user shares it with a user
     assert rpc.rpc_sync("worker2", keep, (ref,)) is None
     del ref
-    assert rpc.rpc_sync("worker2", _kept.__class__) == []
+    assert rpc.rpc_sync("worker2", look_at_kept) == (False, "worker1", [2, 2])
 
 
 def modules():
@@ -302,6 +307,7 @@ def main():
     if rank == "0":
         for program in PROGRAMS:
             program()
+        nothing_is_left(*(f"worker{number}" for number in range(1, int(size))))
     rpc.shutdown()
     print(job.PASSED, flush=True)
 

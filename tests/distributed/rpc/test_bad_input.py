@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 
 import weft as torch
+from tests.distributed.rpc.leaks import left, left_in_the_end
 from weft.distributed import autograd, rpc
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.rpc import api
@@ -67,13 +68,9 @@ def alone(tmp_path):
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{tmp_path}/store", rpc_timeout=20)
     rpc.init_rpc("w0", rank=0, world_size=1, rpc_backend_options=options)
     yield current_agent()
+    found = left_in_the_end()
     rpc.shutdown(timeout=20)
-
-
-def figures():
-    gc.collect()
-    found = rpc.debug_info()
-    return {name: found[name] for name in ("num_owner_rrefs", "num_forks", "num_parent_rrefs", "num_pending_calls")}
+    assert found == {}
 
 
 def test_what_cannot_be_pickled_leaves_nothing_behind(alone):
@@ -83,7 +80,7 @@ def test_what_cannot_be_pickled_leaves_nothing_behind(alone):
             call("w0", same, ((own, Lock()),))
     assert rpc.rpc_sync("w0", lambda pair: pair[0].to_here(), ((own, lambda: 1),)) == 1  # sent whole at the second try
     del own, call
-    assert not any(figures().values())
+    assert left() == {}
     assert alone.counts()[0] == alone.counts()[1]
 
 

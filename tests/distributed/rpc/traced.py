@@ -17,6 +17,7 @@ import pytest
 
 import weft as torch
 from tests.distributed.rpc import job
+from tests.distributed.rpc.leaks import nothing_is_left
 from weft.distributed import rpc
 from weft.distributed.rpc import _tracing
 from weft.distributed.rpc._state import current_agent
@@ -312,6 +313,7 @@ def main():
     job.join(rank, size, address)
     if rank == "0":
         {"lives": lives, "dies": dies}[program]()
+        nothing_is_left(*["w1"] * (program == "lives"), "w2")
     if program == "dies":
         with pytest.raises(RuntimeError, match=r"^shutdown: worker w1, w3 ended without coming"):
             rpc.shutdown()

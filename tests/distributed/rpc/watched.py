@@ -9,6 +9,7 @@ import sys
 import threading
 
 from tests.distributed.rpc import job
+from tests.distributed.rpc.leaks import nothing_is_left
 from weft.distributed import rpc
 
 READY = "ready"
@@ -45,6 +46,7 @@ if __name__ == "__main__":
     job.join(rank, size, address)
     if rank == "0":
         _call_until_line()
+        nothing_is_left()
     try:
         rpc.shutdown()
     except RuntimeError as error:

@@ -42,19 +42,21 @@ class Freight:
         if not any(len(buffer) >= _LEAST for buffer in buffers):
             pipe.put(kind, number, body, buffers)
             return
-        short = [one for one in buffers if len(one) < _LEAST]
         if pipe.near:
-            told = [self._lender.lend(pipe, one) if len(one) >= _LEAST else b"" for one in buffers]
-            pipe.put(kind | _LENT, number, body, [wire.pack(*told), *short])
-            pipe.bytes_out += sum(len(one) for one in buffers if len(one) >= _LEAST)
-            if pipe.why is not None:  # it was lost meanwhile
-                self._lender.forget(pipe)
+            mark, carry = _LENT, partial(self._lender.lend, pipe)
         else:
             self._widen(pipe)
-            told = [self._chunks.put(pipe, CHUNK, one) if len(one) >= _LEAST else b"" for one in buffers]
-            pipe.put(kind | _CUT, number, body, [wire.pack(*told), *short])
+            mark, carry = _CUT, partial(self._chunks.put, pipe, CHUNK)
+        told = [carry(buffer) if len(buffer) >= _LEAST else b"" for buffer in buffers]
+        short = [buffer for one, buffer in zip(told, buffers, strict=True) if not one]
+        pipe.put(kind | mark, number, body, [wire.pack(*told), *short])
+        if not pipe.near:
             for lane in pipe.lanes:
                 self._hub.flush(lane)
+            return
+        pipe.bytes_out += sum(len(buffer) for one, buffer in zip(told, buffers, strict=True) if one)
+        if pipe.why is not None:  # it was lost meanwhile
+            self._lender.forget(pipe)
 
     def take(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> Parcel | None:
         """A frame that is long, or one that is complete now; None while some of it is still to come.

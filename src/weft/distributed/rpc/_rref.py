@@ -305,7 +305,7 @@ def _arrived(owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId
 def _fork_known(
     agent: Agent, parent: WorkerInfo, fork: GloballyUniqueId, known: Future[Any], told: Future[Any]
 ) -> None:
-    known._follow(told)
+    known._settle(told.value)
     agent.note(parent, "child_known", fork)
 
 

@@ -1,0 +1,36 @@
+"""What workers keep for others, which in the end is nothing."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+from weft.distributed import rpc
+from weft.distributed.rpc._state import current_agent
+
+SECONDS = 20.0
+
+
+def left():
+    """What this worker keeps for others or waits for, as far as that is not nothing."""
+    gc.collect()
+    found = rpc.debug_info() | {"contexts": len(current_agent().contexts)}
+    names = ("num_owner_rrefs", "num_forks", "num_parent_rrefs", "num_pending_calls", "contexts")
+    return {name: found[name] for name in names if found[name]}
+
+
+def left_in_the_end(besides=(), seconds=SECONDS):
+    """What is left after some seconds: the messages that have it given up are on their way."""
+    end = time.monotonic() + seconds
+    while (found := {name: count for name, count in left().items() if name not in besides}) and time.monotonic() < end:
+        time.sleep(0.005)
+    return found
+
+
+def nothing_is_left(*others):
+    """Require it of this worker and others, which may wait for an answer in `shutdown`."""
+    found = left_in_the_end()
+    assert not found, found
+    for name in others:
+        found = rpc.rpc_sync(name, left_in_the_end, (("num_pending_calls",),), timeout=2 * SECONDS)
+        assert not found, (name, found)
