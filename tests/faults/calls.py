@@ -70,7 +70,7 @@ def survive(folder, run, rank, victim):
         wrongs.append("shutdown does not say who is missing")
     except RuntimeError as error:
         if not re.fullmatch(
-            rf"shutdown: worker {lost} ended without coming to shutdown\(\); the others are done", str(error)
+            rf"shutdown: worker {lost} ended without completing shutdown\(\); the others are done", str(error)
         ):
             wrongs.append(f"shutdown: {error}")
     return {

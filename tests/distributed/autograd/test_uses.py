@@ -24,4 +24,4 @@ def test_what_fails_is_cleaned_up(program, lost, tmp_path):
     said = ended(job.launched(_MODULE, program, 3, tmp_path))
     assert said[lost][0] == -signal.SIGKILL
     assert said[0][:2] == (0, f"{job.PASSED}\n"), said[0][2]
-    assert f"shutdown: worker w{lost} ended without coming to shutdown(); the others are done" in said[3 - lost][2]
+    assert f"shutdown: worker w{lost} ended without completing shutdown(); the others are done" in said[3 - lost][2]

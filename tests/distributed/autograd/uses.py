@@ -207,7 +207,7 @@ def failures():
         with pytest.raises(RuntimeError, match="worker w2 was lost while"):
             autograd.backward(context_id, [loss])
     nothing_is_left("w1")
-    with pytest.raises(RuntimeError, match="worker w2 ended without coming to shutdown"):
+    with pytest.raises(RuntimeError, match="worker w2 ended without completing shutdown"):
         rpc.shutdown()
     print(job.PASSED, flush=True)
     sys.exit()
@@ -222,7 +222,7 @@ def abandoned():
     with pytest.raises(RuntimeError, match="was lost"):
         rpc.rpc_sync("w1", os.kill, (rpc.rpc_sync("w1", os.getpid), signal.SIGKILL))
     nothing_is_left("w2")
-    with pytest.raises(RuntimeError, match="worker w1 ended without coming to shutdown"):
+    with pytest.raises(RuntimeError, match="worker w1 ended without completing shutdown"):
         rpc.shutdown()
     print(job.PASSED, flush=True)
     sys.exit()

@@ -114,7 +114,7 @@ def test_a_worker_that_fails_harms_nobody_else(program, tmp_path):
         assert said[rank][:2] == (0, f"{job.PASSED}\n"), said[rank][2]
         if (program, rank) != ("stopped", 0):
             assert said[rank][2].endswith(
-                f"shutdown: worker {lost} ended without coming to shutdown(); the others are done\n"
+                f"shutdown: worker {lost} ended without completing shutdown(); the others are done\n"
             )
 
 

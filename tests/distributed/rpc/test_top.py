@@ -113,7 +113,7 @@ def test_a_terminal_shows_who_goes(tmp_path):
         for code, output, errors in end(workers[:2]):
             assert code == 0, errors
             assert output.splitlines()[-2:] == [
-                "shutdown: worker w2 ended without coming to shutdown(); the others are done", job.PASSED
+                "shutdown: worker w2 ended without completing shutdown(); the others are done", job.PASSED
             ]  # fmt: skip
         with suppress(OSError):  # which tells the end of a terminal
             while screen.read(1 << 16):

@@ -315,7 +315,7 @@ def main():
         {"lives": lives, "dies": dies}[program]()
         nothing_is_left(*["w1"] * (program == "lives"), "w2")
     if program == "dies":
-        with pytest.raises(RuntimeError, match=r"^shutdown: worker w1, w3 ended without coming"):
+        with pytest.raises(RuntimeError, match=r"^shutdown: worker w1, w3 ended without completing"):
             rpc.shutdown()
     else:
         rpc.shutdown()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _REACH = 10.0  # seconds in which a worker must answer that is said to be there
 _GRACE = 5.0  # seconds for which the first worker waits for the others to leave
 _LAST_WORDS = 1.0  # seconds before its deadline at which a worker asks who has not come
+_WORK_GOES_ON = "all have come or ended, and work goes on"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25  # seconds between rounds while something still runs
 
 
@@ -176,7 +177,7 @@ class Farewell:
     def part(self, deadline: Deadline) -> None:
         """Return when the work of all workers is over.
 
-        `RuntimeError` at the deadline, or, when the work of the others is over, where some ended without coming here.
+        `RuntimeError` at the deadline, or, when the work of the others is over, where some ended before it was over.
         """
         self._rounds.come(self._agent.me.id)
         for leader in range(self._rounds.size):
@@ -196,7 +197,7 @@ class Farewell:
             raise RpcError(f"shutdown: {self._agent.me} is alone; all other workers have ended")
         if lost:
             raise RpcError(
-                f"shutdown: worker {', '.join(lost)} ended without coming to shutdown(); the others are done"
+                f"shutdown: worker {', '.join(lost)} ended without completing shutdown(); the others are done"
             )
 
     def _go_through_rounds(self, leader: int, deadline: Deadline) -> tuple[str, ...]:
@@ -211,6 +212,8 @@ class Farewell:
                 if to == agent.me:
                     self._rounds.wait_until_left(min(_GRACE, _within(deadline) or _GRACE))
                 return sums.lost
+            if deadline.expired:  # answers come at once where all others have gone
+                raise RpcTimeoutError(_WORK_GOES_ON)
             if sums.counts == before:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -236,7 +239,7 @@ def _why_late(leader: WorkerInfo, asked: Future[list[str]]) -> str:
         names = asked.value()
     except (FutureError, RpcError):
         return f"there is no answer from {leader.name}"
-    return f"{', '.join(names)} has not come" if names else "all have come, and work goes on"
+    return f"{', '.join(names)} has not come" if names else _WORK_GOES_ON
 
 
 def finish_calls(agent: Agent, deadline: Deadline) -> None:

@@ -158,7 +158,7 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
     """Leave the job: with `graceful`, once all workers have come here and all work is over, serving them meanwhile.
 
     References to values of others are given up. `RuntimeError` after `timeout` seconds (0: no limit), and, when the
-    others are done, where a worker has ended without coming here; this one has left all the same. In a job without a
+    others are done, where a worker has ended before that; this one has left all the same. In a job without a
     world size only answers to this worker's own calls are waited for.
     """
     agent = current_agent()
