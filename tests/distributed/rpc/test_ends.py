@@ -151,8 +151,8 @@ def workers(nursery, tmp_path):
 
 def late(rank, why, seconds=2):
     return (
-        f"shutdown: WorkerInfo(id={rank}, name=w{rank}) waited {seconds} s for the other workers to come to shutdown(), or for "
-        f"work to end: {why}; allow more time, or leave with graceful=False"
+        f"shutdown: WorkerInfo(id={rank}, name=w{rank}) waited {seconds} s for the other workers to come to "
+        f"shutdown(), or for work to end: {why}; allow more time, or leave with graceful=False"
     )
 
 
