@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +22,12 @@ def mpiexec(size, *arguments):
     return [str(Path(sys.executable).parent / "mpiexec"), "-n", str(size), sys.executable, *arguments]
 
 
-def start(command):
+def start(command, **environment):
     """A process whose output is kept."""
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **environment},
+    )  # fmt: skip
 
 
 def ended(processes):

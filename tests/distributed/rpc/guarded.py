@@ -26,7 +26,8 @@ def long(size):
 
 
 def other_keys():
-    """Each worker has a key of its own."""
+    """A worker has another key than the one that it joined with."""
+    os.environ["WEFT_JOB_KEY"] = "another key"
     with pytest.raises(
         RuntimeError, match=r"^WorkerInfo\(id=0, name=w0\) cannot reach WorkerInfo\(id=1, name=w1\): a process of this "
         r"host has another job key; give all processes of a job the same WEFT_JOB_KEY \(or WEFT_JOB_KEY_FILE\), and "
@@ -61,8 +62,6 @@ if __name__ == "__main__":
     if program == "second":
         second(address)
         sys.exit()
-    if program == "other_keys":
-        os.environ["WEFT_JOB_KEY"] = f"key {rank}"
     if program == "long_answer":
         pipe.MOST_BYTES = _LIMIT
     job.join(rank, 2, address)

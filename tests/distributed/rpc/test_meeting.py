@@ -23,8 +23,8 @@ def join(name, rank, size, address):
     rpc.init_rpc(name, rank=rank, world_size=size, rpc_backend_options=options)
 
 
-def other(name, rank, size, address):
-    return start([sys.executable, "-m", __name__, name, str(rank), str(size), address])
+def other(name, rank, size, address, **environment):
+    return start([sys.executable, "-m", __name__, name, str(rank), str(size), address], **environment)
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +44,9 @@ def first(monkeypatch):
     return begin
 
 
-def errors_of_both(mine, theirs, first):
+def errors_of_both(mine, theirs, first, **environment):
     """What a worker here and another one say, neither of which can join: in any order, who failed and who waited."""
-    process = other(*theirs)
+    process = other(*theirs, **environment)
     first()
     with pytest.raises(RuntimeError) as caught:
         join(*mine)
@@ -79,6 +79,14 @@ def test_world_sizes_that_differ_are_told(first):
         "world_size is 2 here, and 3 at worker w0; give all workers the same",
         "world_size is 3 here, and 2 at worker w1; give all workers the same",
     )
+
+
+def test_keys_that_differ_are_told(tmp_path, first, monkeypatch):
+    address = f"file://{tmp_path}/store"
+    monkeypatch.setenv("WEFT_JOB_KEY", "one")
+    failed, _ = errors_of_both(("w0", 0, 2, address), ("w1", 1, 2, address), first, WEFT_JOB_KEY="another")
+    told = "WorkerInfo(id={}, name=w{}) cannot join WorkerInfo(id={}, name=w{}): a process of this host has another job"
+    assert failed.startswith((told.format(0, 0, 1, 1), told.format(1, 1, 0, 0)))
 
 
 @pytest.mark.parametrize(("given", "size"), [({}, 1), ({"rank": 0}, None), ({"rank": 0, "world_size": 1}, 1)])

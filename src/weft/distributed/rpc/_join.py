@@ -20,7 +20,7 @@ from weft.distributed.rpc._status import StatusControls
 from weft.distributed.rpc._tracing import TraceControls
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.distributed.rpc.options import TensorPipeRpcBackendOptions
-from weft.errors import DistError, DistStoreError, RpcError, ValueRangeError
+from weft.errors import DistError, DistStoreError, JobKeyError, RpcError, ValueRangeError
 
 _ADDRESS = "WEFT_RPC_HOST"
 """By which address workers of other hosts reach this one."""
@@ -91,7 +91,7 @@ def _enter(workers: Workers, record: Record, size: int | None) -> None:
         workers.enter(record)
         if size is not None:
             _agree(workers, size)
-    except RpcError as error:
+    except (RpcError, JobKeyError) as error:
         if size is not None:
             reason = f"{workers.me} could not join: {error}"
             if workers.store.compare_set(_COME, "", reason).decode() == reason and workers.store.add("met/id", 0):
@@ -100,16 +100,20 @@ def _enter(workers: Workers, record: Record, size: int | None) -> None:
 
 
 def _agree(workers: Workers, size: int) -> None:
-    """Require that the others expect as many workers: those that live."""
+    """Require that the first of the others that live expects as many workers, and has the same key."""
     mine = f"{size} {workers.me.name}"
     said = workers.store.compare_set("size", "", mine).decode()
-    number, _, name = said.partition(" ")
-    if int(number) == size:
+    if said == mine:
         return
-    if workers.lives(name):
+    number, _, name = said.partition(" ")
+    try:
+        if not workers.lives(name):
+            workers.store.set("size", mine)
+        elif int(number) != size:
+            raise RpcError(f"world_size is {size} here, and {number} at worker {name}; give all workers the same")
+    except (RpcError, JobKeyError):
         workers.leave()
-        raise RpcError(f"world_size is {size} here, and {number} at worker {name}; give all workers the same")
-    workers.store.set("size", mine)
+        raise
 
 
 def _let_go(store: Store) -> None:

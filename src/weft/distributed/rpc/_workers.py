@@ -8,7 +8,7 @@ from typing import NamedTuple
 from weft._comm.deadline import Deadline
 from weft._comm.store import Store
 from weft.distributed.rpc._place import NOBODY, Record, Ways, reach
-from weft.errors import DistError, DistNetworkError, DistStoreError, RpcError
+from weft.errors import DistError, DistNetworkError, DistStoreError, JobKeyError, RpcError
 
 _LOOK_SECONDS = 5.0  # for which a worker may take to show that it lives
 
@@ -46,7 +46,10 @@ class Workers:
         self._known: dict[str | int, Entry] = {}  # until they are lost
 
     def enter(self, record: Record) -> None:
-        """Tell where this worker listens. `RuntimeError` where a living one has its name or its number."""
+        """Tell where this worker listens.
+
+        `RuntimeError` where a living one has its name or its number, `JobKeyError` where that has another key, too.
+        """
         mine = json.dumps({**self.me._asdict(), "place": dict(record)})
         before = self._take(_key(self.me.id), mine)
         try:
@@ -70,7 +73,7 @@ class Workers:
         return had
 
     def lives(self, name: str) -> bool:
-        """Whether there is a worker of this name."""
+        """Whether there is a worker of this name. `JobKeyError` where there is one that has another key."""
         return self.store.check([_key(name)]) and self._answers(_entry(self.store.get(_key(name))))
 
     def _answers(self, found: Entry) -> bool:
@@ -78,6 +81,8 @@ class Workers:
             reach(found.place, self._ways, NOBODY, Deadline(_LOOK_SECONDS))[0].close()
         except TimeoutError:
             pass  # it is there, and busy
+        except JobKeyError as error:
+            raise JobKeyError(f"{self.me} cannot join {found.worker}: {error}") from error
         except (DistNetworkError, OSError):
             return False
         return True
