@@ -21,14 +21,16 @@ class Pending(list[Any]):
 
     limit    length at which the dead are swept out, and too many living are computed
     flags    (flags on the device, what they check) of index checks that nobody has read yet
+    kept     whether the ends of steps leave it to be computed by who waits for them
     """
 
-    __slots__ = ("flags", "limit")
+    __slots__ = ("flags", "kept", "limit")
 
     def __init__(self) -> None:
         super().__init__()
         self.limit = LEAST_LIMIT
         self.flags: list[Any] = []
+        self.kept = False
 
 
 LEAST_LIMIT = 1024

@@ -8,7 +8,8 @@ its buffer to a result.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from sys import getrefcount
 from typing import Any
@@ -110,10 +111,21 @@ def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
 
 
 def flush_pending() -> None:
-    """Compute what this thread has recorded, apart from what comes next; inside of a capture, nothing."""
+    """Compute what this thread has recorded, apart from what comes next; in a capture, or in `keeping`, nothing."""
     state = ambient()
-    if state.capture is None:
+    if state.capture is None and not state.pending.kept:
         flush(state.pending)
+
+
+@contextmanager
+def keeping() -> Iterator[None]:
+    """Leave what is recorded in here to be computed later: by whoever calls `flush_pending` or needs a value."""
+    pending = ambient().pending
+    before, pending.kept = pending.kept, True
+    try:
+        yield
+    finally:
+        pending.kept = before
 
 
 def relieve(pending: Pending) -> None:

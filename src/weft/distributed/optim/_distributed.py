@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from weft._lazy.realize import flush_pending, keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed.autograd import get_gradients
 from weft.distributed.rpc import RRef, WorkerInfo, remote
@@ -47,6 +48,7 @@ class DistributedOptimizer:
             for one in self.remote_optimizers:
                 if one.is_owner():
                     one.local_value().step(context_id)
+            flush_pending()
         finally:
             wait_all(begun)
 
@@ -63,7 +65,7 @@ class _LocalOptimizer:
         self._optimizer = optimizer_class(self._parameters, *args, **kwargs)
 
     def step(self, context_id: int) -> None:
-        """Update with the gradients of a context; `.grad` is as before."""
+        """Update with the gradients of a context; `.grad` is as before. It is computed when the caller was answered."""
         current_agent().contexts.at(context_id)  # a worker through which nothing has gone has no gradients
         gradients = get_gradients(context_id)
         with self._stepping:
@@ -71,7 +73,8 @@ class _LocalOptimizer:
             try:
                 for parameter in self._parameters:
                     parameter.grad = gradients.get(parameter)
-                self._optimizer.step()
+                with keeping():
+                    self._optimizer.step()
             finally:
                 for parameter, grad in zip(self._parameters, own, strict=True):
                     parameter.grad = grad

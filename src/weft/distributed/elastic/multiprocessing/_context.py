@@ -81,6 +81,7 @@ class PContext(ABC):
         self._filters = (duplicate_stdout_filters, duplicate_stderr_filters)
         self._pids: dict[int, int] = {}
         self._exits: dict[int, int] = {}
+        self._ends: dict[int, float] = {}  # when they were noticed
         self._watches: dict[int, int] = {}  # a descriptor for each running process, readable when it has ended
         self._tails: list[TailLog] = []
         self._copies: list[TextIO] = []
@@ -201,7 +202,10 @@ class PContext(ABC):
 
     def _failure(self, rank: int) -> ProcessFailure:
         temporary = bool(self._dest.temporary)
-        failure = ProcessFailure(rank, self._pids[rank], self._exits[rank], self.error_files[rank], temporary=temporary)
+        failure = ProcessFailure(
+            rank, self._pids[rank], self._exits[rank], self.error_files[rank],
+            temporary=temporary, ended=self._ends[rank],
+        )  # fmt: skip
         if failure.error_file == NOT_AVAILABLE and failure.exitcode > 0:
             failure.message = last_traceback(self.stderrs[rank]) or self._unexplained(failure)
             if _is_full(folder := os.path.dirname(self.error_files[rank])):
@@ -222,7 +226,7 @@ class PContext(ABC):
             code = self._exit_code(rank)
             if code is None:
                 continue
-            self._exits[rank] = code
+            self._exits[rank], self._ends[rank] = code, time.time()
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pids[rank], signal.SIGKILL)
             if self._guardian:

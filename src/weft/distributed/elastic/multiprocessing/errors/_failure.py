@@ -9,7 +9,7 @@ import re
 import signal
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ class ProcessFailure:
 
     `exitcode` is negative for a signal. `error_file` names the file that the worker may have written; where there is
     none, it reads `<N/A>` and the message is made from the exit code. `message` is text, or the fields of the error
-    file's message; `timestamp` is in seconds. A `temporary` error file goes with this process, and no summary names it.
+    file's message; `timestamp` is in seconds, of that file or of the end (`ended`, by default now). A `temporary`
+    error file goes with this process, and no summary names it.
     """
 
     local_rank: int
@@ -40,13 +41,14 @@ class ProcessFailure:
     exitcode: int
     error_file: str
     temporary: bool = field(default=False, kw_only=True)
+    ended: InitVar[float | None] = field(default=None, kw_only=True)
     error_file_data: dict[str, Any] = field(init=False)
     message: str | dict[str, Any] = field(init=False)
     timestamp: int = field(init=False)
     _seen: float = field(init=False, repr=False, compare=False)  # orders failures within a second
 
-    def __post_init__(self) -> None:
-        self._seen = time.time()
+    def __post_init__(self, ended: float | None) -> None:
+        self._seen = time.time() if ended is None else ended
         self.error_file_data = {"message": "<NONE>"}
         self.message, self.timestamp = "", int(self._seen)
         path = Path(self.error_file)
