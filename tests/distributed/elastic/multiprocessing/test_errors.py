@@ -129,6 +129,17 @@ def test_the_summary_begins_with_the_first_failure(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("code", "seconds", "first"), [(-9, 1, "killed"), (-11, 1, "killed"), (-9, 5, "error"), (-6, 1, "error")]
+)
+def test_who_misses_a_killed_worker_may_say_so_before_its_end_is_noticed(tmp_path, code, seconds, first):
+    file = written(tmp_path / "e.json")
+    error = ProcessFailure(0, 10, 1, file)
+    killed = ProcessFailure(1, 11, code, "", ended=error.timestamp + seconds)
+    failed = ChildFailedError("trainer", {0: error, 1: killed})
+    assert failed.get_first_failure()[1] is {"error": error, "killed": killed}[first]
+
+
+@pytest.mark.parametrize(
     ("files", "shown"),
     [
         (["one.py", weft.__file__, "<weft add>"], "one.py:1"),

@@ -23,6 +23,9 @@ _FRAME = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)', re.MULTILINE)
 _WIDEST = 60
 _TRACEBACK = "Traceback (most recent call last):"
 _TAIL = 1 << 16  # bytes at the end of a log that are searched for it
+_CAUSES = frozenset({signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
+"""Signals that do not come of another worker's failure, as SIGABRT may: libraries abort when they miss a peer."""
+_NOTICED_WITHIN = 2.0  # seconds in which the end of a process is noticed, also by a busy machine
 _log = logging.getLogger(__name__)
 
 
@@ -87,6 +90,14 @@ class ProcessFailure:
         except ValueError:
             return NOT_AVAILABLE
 
+    def _order(self) -> tuple[float, float]:
+        """By this, the failure that caused the others comes first.
+
+        A worker that is killed leaves no word, and the others may record that they miss it before its end is noticed.
+        """
+        before = _NOTICED_WITHIN if -self.exitcode in _CAUSES else 0.0
+        return self.timestamp - before, self._seen - before
+
     def timestamp_isoformat(self) -> str:
         """The time of the failure as YYYY-MM-DD_HH:MM:SS, in local time."""
         return datetime.fromtimestamp(self.timestamp).isoformat(sep="_")
@@ -131,8 +142,7 @@ class ChildFailedError(WeftError):
 
     def get_first_failure(self) -> tuple[int, ProcessFailure]:
         """The global rank that failed first, with its failure."""
-        rank = min(self.failures, key=lambda rank: (self.failures[rank].timestamp, self.failures[rank]._seen))
-        return rank, self.failures[rank]
+        return min(self.failures.items(), key=lambda one: one[1]._order())
 
     def format_msg(self, boarder_delim: str = "=", section_delim: str = "-") -> str:
         """All failures, the first one last."""
