@@ -78,8 +78,17 @@ def test_several_futures_are_collected_in_order():
     assert collect_all([]).wait() == []
     failed: Future[int] = Future()
     failed.set_exception(ValueError("late"))
-    with pytest.raises(ValueError, match="late"):
-        wait_all([futures[0], failed])
+    for wait in (wait_all, lambda all_of_them: collect_all(all_of_them).wait()):
+        with pytest.raises(ValueError, match="late"):
+            wait([futures[0], failed])
+        with pytest.raises(TypeError, match=r"^expected futures, but one is 1, of type int$"):
+            wait([futures[0], 1])
+
+
+@pytest.mark.parametrize("add", [Future.then, Future.add_done_callback])
+def test_a_callback_must_be_callable(add):
+    with pytest.raises(TypeError, match=r"^a callback must be callable, but got 3, of type int$"):
+        add(Future(), 3)
 
 
 def test_it_is_public_under_the_package():

@@ -90,7 +90,11 @@ class Future(Generic[T]):
         self._finish(None, result)
 
     def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
-        """A future of what `callback(self)` returns or raises when this one is done."""
+        """A future of what `callback(self)` returns or raises when this one is done.
+
+        PyTorch's future would raise a `RuntimeError` with the text of what the callback has raised.
+        """
+        _require_callable(callback)
         following: Future[S] = Future()
 
         self.add_done_callback(lambda done: following._settle(lambda: callback(done)))
@@ -98,6 +102,7 @@ class Future(Generic[T]):
 
     def add_done_callback(self, callback: Callable[[Future[T]], Any]) -> None:
         """Call `callback(self)` when this is done: in the thread that sets the result, or at once where it is set."""
+        _require_callable(callback)
         with _changing:
             if not self._done:
                 if self._callbacks is None:
@@ -136,8 +141,8 @@ class Future(Generic[T]):
 
 
 def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
-    """A future of the list of `futures`, which is done when all of them are."""
-    listed = list(futures)
+    """A future of the list of `futures`, which is done when all of them are; it has the first error in order."""
+    listed = _listed(futures)
     collected: Future[list[Future[Any]]] = Future()
     if not listed:
         collected.set_result(listed)
@@ -151,7 +156,7 @@ def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
             left -= 1
             last = not left
         if last:
-            collected.set_result(listed)
+            collected._settle(lambda: _all_well(listed))
 
     for future in listed:
         future.add_done_callback(count)
@@ -160,8 +165,27 @@ def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
 
 def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
     """The values of all futures in order, once the last is done; raises the first error in order."""
-    listed = list(futures)
+    listed = _listed(futures)
     for future in listed:
         if not future.done():
             future._await()
     return [future.value() for future in listed]
+
+
+def _listed(futures: Iterable[Future[Any]]) -> list[Future[Any]]:
+    listed = list(futures)
+    for future in listed:
+        if not isinstance(future, Future):
+            raise ArgumentError(f"expected futures, but one is {future!r}, of type {type(future).__name__}")
+    return listed
+
+
+def _all_well(futures: list[Future[Any]]) -> list[Future[Any]]:
+    for future in futures:
+        future.value()
+    return futures
+
+
+def _require_callable(callback: Any) -> None:
+    if not callable(callback):
+        raise ArgumentError(f"a callback must be callable, but got {callback!r}, of type {type(callback).__name__}")

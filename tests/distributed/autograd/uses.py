@@ -245,6 +245,7 @@ def modules():
     assert [one.to_here().shape for one in remote.remote_parameters()] == [(30, 20), (30,)]
     assert remote.get_module_rref().owner_name() == "w1"
     assert repr(remote) == "RemoteModule(w1/cpu)"
+    assert remote.on == "w1"
     with pytest.raises(TypeError, match=r"^RemoteModule\(w1/cpu\): Linear\.forward\(input\): too many positional arg"):
         remote(1, 2, 3)
     assert torch.equal(rpc.rpc_sync("w2", call, (remote, x)), remote(x))

@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import sys
+import threading
 import time
 from functools import partial
 
@@ -17,6 +18,7 @@ from tests.distributed.rpc.leaks import nothing_is_left
 from weft.distributed import rpc
 
 _kept = []
+_gate = threading.Event()
 
 
 class Counter:
@@ -61,6 +63,15 @@ def kept():
 
 def onward(ref, to, function):
     return rpc.rpc_sync(to, function, (ref,))
+
+
+def wait_for_gate():
+    assert _gate.wait(60)
+    return 1
+
+
+def open_gate():
+    _gate.set()
 
 
 def made_here():
@@ -168,6 +179,23 @@ def failures():
     nothing_is_left("w1", "w2")
 
 
+def late():
+    """A value that is not created in time, though it comes: its reference fails whatever is done with it."""
+    ref = rpc.remote("w1", wait_for_gate, timeout=0.1)
+    told = r"^RPCErr:1:RPC ran for more than set timeout \(100 ms\)"
+    with pytest.raises(RuntimeError, match=told):
+        ref._get_future().wait()
+    rpc.rpc_sync("w1", open_gate)
+    for use in (
+        ref.to_here, ref._get_type, ref.rpc_sync().bit_length, ref.rpc_async().bit_length, ref.remote().bit_length,
+        partial(rpc.rpc_sync, "w2", here, (ref,)),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match=told):
+            use()
+    del ref, use
+    nothing_is_left("w1", "w2")
+
+
 def unreadable():
     """A request that its owner cannot read: nobody waits for the value in vain."""
     only_here = sys.modules["__main__"].OnlyHere = type("OnlyHere", (), {"__module__": "__main__"})
@@ -191,4 +219,4 @@ def thousands():
 
 
 if __name__ == "__main__":
-    job.main({one.__name__: one for one in (members, sharing, methods, failures, unreadable, thousands)})
+    job.main({one.__name__: one for one in (members, sharing, methods, failures, late, unreadable, thousands)})

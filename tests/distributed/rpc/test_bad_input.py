@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import threading
 import time
@@ -22,6 +23,7 @@ from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import JobKeyError, RpcError
 
 ME = WorkerInfo("w1", 1)
+NOT_THERE = "RPC has not been initialized"
 
 
 class Silent(Exception):
@@ -273,6 +275,65 @@ def test_what_a_dead_worker_was_to_create_fails_and_a_new_one_of_its_number_is_a
         waiting.value.wait()
     assert not fresh.value.done()
     assert references.figures()["num_forks"] == 1
+
+
+def test_an_open_file_cannot_be_sent(alone):
+    with open(__file__) as file, pytest.raises(TypeError, match=r"cannot pickle '_io\.TextIOWrapper' object"):
+        rpc.rpc_sync("w0", same, (file,))
+
+
+def test_the_type_of_a_value_and_what_is_no_tensor(alone):
+    own, made = rpc.RRef(3), rpc.remote("w0", same, ("x",))
+    assert (own._get_type(), made._get_type(), own._get_type(blocking=False).wait()) == (int, str, int)
+    with pytest.raises(RuntimeError, match=r"^RRef should contain a tensor for \.backward\(\), but contains a int$"):
+        own.backward()
+    del own, made
+
+
+@pytest.mark.parametrize(
+    ("timeout", "kind", "told"),
+    [("x", TypeError, "timeout must be a number of seconds, but got 'x'"), (-5, RuntimeError, "got -5$"),
+     (float("nan"), RuntimeError, "got nan$")],
+)  # fmt: skip
+def test_a_shutdown_that_is_asked_wrongly_does_nothing(alone, timeout, kind, told):
+    with pytest.raises(kind, match=told):
+        rpc.shutdown(timeout=timeout)
+    assert rpc.rpc_sync("w0", same, (1,)) == 1
+
+
+@pytest.mark.parametrize("graceful", [True, False])
+def test_several_threads_leave_together(tmp_path, graceful):
+    """One does it; who comes when it is done has nothing to leave."""
+    for number in range(5):
+        options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{tmp_path}/{number}", rpc_timeout=20)
+        rpc.init_rpc("w0", rank=0, world_size=1, rpc_backend_options=options)
+        said = []
+
+        def leave(said=said):
+            try:
+                said.append(rpc.shutdown(graceful=graceful, timeout=20))
+            except RuntimeError as error:
+                said.append(str(error)[: len(NOT_THERE)])
+
+        threads = [threading.Thread(target=leave) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert None in said
+        assert {None, NOT_THERE} >= set(said)
+
+
+def test_a_fork_has_no_part_in_the_job(alone):
+    pid = os.fork()
+    if not pid:
+        try:
+            rpc.rpc_sync("w0", same, (1,))
+        except RuntimeError as error:
+            os._exit(not str(error).startswith(NOT_THERE))
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert rpc.rpc_sync("w0", same, (1,)) == 1
 
 
 def test_threads_end(alone):

@@ -85,6 +85,7 @@ class Agent:
         self.seconds = seconds
         self.size = size
         self.closing = False
+        self.leaving = threading.Lock()  # held by who sees to the end of the job
         self.references = References(self.me[1:])
         self.contexts = Contexts(self.me, lambda worker: self.peers.connected(worker))
         self.hub = Hub(f"weft rpc {self.me.name}", threads)
@@ -107,8 +108,14 @@ class Agent:
             raise
 
     def close(self, seconds: float | None = None) -> None:
-        """Leave at once; calls that wait fail. Functions under way get at most some seconds to end."""
-        self.closing = True
+        """Leave at once; calls that wait fail. Functions under way get at most some seconds to end.
+
+        Nothing where another thread has done so.
+        """
+        with self._counting:
+            if self.closing:
+                return
+            self.closing = True
         self.peers.close()
         self.hub.close(_GRACE if seconds is None else min(_GRACE, max(seconds, _LEAST_GRACE)))
         while self._local:

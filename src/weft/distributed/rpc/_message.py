@@ -122,6 +122,8 @@ _thread = _Thread()
 
 class _WholePickler(_Pickler, cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, io.IOBase):  # cloudpickle would send what is in the file
+            raise TypeError(f"cannot pickle '{type(obj).__module__}.{type(obj).__qualname__}' object")
         found = super().reducer_override(obj)
         return cloudpickle.Pickler.reducer_override(self, obj) if found is NotImplemented else found
 

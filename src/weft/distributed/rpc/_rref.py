@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 from weakref import WeakSet
 
+from weft._tensor.tensor import Tensor
 from weft.distributed.rpc._agent import Agent, Call
 from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._call import checked, seconds, worker
@@ -23,6 +24,16 @@ from weft.futures import Future
 T = TypeVar("T")
 
 _users: WeakSet[RRef[Any]] = WeakSet()  # the references of this process to values of others
+
+
+def _invoke(number: GloballyUniqueId, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a method of a value."""
+    return applied(getattr(_value(number), name), args, kwargs)
+
+
+def _type_of(number: GloballyUniqueId) -> type:
+    """The type of a value."""
+    return type(_value(number))
 
 
 class RRef(Generic[T]):
@@ -85,8 +96,7 @@ class RRef(Generic[T]):
         limit = seconds(timeout)
         if self._owned is not None:
             return self._agent.wait(self._owned.value, limit)
-        if (failure := self._failure()) is not None:
-            raise failure
+        self._require_created()
         try:
             return self._agent.control(self._owner, "fetch", tuple(self._id), *_context_id(), limit=limit).wait()
         except RpcError:
@@ -128,19 +138,35 @@ class RRef(Generic[T]):
             call = self._id, dist_autograd_ctx_id, retain_graph
             current_agent().call(self._owner, _differentiate, call, {}, 0).wait()
         elif local:
-            self.local_value().backward(retain_graph=retain_graph)  # pyright: ignore[reportAttributeAccessIssue]
+            value = self.local_value()
+            if not isinstance(value, Tensor):
+                raise RpcError(
+                    f"RRef should contain a tensor for .backward(), but contains a {type(value).__name__}"
+                )
+            value.backward(retain_graph=retain_graph)
         else:
             _differentiate(self._id, dist_autograd_ctx_id, retain_graph)
 
-    def _begin(self, call: tuple[Any, ...], timeout: float) -> Call:
-        begun = current_agent().call(self._owner, _invoke, (self._id, *call), {}, seconds(timeout))
+    def _get_type(self, timeout: float = UNSET_RPC_TIMEOUT, blocking: bool = True) -> Any:
+        """The type of the value, or without `blocking` a future of it."""
+        asked = self._agent.push(self._begin((), timeout, _type_of))
+        return asked.wait() if blocking else asked
+
+    def _begin(self, call: tuple[Any, ...], timeout: float, function: Callable[..., Any] = _invoke) -> Call:
+        self._require_created()
+        begun = current_agent().call(self._owner, function, (self._id, *call), {}, seconds(timeout))
         begun.add_done_callback(lambda _, kept=self: None)  # the reference lasts as long as the call
         return begun
 
     def _create(self, call: tuple[Any, ...], timeout: float) -> RRef[Any]:
+        self._require_created()
         made = _created(self._owner, _invoke, (self._id, *call), {}, timeout)
         made._known.add_done_callback(lambda _, kept=self: None)
         return made
+
+    def _require_created(self) -> None:
+        if (failure := self._failure()) is not None:
+            raise failure
 
     def _failure(self) -> BaseException | None:
         """What went wrong with the creation, as far as this worker knows."""
@@ -159,8 +185,7 @@ class RRef(Generic[T]):
 
     def _reduce_for(self, to: WorkerInfo, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
         """How it travels to a worker: as a new fork, which is taken back where the message is not made."""
-        if (failure := self._failure()) is not None:
-            raise failure
+        self._require_created()
         references = self._agent.references
         fork = references.number()
         if self._owned is not None:
@@ -264,11 +289,6 @@ def let_go_of_all() -> None:
 
 
 # --- what peers have this worker do -----------------------------------------------------------------------------
-
-
-def _invoke(number: GloballyUniqueId, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a method of a value."""
-    return applied(getattr(_value(number), name), args, kwargs)
 
 
 def _differentiate(number: GloballyUniqueId, context_id: int, retain_graph: bool) -> None:

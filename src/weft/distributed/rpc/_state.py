@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,14 @@ class Here:
 
 
 here = Here()
+
+
+def _forget() -> None:
+    """A fork has none of the agent's threads."""
+    here.agent = None
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def current_agent() -> Agent:

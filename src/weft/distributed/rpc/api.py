@@ -16,7 +16,8 @@ from weft._comm.deadline import Deadline
 from weft._comm.store import PrefixStore, Store
 from weft.distributed._rendezvous import rendezvous
 from weft.distributed.rpc import backend_registry
-from weft.distributed.rpc._call import begin, worker
+from weft.distributed.rpc._agent import Agent
+from weft.distributed.rpc._call import begin, seconds, worker
 from weft.distributed.rpc._farewell import finish_calls
 from weft.distributed.rpc._gather import _all_gather as _all_gather
 from weft.distributed.rpc._gather import _barrier as _barrier
@@ -40,13 +41,15 @@ _NAME = re.compile(r"[A-Za-z0-9_:-]{1,127}")
 
 
 def init_rpc(
-    name: str, backend: Any = None, rank: int = -1, world_size: int | None = None, rpc_backend_options: Any = None
-) -> None:
+    name: str, backend: Any = None, rank: int | None = -1, world_size: int | None = None,
+    rpc_backend_options: Any = None,
+) -> None:  # fmt: skip
     """Join the other workers of the job, under a name that no other one has; returns when all have come.
 
     Workers meet as the options say, by default as the environment does (`weft run` sets it), which tells the rank and
     the world size where neither is given. Else, without `world_size`, nobody is waited for: workers come and leave as
-    they like, and those without a `rank` are numbered as they come; one of rank 0 must come first, to keep the store.
+    they like, and those without a `rank` (-1 or None) are numbered as they come; one of rank 0 must come first, to keep
+    the store.
     `RuntimeError` for a name or rank that a living worker has, and where workers do not come within 300 seconds.
     """
     if here.agent is not None:
@@ -57,7 +60,7 @@ def init_rpc(
     options = TensorPipeRpcBackendOptions() if rpc_backend_options is None else rpc_backend_options
     if not isinstance(options, RpcBackendOptions):
         raise ArgumentError("Argument rpc_backend_options must be an instance of RpcBackendOptions")
-    store, rank, size = _meeting_place(options.init_method, rank, world_size)
+    store, rank, size = _meeting_place(options.init_method, -1 if rank is None else rank, world_size)
     here.begun += 1
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     here.agent = backend_registry.init_backend(
@@ -154,28 +157,47 @@ def _wait_all() -> Iterator[None]:
         wait_all(begun)
 
 
+def _finish(agent: Agent, deadline: Deadline) -> None:
+    """Return when this worker may leave."""
+    let_go_of_all()
+    agent.drops.send(agent.note)
+    if agent.size is None:
+        finish_calls(agent, deadline)
+        agent.workers.leave()
+    else:
+        agent.controls.part(deadline)
+
+
+def _leave(agent: Agent, deadline: Deadline) -> None:
+    if here.agent is agent:
+        here.agent = None
+        atexit.unregister(_end)
+    agent.close(deadline.left())
+
+
 def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -> None:
     """Leave the job: with `graceful`, once all workers have come here and all work is over, serving them meanwhile.
 
     References to values of others are given up. `RuntimeError` after `timeout` seconds (0: no limit), and, when the
     others are done, where a worker has ended before that; this one has left all the same. In a job without a
-    world size only answers to this worker's own calls are waited for.
+    world size only answers to this worker's own calls are waited for. Where several threads call this, one does it, and
+    the others return when it is done.
     """
-    agent = current_agent()
-    deadline = Deadline(timeout or None)
-    try:
-        if graceful:
-            let_go_of_all()
-            agent.drops.send(agent.note)
-            if agent.size is None:
-                finish_calls(agent, deadline)
-                agent.workers.leave()
-            else:
-                agent.controls.part(deadline)
-    finally:
-        here.agent = None
-        atexit.unregister(_end)
-        agent.close(deadline.left())
+    agent, deadline = current_agent(), Deadline(seconds(timeout) or None)
+    if not graceful:
+        _leave(agent, deadline)
+    elif agent.leaving.acquire(blocking=False):
+        try:
+            _finish(agent, deadline)
+        finally:
+            _leave(agent, deadline)
+            agent.leaving.release()
+    elif agent.leaving.acquire(timeout=-1 if (left := deadline.left()) is None else left):
+        agent.leaving.release()
+    else:
+        raise RpcError(
+            f"shutdown: {agent.me} waited {deadline.seconds:g} s for another of its threads, which is in shutdown() too"
+        )
 
 
 def get_rpc_timeout() -> float:

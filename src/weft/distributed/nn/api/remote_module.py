@@ -59,7 +59,8 @@ class RemoteModule(Module):
 
     def _become(self, reference: RRef[Any], device: str, takes: _Takes | None) -> None:
         super().__init__()
-        self.on = reference.owner()
+        self.on = reference.owner_name()
+        self._owner = reference.owner()
         self.device = device
         self._reference = reference
         self._takes = takes
@@ -78,22 +79,22 @@ class RemoteModule(Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives there for these arguments."""
-        return rpc_sync(self.on, _forward, self._call(args, kwargs))
+        return rpc_sync(self._owner, _forward, self._call(args, kwargs))
 
     def forward_async(self, *args: Any, **kwargs: Any) -> Future[Any]:
         """The same without waiting: a future of the result."""
-        return rpc_async(self.on, _forward, self._call(args, kwargs))
+        return rpc_async(self._owner, _forward, self._call(args, kwargs))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if self._takes is not None:
             self._takes.require(repr(self), args, kwargs)
-        return self._reference, self.device, bool(current_agent().devices.to(self.on)), args, kwargs
+        return self._reference, self.device, bool(current_agent().devices.to(self._owner)), args, kwargs
 
     # --- the module there ---
 
     def remote_parameters(self, recurse: bool = True) -> list[RRef[Any]]:
         """References to the parameters: those of the module itself, and with `recurse` of all in it."""
-        return rpc_sync(self.on, _parameters, (self._reference, recurse))
+        return rpc_sync(self._owner, _parameters, (self._reference, recurse))
 
     def get_module_rref(self) -> RRef[Any]:
         """A reference to the module."""
@@ -104,11 +105,11 @@ class RemoteModule(Module):
     def train(self, mode: bool = True) -> RemoteModule:
         """Turn training behaviour on or off there."""
         super().train(mode)
-        rpc_sync(self.on, _train, (self._reference, mode))
+        rpc_sync(self._owner, _train, (self._reference, mode))
         return self
 
     def __repr__(self) -> str:
-        return f"RemoteModule({self.on.name}/{self.device})"
+        return f"RemoteModule({self.on}/{self.device})"
 
     def _reduce_for(self, to: WorkerInfo, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
         del to, handed
