@@ -11,7 +11,8 @@ LONG = ("members", "failures", "thousands")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "program", ["sharing", "methods", "late", "unreadable", *(pytest.param(one, marks=pytest.mark.soak) for one in LONG)]
+    "program",
+    ["sharing", "methods", "late", "unreadable", *(pytest.param(one, marks=pytest.mark.soak) for one in LONG)],
 )
 def test_references(program, tmp_path):
     job.run("tests.distributed.rpc.references", program, 3, tmp_path)
