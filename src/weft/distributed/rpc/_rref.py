@@ -140,9 +140,7 @@ class RRef(Generic[T]):
         elif local:
             value = self.local_value()
             if not isinstance(value, Tensor):
-                raise RpcError(
-                    f"RRef should contain a tensor for .backward(), but contains a {type(value).__name__}"
-                )
+                raise RpcError(f"RRef should contain a tensor for .backward(), but contains a {type(value).__name__}")
             value.backward(retain_graph=retain_graph)
         else:
             _differentiate(self._id, dist_autograd_ctx_id, retain_graph)
