@@ -324,6 +324,7 @@ def test_several_threads_leave_together(tmp_path, graceful):
         assert {None, NOT_THERE} >= set(said)
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # jax warns of it
 def test_a_fork_has_no_part_in_the_job(alone):
     pid = os.fork()
     if not pid:
