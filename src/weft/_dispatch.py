@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft._base.site import user_site
 from weft._base.state import Ambient, ambient
 from weft._lazy.infer import Call, Signature, signature_of
-from weft._lazy.realize import check_flags, flush
+from weft._lazy.realize import flush, held_by, report
 from weft._lazy.record import record
 from weft._lazy.value import Tape, Value
 
@@ -33,4 +33,6 @@ def _serve_modes(values: tuple[Value, ...], state: Ambient) -> None:
                 value.tape = Tape(site=site)
     if state.eager and state.capture is None:
         flush(state.pending)
-        check_flags(state.pending.flags)
+        for value in values[:1]:
+            held_by(value)  # raises what its check has found
+        report(state.pending)

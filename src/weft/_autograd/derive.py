@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._lazy.infer import Output, Signature
+from weft._lazy.jaxprs import read_by
 from weft._lazy.realize import register_reads
 from weft._lazy.value import Value
 from weft.errors import WeftError
@@ -75,7 +76,7 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
     passed, made = _sort_results(closed.jaxpr, n + m)
-    read = _read_by(closed.jaxpr, made)
+    read = read_by(closed.jaxpr, made)
     sources: list[tuple[bool, int] | None] = [None] * len(need)
     for at, which in enumerate(present):
         sources[which] = (False, passed[at]) if at in passed else (True, made.index(at))
@@ -92,6 +93,7 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
     derived = Signature(
         f"grad of {signature.name}", fn, tuple(avals[i] for i in sorted(read)), device=signature.outputs[0].aval.device
     )
+    derived.require(None, doubtful=signature.doubtful)
     return Derivative(
         derived,
         tuple(i for i in sorted(read) if i < n),
@@ -144,20 +146,6 @@ def _sort_results(jaxpr: Any, first: int) -> tuple[dict[int, int], list[int]]:
     cotangents = {id(var): at for at, var in enumerate(jaxpr.invars[first:])}
     passed = {at: cotangents[id(var)] for at, var in enumerate(jaxpr.outvars) if id(var) in cotangents}
     return passed, [at for at in range(len(jaxpr.outvars)) if at not in passed]
-
-
-def _read_by(jaxpr: Any, results: Sequence[int]) -> set[int]:
-    """Positions of the arguments that these results depend on."""
-    live = {id(jaxpr.outvars[at]) for at in results}
-    for eqn in reversed(jaxpr.eqns):
-        if eqn.effects or any(id(var) in live for var in eqn.outvars):
-            inner = eqn.params.get("jaxpr") if eqn.primitive.name in ("jit", "pjit") else None
-            if inner is None:
-                live.update(id(var) for var in eqn.invars)
-            else:
-                outs = [at for at, var in enumerate(eqn.outvars) if id(var) in live]
-                live.update(id(eqn.invars[at]) for at in _read_by(inner.jaxpr, outs))
-    return {at for at, var in enumerate(jaxpr.invars) if id(var) in live}
 
 
 def _reads(value: Value) -> tuple[Sequence[int], Sequence[int]]:

@@ -17,8 +17,8 @@ from weft._autograd.derive import Derivative, derivative_of
 from weft._base.state import Ambient, ambient, using
 from weft._lazy.infer import ONE, Call, call_of, signature_of
 from weft._lazy.realize import array_of
-from weft._lazy.record import record, recorded
-from weft._lazy.value import FREED, INTERIOR, Tape, Value
+from weft._lazy.record import record
+from weft._lazy.value import FREED, INTERIOR, Tape, Value, recorded
 from weft.errors import GradientError
 from weft.ops._table import TABLE
 
@@ -291,7 +291,8 @@ class Pass:
             operands = [inputs[i] for i in derivative.inputs]
             operands += [_output(members, i) for i in derivative.outputs]
             operands += [given[i][1] for i in derivative.cotangents]
-            made = record(derivative.signature, tuple(operands), self.ambient)
+            doubt = head.doubt if head.origin.signature.doubtful else None
+            made = record(derivative.signature, tuple(operands), self.ambient, doubt)
             if self.ambient.anomaly:
                 _check_finite(head, made)
         self._hand_on(inputs, need, derivative, made, [grad for _, grad in given])
@@ -338,6 +339,8 @@ def _output(members: list[Value], index: int) -> Value:
     assert origin is not None, "outputs have an origin"
     value = recorded(origin.signature.outputs[index], members[0].inputs)
     value.tape = origin.signature.outputs[index].taped
+    if origin.signature.doubtful:
+        value.doubt = members[0].doubt
     return value
 
 

@@ -20,17 +20,22 @@ class Pending(list[Any]):
     """Values recorded in one thread and not computed yet, in order of recording.
 
     limit    length at which the dead are swept out, and too many living are computed
-    flags    (flags on the device, what they check) of index checks that nobody has read yet
+    checks   those recorded in this thread whose outcome nobody has read yet (`_lazy/checks.py`)
     kept     whether the ends of steps leave it to be computed by who waits for them
     """
 
-    __slots__ = ("flags", "kept", "limit")
+    __slots__ = ("checks", "kept", "limit")
 
     def __init__(self) -> None:
         super().__init__()
         self.limit = LEAST_LIMIT
-        self.flags: list[Any] = []
+        self.checks: list[Any] = []
         self.kept = False
+
+    def absorb(self, region: Pending) -> None:
+        """Take over what was recorded on a list of its own."""
+        self.extend(region)
+        self.checks.extend(region.checks)
 
 
 LEAST_LIMIT = 1024

@@ -20,16 +20,17 @@ from jax.sharding import SingleDeviceSharding
 
 from weft._base import config
 from weft._base.state import LEAST_LIMIT, Pending, ambient
+from weft._lazy.checks import Check, Doubt, Unconfirmed
 from weft._lazy.infer import Output
 from weft._lazy.program import Graph, Program, execute, pack, pack_of, program_of
-from weft._lazy.runtime import jax_device
+from weft._lazy.runtime import is_ready, jax_device
 from weft._lazy.value import FREED, Value, inputs_first
 
 _LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own
 _CHUNK = 96  # operators in a program cut from a repeating stretch
 _LONG = 256  # operators from which on it is worth looking for repetition
 _MANY = 32  # repetitions that no network's layers reach in half of a step
-_MOST_FLAGS = 64
+_MOST_CHECKS = 64  # that a thread leaves unread
 
 _planning = threading.Lock()
 
@@ -43,6 +44,9 @@ class Ticket:
 
     def __init__(self) -> None:
         self.done = threading.Event()
+
+
+_STAND_INS = (Ticket, Unconfirmed)
 
 
 class _Busy(Exception):
@@ -78,15 +82,57 @@ def array_of(value: Value) -> Any:
 
 
 def held_by(value: Value) -> Any:
-    """The same, or the NumPy array of a value that came from elsewhere and was not yet needed on its device."""
+    """The same, or the NumPy array of a value that came from elsewhere and was not yet needed on its device.
+
+    Waits for checks that the value depends on, and raises what they have found.
+    """
     array = value.array
-    while array is None or type(array) is Ticket:
+    while array is None or type(array) in _STAND_INS:
         if array is None:
             flush(ambient().pending, (value,))
-        else:
+        elif type(array) is Ticket:
             array.done.wait()
+        else:
+            for doubt in array.doubts:
+                confirm(doubt.check)
+            value.array = array.array
         array = value.array
     return array
+
+
+def confirm(check: Check, *, at_the_call: bool = False) -> None:
+    """Wait for a check; raise what it has found."""
+    _wait_for(check)
+    if check.failure is not None:
+        raise check.error(at_the_call=at_the_call)
+
+
+def _wait_for(check: Check) -> None:
+    """Learn what a check has found."""
+    code = check.code
+    if code is not None:
+        check.learn(np.asarray(held_by(code)).tolist())
+
+
+def report(pending: Pending, most: int = 0) -> None:
+    """Raise what checks of this thread have found and no value is left to tell. At most `most` stay unread."""
+    checks = pending.checks
+    if len(checks) <= most:
+        return
+    pending.checks = []
+    while len(checks) > most:
+        check = checks.pop(0)
+        if check.code is not None and check.code.array is None:  # recorded since
+            pending.checks.append(check)
+            continue
+        _wait_for(check)
+        if check.failure is None or check.reported:
+            continue
+        if check.doubt is None or check.doubt() is None:
+            pending.checks += checks
+            raise check.error()
+        pending.checks.append(check)
+    pending.checks += checks
 
 
 def _placed(value: Value) -> None:
@@ -159,20 +205,8 @@ def _flush_in_chunks(values: list[Value], pending: Pending, least: int) -> None:
     values.extend(rest)
 
 
-def check_flags(flags: list[Any], most: int = 0) -> None:
-    """Wait for index checks until at most `most` are unread; `IndexError` with the user's line if one failed."""
-    while len(flags) > most:
-        bad, sites = flags.pop(0)
-        for failed, (signature, site) in zip(jax.device_get(bad).tolist(), sites, strict=True):
-            if failed:
-                shapes = ", ".join(map(repr, signature.avals))
-                raise signature.check_error(
-                    f"{signature.name}(): {signature.complaint(failed)} (inputs {shapes}), called at {site}"
-                )
-
-
-def escaping(region: list[Value]) -> set[int]:
-    """Ids of the values of a region, still pending, that somebody holds besides the region itself."""
+def escaping(region: Pending) -> set[int]:
+    """Ids of the values of a region, still pending, that somebody holds besides the region itself and its checks."""
     uses: dict[int, int] = {}
     shared: set[int] = set()
     for value in region:
@@ -181,7 +215,8 @@ def escaping(region: list[Value]) -> set[int]:
         for x in (*held, *(value.extras or ())):
             uses[id(x)] = uses.get(id(x), 0) + 1
     value = held = x = None  # references are counted from here on
-    return {id(v) for v in region if v.array is None and getrefcount(v) - uses.get(id(v), 0) > 3}
+    codes = {id(check.code) for check in region.checks}
+    return {id(v) for v in region if v.array is None and getrefcount(v) - uses.get(id(v), 0) > 3} - codes
 
 
 # --- planning -------------------------------------------------------------------------------------------------
@@ -190,13 +225,13 @@ def escaping(region: list[Value]) -> set[int]:
 class _Batch:
     """What one program is to compute."""
 
-    __slots__ = ("arrays", "graph", "made", "packs", "program", "sites", "ticket")
+    __slots__ = ("arrays", "doubts", "graph", "made", "packs", "program", "ticket")
     arrays: list[jax.Array]
     graph: Graph
     made: list[Value]
     packs: tuple[Any, Any, Any]
     program: Program
-    sites: list[tuple[Any, str]]
+    doubts: dict[Value, tuple[Doubt, ...]]  # of those of `made` that have some
     ticket: Ticket
 
 
@@ -263,12 +298,16 @@ def _batch(graph: _Numbering) -> _Batch | None:
         return None
     batch = _Batch()
     batch.arrays = [leaf.array for leaf in leaves if not leaf.aval.weak]
+    batch.doubts = {}
+    if graph.unconfirmed:
+        batch.arrays = [a.array if type(a) is Unconfirmed else a for a in batch.arrays]
     batch.packs = _packs(leaves)
     batch.graph = Graph(
         graph.steps, made, leaves, [v.num for v in chosen], () if taped else _donated(leaves, uses, chosen)
     )
     batch.program = program_of(batch.graph)
-    batch.sites = [(graph.steps[at][0].signature, made[at].site) for at in batch.program.checks]
+    if graph.unconfirmed or graph.doubtful:
+        batch.doubts = graph.doubts_of(chosen)
     batch.ticket = Ticket()
     batch.made = chosen
     for value in chosen:
@@ -284,9 +323,13 @@ class _Numbering:
     leaves       those that it is given
     uses         of each entry, the references that the graph itself holds
     taped        whether some may take part in a backward pass to come
+    doubtful     those of `made` whose application was checked, or derives from one that was, with an open outcome
+    unconfirmed  leaves in doubt
     """
 
-    __slots__ = ("entries", "leaves", "made", "shared", "steps", "taped", "uses", "with_extras")
+    __slots__ = (
+        "doubtful", "entries", "leaves", "made", "shared", "steps", "taped", "unconfirmed", "uses", "with_extras",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.entries: list[Value] = []
@@ -297,6 +340,8 @@ class _Numbering:
         self.shared: dict[int, int] = {}
         self.with_extras: list[Value] = []
         self.taped = False
+        self.doubtful: list[Value] = []
+        self.unconfirmed: list[Value] = []
 
     def add(self, values: list[Value]) -> None:
         """Number pending values; their inputs first, where they have no number yet."""
@@ -316,6 +361,8 @@ class _Numbering:
                 steps.append((origin, tuple(args)))  # pyright: ignore[reportArgumentType]
             else:
                 steps.append((origin, self._shared_inputs(origin, inputs)))  # pyright: ignore[reportArgumentType]
+                if origin.signature.doubtful and value.doubt is not None:  # pyright: ignore[reportOptionalMemberAccess]
+                    self.doubtful.append(value)
             if value.tape is not None and value.tape is not FREED:
                 self.taped = True
             if value.extras is not None:
@@ -347,11 +394,52 @@ class _Numbering:
                 raise _Busy(value.array)
             if held is np.ndarray:
                 _placed(value)
+            elif held is Unconfirmed:
+                self.unconfirmed.append(value)
             value.num = len(self.entries)
             self.entries.append(value)
             self.leaves.append(value)
             self.uses.append(0)
         return value.num
+
+    def doubts_of(self, values: list[Value]) -> dict[Value, tuple[Doubt, ...]]:
+        """The doubts of those of some values of the graph that depend on anything in doubt."""
+        doubts: list[Doubt] = []
+        masks = [0] * len(self.entries)  # of each entry, a bit for each doubt
+        for leaf in self.unconfirmed:
+            masks[leaf.num] = _mask(doubts, [d for d in leaf.array.doubts if not _is_settled(d.check)])
+        sources = {value.num: value.doubt for value in self.doubtful}
+        for value in self.made:
+            mask = masks[value.num]
+            for x in value.inputs:
+                mask |= masks[x.num]
+            if value.num in sources:
+                mask |= _mask(doubts, [sources[value.num]])
+            masks[value.num] = mask
+        return {
+            value: tuple([doubt for at, doubt in enumerate(doubts) if masks[value.num] >> at & 1])
+            for value in values
+            if masks[value.num]
+        }
+
+
+def _mask(doubts: list[Doubt], some: Sequence[Doubt | None]) -> int:
+    """A bit for each of some doubts, which are added to the list where they are missing."""
+    mask = 0
+    for doubt in some:
+        assert doubt is not None, "only those with a doubt are noted"
+        if doubt not in doubts:
+            doubts.append(doubt)
+        mask |= 1 << doubts.index(doubt)
+    return mask
+
+
+def _is_settled(check: Check) -> bool:
+    """Whether a check is known to have found nothing. Waits for nothing."""
+    code = check.code
+    if code is not None and isinstance(code.array, jax.Array) and is_ready(code.array):
+        check.learn(np.asarray(code.array).tolist())
+    return check.code is None and check.failure is None
 
 
 def _pending_ancestors(value: Value) -> list[Value]:
@@ -445,20 +533,19 @@ def _run(batch: _Batch, pending: Pending) -> None:
     made, arrays = batch.made, batch.arrays
     batch.arrays = []
     try:
-        results, flags = execute(batch.program, batch.graph, arrays, batch.packs)
+        results = execute(batch.program, batch.graph, arrays, batch.packs)
     except BaseException:
         for value in made:  # still pending: whoever needs one may try again
             value.array = None
         raise
     else:
+        doubts = batch.doubts
         for value, array in zip(made, results, strict=True):
-            value.array = array
+            value.array = Unconfirmed(array, doubts[value]) if value in doubts else array
             tape = value.tape
             if tape is None or tape.leaf or tape.freed:
                 value.inputs = ()
                 value.extras = None
     finally:
         batch.ticket.done.set()
-    if flags is not None:
-        pending.flags.append((flags, batch.sites))
-        check_flags(pending.flags, _MOST_FLAGS)
+    report(pending, _MOST_CHECKS)

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from weft._base.site import user_site
 from weft._base.state import Ambient
-from weft._lazy import realize
-from weft._lazy.infer import Output, Signature
-from weft._lazy.value import Value, tick
-
-_new = object.__new__
+from weft._lazy import checks, realize
+from weft._lazy.infer import Signature
+from weft._lazy.value import Value, recorded
 
 
-def recorded(origin: Output, inputs: tuple[Value, ...]) -> Value:
-    """A pending value off every list: an output of an application that is, or will be, recorded."""
-    value = _new(Value)
-    value.origin = origin
-    value.inputs = inputs
-    value.aval = origin.aval
-    value.array = None
-    value.extras = None
-    value.num = -1
-    value.time = tick()
-    value.tape = None
-    return value
+def record(
+    signature: Signature, inputs: tuple[Value, ...], ambient: Ambient, doubt: checks.Doubt | None = None
+) -> tuple[Value, ...]:
+    """Record an application; return the values of its main outputs.
 
-
-def record(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> tuple[Value, ...]:
-    """Record an application; return the values of its main outputs."""
+    A derivative takes on the doubt of the application that it is the derivative of. Raises where inputs that are at
+    hand are bad.
+    """
+    pending = ambient.pending
+    if signature.precondition is not None:
+        doubt = checks.begin(signature, inputs, pending)
     values = tuple([recorded(output, inputs) for output in signature.outputs])
     if ambient.grad:
         for x in inputs:
@@ -38,12 +30,13 @@ def record(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) ->
     if signature.main < len(values):
         main = values[: signature.main]
         main[0].extras = values[signature.main :]
-    if signature.check is not None:
-        site = user_site()
+    if signature.doubtful:
         for value in values:
-            value.site = site
-    pending = ambient.pending
+            value.doubt = doubt
     pending.extend(values)
     if len(pending) > pending.limit:
         realize.relieve(pending)
+    precondition = signature.precondition
+    if precondition is not None and precondition.waits and doubt is not None and ambient.capture is None:
+        realize.confirm(doubt.check, at_the_call=True)
     return main

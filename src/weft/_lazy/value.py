@@ -11,6 +11,7 @@ from weft._base.device import CPU, device
 from weft._base.dtype import DType
 
 if TYPE_CHECKING:
+    from weft._lazy.checks import Doubt
     from weft._lazy.infer import Output
 
 
@@ -78,15 +79,15 @@ class Value:
     origin   the output of a signature that makes it; None for a leaf
     inputs   values that the application reads, until nobody needs them; outputs of one application share the tuple
     array    None while not computed; a `jax.Array`; a NumPy array that is still to go to its device; a Python
-             number where `aval.weak`; or the `Ticket` of the flush that is computing it
+             number where `aval.weak`; the `Ticket` of the flush that is computing it; or an `Unconfirmed` array
     tape     None when no gradient flows through it
     extras   outputs of the same application that only the derivative reads; or, for an imported buffer, its owner
     num      scratch of the flush that is being planned
     time     number of the recording; whatever uses a value was recorded after it
-    site     the user's line, set only where the application checks indices; once freed, what it was
+    doubt    what is not known about the application's inputs, set only where `signature.doubtful`; or None
     """
 
-    __slots__ = ("array", "aval", "extras", "inputs", "num", "origin", "site", "tape", "time")
+    __slots__ = ("array", "aval", "doubt", "extras", "inputs", "num", "origin", "tape", "time")
     origin: Output | None
     inputs: tuple[Value, ...]
     aval: Aval
@@ -94,7 +95,7 @@ class Value:
     tape: Tape | None
     extras: Any
     num: int
-    site: str
+    doubt: Doubt | None
     time: int
 
     def __init__(self, aval: Aval, array: Any, *, owner: Any = None) -> None:
@@ -111,6 +112,23 @@ class Value:
     def __repr__(self) -> str:
         state = "leaf" if self.origin is None else self.origin.signature.name
         return f"<{state} {self.aval}{'' if self.array is not None else ' pending'}>"
+
+
+_new = object.__new__
+
+
+def recorded(origin: Output, inputs: tuple[Value, ...]) -> Value:
+    """A pending value off every list: an output of an application that is, or will be, recorded."""
+    value = _new(Value)
+    value.origin = origin
+    value.inputs = inputs
+    value.aval = origin.aval
+    value.array = None
+    value.extras = None
+    value.num = -1
+    value.time = tick()
+    value.tape = None
+    return value
 
 
 def inputs_first(value: Value, enters: Callable[[Value], bool], expands: Callable[[Value], bool]) -> list[Value]:

@@ -287,7 +287,7 @@ class Tensor(Derived):
         """The elements as a read-only NumPy array, after all index checks so far."""
         found = np.asarray(realize.held_by(self._looked_at()))
         found.flags.writeable = False
-        realize.check_flags(ambient().pending.flags)
+        realize.report(ambient().pending)
         return found
 
     def item(self) -> Any:

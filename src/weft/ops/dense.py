@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, einsum
-from weft.ops._index import OUT_OF_SELF, Misses, outside_dim
+from weft.ops._findings import Misses
+from weft.ops._index import OUT_OF_SELF, outside_dim
 from weft.ops._neural import lengths, wide
 from weft.ops._table import Array, Cast, Scalar, defop
 from weft.ops._words import c_word, scalar_word

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DeferredValueError, DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, factory, pointwise
-from weft.ops._rows import require
+from weft.ops._rows import category, require
 from weft.ops._table import Array, DTypeArg, Key, Operand, Promote, Scalar, Shape, defop
 from weft.ops._words import scalar_word
 
@@ -96,9 +97,9 @@ def bernoulli(input: Array, p: Operand | None = None, *, key: Key) -> Array:
     return jax.random.bernoulli(key, odds).astype(input.dtype)
 
 
-def _normal_sample_check(mean: Operand, std: Operand, *, key: Key) -> Array:
+def _normal_sample_check(mean: Operand, std: Operand, *, key: Key) -> Array | None:
     del mean, key
-    return ~(std >= 0) if not jnp.iscomplexobj(std) else jnp.zeros((), bool)
+    return None if category(std) == COMPLEX else ~(std >= 0)
 
 
 @defop(
@@ -155,7 +156,7 @@ def _samples(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 def _multinomial_check(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
     del num_samples, replacement, key
-    return ~(jnp.isfinite(input) & (input >= 0)) | (jnp.sum(input, -1, keepdims=True) <= 0)
+    return ~((input >= 0) & (input < inf)) | (input.sum(-1, keepdims=True) <= 0)
 
 
 @defop(

@@ -13,7 +13,8 @@ from jax import lax
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes, along
-from weft.ops._index import OUT_OF_BOUNDS, Misses, isolated, outside_dim, require_extent
+from weft.ops._findings import Misses
+from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, require_extent
 from weft.ops._rows import alias
 from weft.ops._shape_dims import permuted, regrouped, wrapped
 from weft.ops._table import Array, Dim, Dims, OpDef, Scalar, Shape, defop
