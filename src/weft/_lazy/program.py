@@ -17,7 +17,7 @@ from weft._base.dtype import COMPLEX, FLOAT
 from weft._base.site import user_site
 from weft._lazy import explain
 from weft._lazy.infer import Output
-from weft._lazy.runtime import default_jax_device, jax_device
+from weft._lazy.runtime import default_jax_device, jax_device, on_fork
 from weft._lazy.value import Aval, Value
 
 Step = tuple[Output, tuple[int, ...]]
@@ -147,6 +147,7 @@ def pack(numbers: tuple[list[Any], list[Any], list[Any]]) -> tuple[Any, Any, Any
 
 
 _programs: dict[Any, Program] = {}
+on_fork(_programs.clear)
 _MOST_MAPS = 32_768  # of the 65,530 memory maps that Linux allows a process
 
 

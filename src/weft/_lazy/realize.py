@@ -23,7 +23,7 @@ from weft._base.state import LEAST_LIMIT, Pending, ambient
 from weft._lazy.checks import Check, Doubt, Unconfirmed
 from weft._lazy.infer import Output
 from weft._lazy.program import Graph, Program, execute, pack, pack_of, program_of
-from weft._lazy.runtime import is_ready, jax_device
+from weft._lazy.runtime import is_ready, jax_device, on_fork
 from weft._lazy.value import FREED, Value, inputs_first
 
 _LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own
@@ -145,6 +145,9 @@ def _placed(value: Value) -> None:
 @lru_cache(maxsize=64)  # key: the device
 def _sharding(where: Any) -> SingleDeviceSharding:
     return SingleDeviceSharding(jax_device(where))
+
+
+on_fork(_sharding.cache_clear)
 
 
 def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
