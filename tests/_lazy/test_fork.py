@@ -1,4 +1,4 @@
-"""Forks: a child of a process that has computed can read and hold values, and is told at once that it cannot compute."""
+"""Forks: a child of a process that has computed can read values and make some, and is told that it cannot compute."""
 
 import subprocess
 import sys
