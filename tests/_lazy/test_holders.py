@@ -57,6 +57,23 @@ def test_counts_that_a_compiler_may_leave_out_are_not_trusted(monkeypatch):
     assert calibrated(lambda values: counts(values)[0] - 1, most=1) == UNKNOWN
 
 
+def test_counts_are_not_trusted_where_a_tracer_holds_what_is_counted():
+    held = []
+
+    def tracer(frame, event, arg):
+        held.append(dict(frame.f_locals))
+        return tracer
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        found = calibrated(holders._count_of_a_local, most=2)
+    finally:
+        sys.settrace(before)
+    assert held
+    assert found == UNKNOWN
+
+
 # --- what depends on it ---
 
 
