@@ -2,7 +2,7 @@
 
 Liveness is read off reference counts. A pending value that only the list of pending values holds is dead. One that
 somebody besides other pending values holds must come out of the program. A leaf that only this flush holds may give
-its buffer to a result.
+its buffer to a result. What counting itself adds is calibrated (`holders`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from jax.sharding import SingleDeviceSharding
 
 from weft._base import config
 from weft._base.state import LEAST_LIMIT, Pending, ambient
+from weft._lazy import holders
 from weft._lazy.checks import Check, Doubt, Unconfirmed
+from weft._lazy.holders import counts
 from weft._lazy.infer import Output
 from weft._lazy.program import Graph, Program, execute, pack, pack_of, program_of
 from weft._lazy.runtime import is_ready, jax_device, on_fork
@@ -218,8 +220,10 @@ def escaping(region: Pending) -> set[int]:
         for x in (*held, *(value.extras or ())):
             uses[id(x)] = uses.get(id(x), 0) + 1
     value = held = x = None  # references are counted from here on
+    own = 1 + holders.IN_COUNTS  # the region
     codes = {id(check.code) for check in region.checks}
-    return {id(v) for v in region if v.array is None and getrefcount(v) - uses.get(id(v), 0) > 3} - codes
+    counted = zip(region, counts(region), strict=True)
+    return {id(v) for v, count in counted if v.array is None and count - uses.get(id(v), 0) > own} - codes
 
 
 # --- planning -------------------------------------------------------------------------------------------------
@@ -241,10 +245,11 @@ class _Batch:
 def _take(pending: list[Value]) -> list[Value]:
     """Empty the list; return the living, in order. Dead values go last to first, so whole dead graphs fall."""
     living: list[Value] = []
+    own = holders.IN_A_LOCAL
     try:
         while True:
             value = pending.pop()
-            if value.array is None and getrefcount(value) > 2:
+            if value.array is None and getrefcount(value) > own:
                 living.append(value)
     except IndexError:
         living.reverse()
@@ -293,7 +298,8 @@ def _batch(graph: _Numbering) -> _Batch | None:
     graph.with_extras = []
     value = None
     taped = graph.taped and any(v.tape is not None and not (v.tape.leaf or v.tape.freed) for v in made)
-    chosen = [v for v in made if getrefcount(v) - uses[v.num] > 4]  # entries, made, the loop, the call
+    own = 2 + holders.IN_COUNTS  # entries, made
+    chosen = [v for v, count in zip(made, counts(made), strict=True) if count - uses[v.num] > own]
     if taped:
         kept = _for_derivatives(made, chosen)
         chosen = [v for v in made if v.num in kept]
@@ -306,8 +312,9 @@ def _batch(graph: _Numbering) -> _Batch | None:
         batch.arrays = [a.array if type(a) is Unconfirmed else a for a in batch.arrays]
     batch.packs = _packs(leaves)
     batch.graph = Graph(
-        graph.steps, made, leaves, [v.num for v in chosen], () if taped else _donated(leaves, uses, chosen)
-    )
+        graph.steps, made, leaves, [v.num for v in chosen],
+        () if taped else _donated(leaves, batch.arrays, uses, chosen),
+    )  # fmt: skip
     batch.program = program_of(batch.graph)
     if graph.unconfirmed or graph.doubtful:
         batch.doubts = graph.doubts_of(chosen)
@@ -471,23 +478,24 @@ def _for_derivatives(made: list[Value], outside: list[Value]) -> set[int]:
     return kept
 
 
-def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[int]:
-    """Positions of array leaves that nobody else holds and whose buffer fits a result."""
+def _donated(leaves: list[Value], arrays: list[jax.Array], uses: list[int], chosen: list[Value]) -> list[int]:
+    """Positions among the leaves' `arrays` of those that nobody else holds and whose buffer fits a result."""
     wanted: dict[Any, int] = {}
     for value in chosen:
         if value.aval.nbytes >= _LEAST_DONATION:
             wanted[value.aval] = wanted.get(value.aval, 0) + 1
+    if not wanted:
+        return []
+    own = holders.IN_COUNTS
+    donors = [leaf for leaf in leaves if not leaf.aval.weak]
     donated = []
-    position = -1
-    for leaf in leaves:
-        if leaf.aval.weak:
-            continue
-        position += 1
+    for position, (leaf, held, array_held) in enumerate(zip(donors, counts(donors), counts(arrays), strict=True)):
         if (
             wanted.get(leaf.aval, 0)
             and leaf.extras is None
-            and getrefcount(leaf) - uses[leaf.num] == 4  # entries, leaves, this loop, the call itself
-            and getrefcount(leaf.array) == 3  # the leaf, the batch's list, the call itself
+            and held - uses[leaf.num] == 3 + own  # entries, leaves, donors
+            and array_held == 2 + own  # the leaf, arrays
+            and type(leaf.array) is not Unconfirmed  # which several leaves may share
         ):
             wanted[leaf.aval] -= 1
             donated.append(position)

@@ -129,9 +129,13 @@ class OpDef:
     grad_name: GradName = ""  # what PyTorch calls the derivative, where it is not the row's own name
     function: bool = True  # whether the package exports a function of this name
     method: str = ""  # name of the Tensor method, or ""
+    property: bool = False  # whether tensors have it as a property
     dunder: tuple[str, ...] = ()
     inplace: bool = False
-    module: str = ""  # public module that exports it: "" is the package, "nn.functional", "special", "linalg"
+    inplace_argument: bool = False  # whether `nn.functional` has it with an argument `inplace`
+    factory: bool = False  # whether it takes where and how a new tensor is made: `device`, `requires_grad`, …
+    module: str = ""  # public module that exports it: "" is the package, "nn.functional", "linalg"
+    also: str = ""  # a further public module that exports the function
     doc: str = ""
 
     def __repr__(self) -> str:
@@ -174,9 +178,13 @@ def defop(
     grad_name: GradName = "",
     function: bool = True,
     method: bool | str | None = None,
+    property: bool = False,
     dunder: str | Sequence[str] = (),
     inplace: bool = False,
+    inplace_argument: bool = False,
+    factory: bool = False,
     module: str = "",
+    also: str = "",
 ) -> Callable[[Callable[..., Any]], OpDef]:
     """Make a row of the decorated body.
 
@@ -196,8 +204,8 @@ def defop(
             row_name, impl, params, dims, promote, cast, vjp, tuple(outputs), aux, partial, linear, view, write,
             check, check_text, check_error, warning, differentiable, grad_name, function,
             row_name if is_method is True else is_method or "",
-            (dunder,) if isinstance(dunder, str) else tuple(dunder),
-            inplace, module, inspect.getdoc(impl) or "",
+            property, (dunder,) if isinstance(dunder, str) else tuple(dunder),
+            inplace, inplace_argument, factory, module, also, inspect.getdoc(impl) or "",
         )  # fmt: skip
         TABLE[row_name] = row
         return row

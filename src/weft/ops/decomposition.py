@@ -90,11 +90,11 @@ def _slogdet(a: Array) -> Outs:
     return tuple(jnp.linalg.slogdet(a))
 
 
-det = _det_row("det", "linalg.det", _det, "Determinant.")
+det = _det_row("det", "linalg.det", _det, "Determinant.", also="linalg")
 logdet = _det_row("logdet", "logdet", _logdet, "Logarithm of the determinant; NaN where that is negative.")
 slogdet = _det_row(
     "slogdet", "linalg.slogdet", _slogdet, "Sign of the determinant and logarithm of its size.",
-    outputs=("sign", "logabsdet"),
+    outputs=("sign", "logabsdet"), also="linalg",
 )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def _power_is_singular(input: Array, n: int) -> Failures | None:
     return _singular(input) if n < 0 else None
 
 
-@inverts(check=_power_is_singular)
+@inverts(check=_power_is_singular, also="linalg")
 def matrix_power(input: Array, n: int) -> Array:
     """Product of `n` copies of a square matrix, or of its inverse where `n` is negative."""
     if n < 0:
@@ -170,7 +170,7 @@ def _matrix_exp_vjp(g: Array, out: Array, input: Array) -> Array:
     return jax.scipy.linalg.expm(blocks)[..., : a.shape[-1], a.shape[-1] :].astype(input.dtype)
 
 
-@factorises(dims=square, vjp=_matrix_exp_vjp)
+@factorises(dims=square, vjp=_matrix_exp_vjp, also="linalg")
 def matrix_exp(input: Array) -> Array:
     """The matrix exponential: the sum of `input^n / n!` over all n."""
     check_matrices("linalg.matrix_exp", input)

@@ -56,7 +56,7 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     return y + bias
 
 
-@defop(dims=einsum("... i, ... j, o i j -> ... o"), cast=Cast.PROMOTE, method=False)
+@defop(dims=einsum("... i, ... j, o i j -> ... o"), cast=Cast.PROMOTE, method=False, also="nn.functional")
 def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = None) -> Array:
     """input1' weight[o] input2 + bias[o] for every output o."""
     for at, (a, b) in enumerate(zip(input1.shape[:-1], input2.shape[:-1], strict=True)):

@@ -190,7 +190,7 @@ def t(input: Array) -> Array:
     return input.T
 
 
-@view_op(grad_name="Permute", dims=_reversed_dims, function=False, method=False)
+@view_op(grad_name="Permute", dims=_reversed_dims, function=False, method=False, property=True)
 def T(input: Array) -> Array:
     """All dims in reverse order."""
     return input.T
@@ -215,7 +215,10 @@ def _matrix_flip(name: str, word: str, *, most: float = inf, conjugate: bool = T
 
     body.__doc__ = f"The last two dims change places{', conjugated' * conjugate}."
     public = name == "adjoint"
-    return view_op(name, grad_name="Transpose", dims=_last_two_dims, function=public, method=public)(body)
+    make = view_op(
+        name, grad_name="Transpose", dims=_last_two_dims, function=public, method=public, property=not public
+    )
+    return make(body)
 
 
 mT = _matrix_flip("mT", "mT", conjugate=False)

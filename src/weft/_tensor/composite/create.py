@@ -50,7 +50,7 @@ def number_of(value: Any) -> Any:
 def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
     """A factory that takes sizes alone."""
 
-    @composite(name, doc=doc)
+    @composite(name, doc=doc, over=not row)
     def make(*size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
         sizes = sizes_of(name, size, options)
         return made(row or name, sizes, dtype=dtype or default_dtype(), options=options)
@@ -104,7 +104,7 @@ def _type_of(value: Any) -> DType:
     return value.dtype if isinstance(value, Tensor) else as_dtype(type(value), default_dtype())
 
 
-@composite()
+@composite(over=True)
 def full(size: Any, fill_value: Any, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere; its type is that of the result unless `dtype` is given."""
     if hasattr(size, "__index__"):
@@ -128,7 +128,7 @@ def new_full(input: Tensor, size: Any, fill_value: Any, *, dtype: DType | None =
     return made("full", sizes, value, dtype=dtype or input.dtype, options=options, like=input)
 
 
-@composite()
+@composite(over=True)
 def eye(n: int, m: int | None = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """A matrix of `n` by `m`, or by `n`, with ones on the diagonal."""
     size = (n, n if m is None else m)
@@ -166,7 +166,7 @@ def _length(start: Any, end: Any, step: Any, dtype: DType) -> int:
     return math.ceil((end - start) / step)
 
 
-@composite()
+@composite(over=True)
 def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """Numbers from `start`, 0 if there is one bound, up to `end`, left out; integers if all three are."""
     bounds = (start, end, step) if end is not None else (0, start, step)
@@ -196,13 +196,13 @@ def _spaced(
     return made(name, (steps,), *map(number_of, ends), *base, dtype=settled, options=options)
 
 
-@composite()
+@composite(over=True)
 def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
     return _spaced("linspace", (start, end), steps, dtype=dtype, options=options)
 
 
-@composite()
+@composite(over=True)
 def logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
@@ -225,7 +225,7 @@ def _window(name: str, row: str, length: int, *shape: Any, dtype: DType | None, 
 def _plain_window(name: str, doc: str, coefficients: tuple[float, ...] = ()) -> Callable[..., Tensor]:
     """A window with no parameters: a sum of cosines, or Bartlett's."""
 
-    @composite(name, doc=doc)
+    @composite(name, doc=doc, over=not coefficients)
     def make(window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any) -> Tensor:
         row, shape = ("cosine_window", (coefficients, periodic)) if coefficients else (name, (periodic,))
         return _window(name, row, window_length, *shape, dtype=dtype, options=options)
@@ -253,7 +253,7 @@ def hamming_window(
     return _window("hamming_window", "cosine_window", window_length, *shape, dtype=dtype, options=options)
 
 
-@composite()
+@composite(over=True)
 def kaiser_window(
     window_length: int,
     periodic: bool = True,

@@ -283,7 +283,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     return op.sum(op.conj(x) * y, dim, dtype=x.dtype)
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, over=True)
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Rows of powers from 0 to N - 1, by default as many as there are elements."""
     x = x if x.ndim else op.reshape(x, (1,))
@@ -323,7 +323,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     return op.reshape(op.solve(flat, op.reshape(B, (-1,))), last)
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, over=True)
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonals of matrices."""
     return op.diagonal(A, offset, dim1, dim2)
