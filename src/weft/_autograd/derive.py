@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from weft._lazy.infer import Output, Signature
 from weft._lazy.jaxprs import read_by
-from weft._lazy.realize import register_reads
+from weft._lazy.plan import register_reads
 from weft._lazy.value import Value
 from weft.errors import WeftError
 
