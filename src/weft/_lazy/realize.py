@@ -21,7 +21,6 @@ from jax.sharding import SingleDeviceSharding
 from weft._base import config
 from weft._base.state import LEAST_LIMIT, Pending, ambient
 from weft._lazy import holders
-from weft._lazy.holders import counts
 from weft._lazy.infer import Output
 from weft._lazy.program import Graph, Program, execute, pack, pack_of, program_of
 from weft._lazy.runtime import jax_device
@@ -183,9 +182,8 @@ def escaping(region: list[Value]) -> set[int]:
         for x in (*held, *(value.extras or ())):
             uses[id(x)] = uses.get(id(x), 0) + 1
     value = held = x = None  # references are counted from here on
-    own = 1 + holders.IN_COUNTS  # the region
-    counted = zip(region, counts(region), strict=True)
-    return {id(v) for v, count in counted if v.array is None and count - uses.get(id(v), 0) > own}
+    own = 1 + holders.IN_A_LOCAL  # the region
+    return {id(v) for v in region if v.array is None and getrefcount(v) - uses.get(id(v), 0) > own}
 
 
 # --- planning -------------------------------------------------------------------------------------------------
@@ -260,8 +258,8 @@ def _batch(graph: _Numbering) -> _Batch | None:
     graph.with_extras = []
     value = None
     taped = graph.taped and any(v.tape is not None and not (v.tape.leaf or v.tape.freed) for v in made)
-    own = 2 + holders.IN_COUNTS  # entries, made
-    chosen = [v for v, count in zip(made, counts(made), strict=True) if count - uses[v.num] > own]
+    own = 2 + holders.IN_A_LOCAL  # entries, made
+    chosen = [v for v in made if getrefcount(v) - uses[v.num] > own]
     if taped:
         kept = _for_derivatives(made, chosen)
         chosen = [v for v in made if v.num in kept]
@@ -271,9 +269,8 @@ def _batch(graph: _Numbering) -> _Batch | None:
     batch.arrays = [leaf.array for leaf in leaves if not leaf.aval.weak]
     batch.packs = _packs(leaves)
     batch.graph = Graph(
-        graph.steps, made, leaves, [v.num for v in chosen],
-        () if taped else _donated(leaves, batch.arrays, uses, chosen),
-    )  # fmt: skip
+        graph.steps, made, leaves, [v.num for v in chosen], () if taped else _donated(leaves, uses, chosen)
+    )
     batch.program = program_of(batch.graph)
     batch.sites = [(graph.steps[at][0].signature, made[at].site) for at in batch.program.checks]
     batch.ticket = Ticket()
@@ -387,23 +384,25 @@ def _for_derivatives(made: list[Value], outside: list[Value]) -> set[int]:
     return kept
 
 
-def _donated(leaves: list[Value], arrays: list[jax.Array], uses: list[int], chosen: list[Value]) -> list[int]:
-    """Positions among the leaves' `arrays` of those that nobody else holds and whose buffer fits a result."""
+def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[int]:
+    """Positions of array leaves that nobody else holds and whose buffer fits a result."""
     wanted: dict[Any, int] = {}
     for value in chosen:
         if value.aval.nbytes >= _LEAST_DONATION:
             wanted[value.aval] = wanted.get(value.aval, 0) + 1
-    if not wanted:
-        return []
-    own = holders.IN_COUNTS
-    donors = [leaf for leaf in leaves if not leaf.aval.weak]
     donated = []
-    for position, (leaf, held, array_held) in enumerate(zip(donors, counts(donors), counts(arrays), strict=True)):
+    position = -1
+    own = 2 + holders.IN_A_LOCAL
+    for leaf in leaves:
+        if leaf.aval.weak:
+            continue
+        position += 1
+        array = leaf.array
         if (
             wanted.get(leaf.aval, 0)
             and leaf.extras is None
-            and held - uses[leaf.num] == 3 + own  # entries, leaves, donors
-            and array_held == 2 + own  # the leaf, arrays
+            and getrefcount(leaf) - uses[leaf.num] == own  # entries, leaves
+            and getrefcount(array) == own  # the leaf, the batch's list
         ):
             wanted[leaf.aval] -= 1
             donated.append(position)
