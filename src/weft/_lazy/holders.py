@@ -1,43 +1,56 @@
-"""Who holds an object: its reference count, less the references of whoever counts.
+"""What counting the references to an object adds to the number of its holders.
 
-How many references counting makes is the interpreter's affair: CPython 3.14 borrows those that older versions take. So
-the ways of counting are tried, when this module is loaded, on objects whose holders are known. What one makes is 0 at
-least and a number that follows from its code at most. A figure outside of that, or one that is not the same every
-time, says that counts cannot be trusted here. Then the figure is `UNKNOWN`, less than any, by which everything seems
-to be held: nothing is dropped and nothing is donated.
+Whoever counts has the object in a local variable and hands it to `getrefcount`. How many references that makes is the
+interpreter's affair: CPython 3.14 borrows some that older versions take. So it is tried, when this module is loaded,
+on objects whose holders are known, in the ways in which `realize` counts. It makes two references at most. More of
+them, or another number another time, say that counts cannot be trusted here. Then the figure is `UNKNOWN`, less than
+any, by which everything seems to be held: nothing is dropped and nothing is donated.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from sys import getrefcount
 from typing import Any
 
 UNKNOWN = -1
 
-
-def counts(values: Sequence[Any]) -> list[int]:
-    """The reference count of each; `IN_COUNTS` of it are made by counting."""
-    return list(map(getrefcount, values))
+Way = Callable[[list[Any]], int]
+"""A way of counting the references to the one object of a list, apart from that of the list."""
 
 
-def _count_of_a_local(values: list[Any]) -> int:
-    """The reference count of an object that a local variable holds; `IN_A_LOCAL` of it are made by that."""
+def _popped(values: list[Any]) -> int:
     value = values.pop()
     return getrefcount(value)
 
 
-def calibrated(count: Callable[[list[Any]], int], most: int) -> int:
-    """What `count`, which looks at the one object of a list, finds besides the holders outside of that list."""
+def _in_a_loop(values: list[Any]) -> int:
+    for value in values:
+        if value is not None:
+            return getrefcount(value) - 1
+    return 0
+
+
+def _in_a_comprehension(values: list[Any]) -> int:
+    (count,) = [getrefcount(value) - 1 for value in values if value is not None]
+    return count
+
+
+WAYS: tuple[Way, ...] = (_popped, _in_a_loop, _in_a_comprehension)
+
+
+def calibrated(ways: tuple[Way, ...]) -> int:
+    """What each of the ways adds to the number of holders, or `UNKNOWN`."""
     if not _exact():
         return UNKNOWN
     added = set()
     for holders in (0, 1, 2) * 8:  # often enough for the interpreter to specialise the code
-        probe = [object()]
-        others = probe * holders
-        added.add(count(probe) - len(others))
-    return added.pop() if len(added) == 1 and added <= set(range(most + 1)) else UNKNOWN
+        for count in ways:
+            probe = [object()]
+            others = probe * holders
+            added.add(count(probe) - len(others))
+    return added.pop() if len(added) == 1 and added <= {0, 1, 2} else UNKNOWN
 
 
 def _exact() -> bool:
@@ -47,7 +60,4 @@ def _exact() -> bool:
     return (has_lock is None or has_lock()) and (jit is None or not jit.is_enabled())
 
 
-IN_COUNTS = calibrated(
-    lambda values: counts(values)[0] - len(values), most=1
-)  # what `map` passes on; the list is a holder
-IN_A_LOCAL = calibrated(_count_of_a_local, most=2)  # the variable, the call
+IN_A_LOCAL = calibrated(WAYS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from sys import getrefcount
 from typing import Any
 
 import jax
@@ -18,7 +19,6 @@ from jax.sharding import SingleDeviceSharding
 
 from weft._lazy import holders
 from weft._lazy.checks import Check, Doubt, Unconfirmed
-from weft._lazy.holders import counts
 from weft._lazy.infer import Output
 from weft._lazy.program import Graph, Program, pack, pack_of, program_of
 from weft._lazy.runtime import is_ready, jax_device, on_fork
@@ -113,8 +113,8 @@ def _batch(graph: _Numbering) -> Batch | None:
     graph.with_extras = []
     value = None
     taped = graph.taped and any(v.tape is not None and not (v.tape.leaf or v.tape.freed) for v in made)
-    own = 2 + holders.IN_COUNTS  # entries, made
-    chosen = [v for v, count in zip(made, counts(made), strict=True) if count - uses[v.num] > own]
+    own = 2 + holders.IN_A_LOCAL  # entries, made
+    chosen = [v for v in made if getrefcount(v) - uses[v.num] > own]
     if taped:
         kept = _for_derivatives(made, chosen)
         chosen = [v for v in made if v.num in kept]
@@ -127,9 +127,8 @@ def _batch(graph: _Numbering) -> Batch | None:
         batch.arrays = [a.array if type(a) is Unconfirmed else a for a in batch.arrays]
     batch.packs = _packs(leaves)
     batch.graph = Graph(
-        graph.steps, made, leaves, [v.num for v in chosen],
-        () if taped else _donated(leaves, batch.arrays, uses, chosen),
-    )  # fmt: skip
+        graph.steps, made, leaves, [v.num for v in chosen], () if taped else _donated(leaves, uses, chosen)
+    )
     batch.program = program_of(batch.graph)
     if graph.unconfirmed or graph.doubtful:
         batch.doubts = graph.doubts_of(chosen)
@@ -293,24 +292,25 @@ def _for_derivatives(made: list[Value], outside: list[Value]) -> set[int]:
     return kept
 
 
-def _donated(leaves: list[Value], arrays: list[jax.Array], uses: list[int], chosen: list[Value]) -> list[int]:
-    """Positions among the leaves' `arrays` of those that nobody else holds and whose buffer fits a result."""
+def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[int]:
+    """Positions of array leaves that nobody else holds and whose buffer fits a result."""
     wanted: dict[Any, int] = {}
     for value in chosen:
         if value.aval.nbytes >= _LEAST_DONATION:
             wanted[value.aval] = wanted.get(value.aval, 0) + 1
-    if not wanted:
-        return []
-    own = holders.IN_COUNTS
-    donors = [leaf for leaf in leaves if not leaf.aval.weak]
     donated = []
-    for position, (leaf, held, array_held) in enumerate(zip(donors, counts(donors), counts(arrays), strict=True)):
+    position = -1
+    own = 2 + holders.IN_A_LOCAL
+    for leaf in leaves:
+        if leaf.aval.weak:
+            continue
+        position += 1
+        array = leaf.array
         if (
             wanted.get(leaf.aval, 0)
             and leaf.extras is None
-            and held - uses[leaf.num] == 3 + own  # entries, leaves, donors
-            and array_held == 2 + own  # the leaf, arrays
-            and type(leaf.array) is not Unconfirmed  # which several leaves may share
+            and getrefcount(leaf) - uses[leaf.num] == own  # entries, leaves
+            and getrefcount(array) == own  # the leaf, the batch's list
         ):
             wanted[leaf.aval] -= 1
             donated.append(position)

@@ -17,7 +17,6 @@ from weft._base import config
 from weft._base.state import LEAST_LIMIT, Pending, ambient
 from weft._lazy import holders
 from weft._lazy.checks import Check, Unconfirmed
-from weft._lazy.holders import counts
 from weft._lazy.plan import Batch, Busy, Ticket, place, plan
 from weft._lazy.program import execute
 from weft._lazy.value import Value
@@ -163,10 +162,9 @@ def escaping(region: Pending) -> set[int]:
         for x in (*held, *(value.extras or ())):
             uses[id(x)] = uses.get(id(x), 0) + 1
     value = held = x = None  # references are counted from here on
-    own = 1 + holders.IN_COUNTS  # the region
+    own = 1 + holders.IN_A_LOCAL  # the region
     codes = {id(check.code) for check in region.checks}
-    counted = zip(region, counts(region), strict=True)
-    return {id(v) for v, count in counted if v.array is None and count - uses.get(id(v), 0) > own} - codes
+    return {id(v) for v in region if v.array is None and getrefcount(v) - uses.get(id(v), 0) > own} - codes
 
 
 # --- flushing ---------------------------------------------------------------------------------------------------
