@@ -31,6 +31,7 @@ class Derivative:
     inputs, outputs, cotangents   positions of the operands that it reads, among all of the kind
     sources    for each wanted input: (True, which output of `signature`), (False, which cotangent), or None
     pick       takes the operands out of (*inputs, *outputs, *cotangents)
+    saves      whether it reads what a backward pass lets go of
     """
 
     signature: Signature | None
@@ -39,6 +40,10 @@ class Derivative:
     cotangents: tuple[int, ...]
     sources: tuple[tuple[bool, int] | None, ...]
     pick: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
+
+    @cached_property
+    def saves(self) -> bool:
+        return bool(self.inputs or self.outputs)
 
     @cached_property
     def only(self) -> Output | None:

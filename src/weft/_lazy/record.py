@@ -6,13 +6,16 @@ from weft._base.site import user_site
 from weft._base.state import Ambient
 from weft._lazy import realize
 from weft._lazy.infer import Output, Signature
-from weft._lazy.value import Value, tick
+from weft._lazy.value import Shared, Tape, Value, tick
 
 _new = object.__new__
 
 
-def recorded(origin: Output, inputs: tuple[Value, ...]) -> Value:
-    """A pending value off every list: an output of an application that is, or will be, recorded."""
+def recorded(origin: Output, inputs: tuple[Value, ...], ambient: Ambient) -> Value:
+    """A pending value, on the list and, where it belongs there, on the tape: one output of an application.
+
+    `_tensor/hot.py` has the same statements inlined; a test holds the two together.
+    """
     value = _new(Value)
     value.origin = origin
     value.inputs = inputs
@@ -22,28 +25,45 @@ def recorded(origin: Output, inputs: tuple[Value, ...]) -> Value:
     value.num = -1
     value.time = tick()
     value.tape = None
+    if ambient.grad:
+        for x in inputs:
+            if x.tape is not None:
+                value.tape = origin.taped
+                break
+    ambient.pending.append(value)
     return value
 
 
 def record(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> tuple[Value, ...]:
-    """Record an application; return the values of its main outputs."""
-    values = tuple([recorded(output, inputs) for output in signature.outputs])
-    if ambient.grad:
-        for x in inputs:
-            if x.tape is not None:
-                for value, output in zip(values, signature.outputs, strict=True):
-                    value.tape = output.taped
-                break
-    main = values
-    if signature.main < len(values):
-        main = values[: signature.main]
-        main[0].extras = values[signature.main :]
+    """Record an application, and let the modes see it; return the values of its main outputs."""
+    outputs = signature.outputs
+    if len(outputs) == 1:
+        values = main = (recorded(outputs[0], inputs, ambient),)
+    else:
+        if type(inputs) is not Shared:
+            inputs = Shared(inputs)
+        values = main = tuple([recorded(output, inputs, ambient) for output in outputs])
+        if signature.main < len(values):
+            main = values[: signature.main]
+            main[0].extras = values[signature.main :]
     if signature.check is not None:
         site = user_site()
         for value in values:
             value.site = site
     pending = ambient.pending
-    pending.extend(values)
     if len(pending) > pending.limit:
         realize.relieve(pending)
+    if ambient.anomaly or ambient.eager:
+        _serve_modes(main, ambient)
     return main
+
+
+def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:
+    if ambient.anomaly:
+        site = user_site()
+        for value in values:
+            if value.tape is not None:
+                value.tape = Tape(site=site)
+    if ambient.eager and ambient.capture is None:
+        realize.flush(ambient.pending)
+        realize.check_flags(ambient.pending.flags)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft._autograd.engine import backward_name
+from weft._autograd.graph import inputs_of, key_of, vertex_of
 from weft._base.device import device
 from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.size import Size
@@ -19,7 +20,7 @@ from weft._base.state import ambient
 from weft._dispatch import apply
 from weft._lazy import realize
 from weft._lazy.infer import ONE, call_of, wrap_dim
-from weft._lazy.value import Tape, Value, aval_of
+from weft._lazy.value import FREED, INTERIOR, Tape, Value, aval_of
 from weft._tensor import view
 from weft._tensor.derived import Derived
 from weft._tensor.foreign import kind_of, way_in
@@ -368,33 +369,37 @@ class GradFn:
     """A recorded application as the tape sees it: `name()` and the applications that made its inputs."""
 
     def __init__(self, value: Value) -> None:
-        self._value = value
+        self._vertex = vertex_of(value)
 
     def name(self) -> str:
         """Such as `AddBackward0`."""
-        tape = self._value.tape
-        return "AccumulateGrad" if tape is not None and tape.leaf else backward_name(self._value)
+        tape = self._vertex.tape
+        return "AccumulateGrad" if tape is not None and tape.leaf else backward_name(self._vertex)
 
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
         """For each input, what made it (None where no gradient flows), and which output of that it is."""
-        tape = self._value.tape
-        if tape is not None and tape.leaf:
+        tape = self._vertex.tape
+        if tape is None or tape.leaf:
             return ()
-        found = []
-        for x in self._value.inputs:
-            index = x.origin.index if x.origin is not None else 0
-            found.append((None if x.tape is None else GradFn(x), index))
-        return tuple(found)
+        inputs = inputs_of(vertex_of(self._vertex))
+        return tuple([(None, 0) if x.tape is None else (GradFn(x), _place(x)) for x in inputs])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, GradFn) and other._value is self._value
+        return isinstance(other, GradFn) and key_of(other._vertex) == key_of(self._vertex)
 
     def __hash__(self) -> int:
-        return id(self._value)
+        return hash(key_of(self._vertex))
 
     def __repr__(self) -> str:
         return f"<{self.name()}>"
+
+
+def _place(x: Value) -> int:
+    """Which output of its application a value is; a leaf is the first."""
+    tape = x.tape
+    origin = None if tape is None or tape.leaf else vertex_of(x).origin
+    return 0 if origin is None else origin.index
 
 
 _LAST = 1 << 62  # key of the hook that keeps a gradient: hooks run in the order of their keys
@@ -425,10 +430,8 @@ def hooks_of(tensor: Tensor) -> dict[int, Any]:
     value = tensor._read()
     tape = value.tape
     assert tape is not None, "the caller has checked that a gradient flows"
-    if not tape.leaf and tape.hooks is None:
-        record = Tape(freed=tape.freed, site=tape.site)
-        record.custom = tape.custom
-        value.tape = tape = record
+    if tape is INTERIOR or tape is FREED:
+        value.tape = tape = Tape(freed=tape.freed)
     if tape.hooks is None:
         tape.hooks = {}
     return tape.hooks

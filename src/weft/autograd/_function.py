@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from weft._autograd.graph import second_time
 from weft._base.state import ambient, using
 from weft._lazy.infer import Signature
 from weft._lazy.record import record
@@ -34,10 +35,7 @@ class FunctionCtx:
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors that `save_for_backward` kept."""
         if self._freed:
-            raise GradientError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                "already been freed). Specify retain_graph=True if you need to backward through the graph a second time"
-            )
+            raise second_time()
         return tuple(None if s is None else self._unpacked(*s) for s in self._saved)
 
     def _unpacked(self, value: Value, tensor: Tensor) -> Tensor:
@@ -45,6 +43,11 @@ class FunctionCtx:
         if on_tape is not None:
             return wrap(on_tape)
         return tensor if tensor._value is value else wrap(value)
+
+    def _release(self) -> None:
+        """A backward pass has used the saved tensors, and no other one may."""
+        self._saved = ()
+        self._freed = True
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Results through which no gradient flows."""
@@ -135,8 +138,9 @@ def _linked(
 
     made = {}
     for tensor, value in zip(smooth, values, strict=True):
-        value.tape = Tape()
+        value.tape = Tape(site=value.tape.site if value.tape is not None else "")
         value.tape.custom = derivative
+        value.tape.release = ctx._release
         if id(tensor) in ctx._dirty:
             tensor._value = value
         made[id(tensor)] = tensor if id(tensor) in ctx._dirty else wrap(value)
