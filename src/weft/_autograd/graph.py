@@ -47,6 +47,17 @@ def is_spent(vertex: Vertex) -> bool:
     return (tape is not None and tape.spent) or (type(inputs) is Shared and inputs.spent)
 
 
+def hooks_of(value: Value) -> dict[int, Any]:
+    """The gradient hooks of a value on the tape, which gets a record of its own for them."""
+    tape = value.tape
+    assert tape is not None, "the caller has checked that a gradient flows"
+    if tape is INTERIOR or tape is FREED:
+        value.tape = tape = Tape(freed=tape.freed)
+    if tape.hooks is None:
+        tape.hooks = {}
+    return tape.hooks
+
+
 def second_time() -> GradientError:
     """The error for what a pass has let go of."""
     return GradientError(
@@ -99,4 +110,6 @@ def lighten(left: Iterable[Passed]) -> None:
 
 def _link(x: Value) -> Value | Tape:
     tape = x.tape
-    return OUTSIDE if tape is None else tape if tape.freed or tape.leaf else x
+    if tape is None:
+        return x if x.aval.weak else OUTSIDE  # numbers, such as an index, are no arrays
+    return tape if tape.freed or tape.leaf else x

@@ -59,6 +59,9 @@ class Tape:
 
     __slots__ = ("custom", "freed", "grad", "hooks", "leaf", "owner", "post_hooks", "release", "site", "spent")
 
+    KEEP = 1 << 62
+    """The key of the hook that `retain_grad` hangs: hooks run in the order of their keys."""
+
     def __init__(self, *, leaf: bool = False, freed: bool = False, site: str = "") -> None:
         self.leaf = leaf
         self.freed = freed

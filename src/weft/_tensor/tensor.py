@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft._autograd.engine import backward_name
-from weft._autograd.graph import inputs_of, key_of, vertex_of
+from weft._autograd.graph import hooks_of, inputs_of, key_of, vertex_of
 from weft._base.device import device
 from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.size import Size
@@ -20,7 +20,7 @@ from weft._base.state import ambient
 from weft._dispatch import apply
 from weft._lazy import realize
 from weft._lazy.infer import ONE, call_of, wrap_dim
-from weft._lazy.value import FREED, INTERIOR, Tape, Value, aval_of
+from weft._lazy.value import Tape, Value, aval_of
 from weft._tensor import view
 from weft._tensor.derived import Derived
 from weft._tensor.foreign import kind_of, way_in
@@ -198,6 +198,8 @@ class Tensor(Derived):
             capture.writes_grad(self._tape, reads=False)
         self._tape.grad = grad
 
+    _grad = grad
+
     @property
     def grad_fn(self) -> Any:
         """The recorded application that made it, or None for a leaf."""
@@ -207,19 +209,20 @@ class Tensor(Derived):
         """Collect the gradient of a tensor that is no leaf in `.grad`, too."""
         if not self.requires_grad:
             raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
-        if self.is_leaf or self._tape is not None:
+        if self.is_leaf or self.retains_grad:
             return
-        kept = self._tape = Tape()
+        kept = self._tape = self._tape or Tape()
 
         def keep(grad: Value) -> None:
-            kept.grad = wrap(grad)
+            kept.grad = wrap(grad) if kept.grad is None else kept.grad + wrap(grad)
 
-        hooks_of(self)[_LAST] = keep
+        kept.hooks = {Tape.KEEP: keep}  # for what the tensor becomes by writes
+        hooks_of(self._read())[Tape.KEEP] = keep
 
     @property
     def retains_grad(self) -> bool:
         """Whether `retain_grad` was asked for."""
-        return self._tape is not None and not self.is_leaf
+        return self._tape is not None and self._tape.hooks is not None and not self.is_leaf
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Handle:
         """Call `hook(grad)` when the gradient is complete; what it returns, if anything, replaces the gradient."""
@@ -230,7 +233,7 @@ class Tensor(Derived):
             found = hook(wrap(grad))
             return None if found is None else operand(found, name="grad", op="hook")
 
-        return Handle(hooks_of(self), on_value)
+        return Handle(hooks_of(self._read()), on_value)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
         """Call `hook(tensor)` when a leaf's gradient has been added to `.grad`."""
@@ -402,7 +405,6 @@ def _place(x: Value) -> int:
     return 0 if origin is None else origin.index
 
 
-_LAST = 1 << 62  # key of the hook that keeps a gradient: hooks run in the order of their keys
 _keys = count()  # ids of handles would come again: most callers drop the handle at once
 
 
@@ -423,18 +425,6 @@ class Handle:
 
     def __exit__(self, *_: object) -> None:
         self.remove()
-
-
-def hooks_of(tensor: Tensor) -> dict[int, Any]:
-    """The gradient hooks of a tensor's value, which gets a tape record of its own for them."""
-    value = tensor._read()
-    tape = value.tape
-    assert tape is not None, "the caller has checked that a gradient flows"
-    if tape is INTERIOR or tape is FREED:
-        value.tape = tape = Tape(freed=tape.freed)
-    if tape.hooks is None:
-        tape.hooks = {}
-    return tape.hooks
 
 
 # --- between tensors and values ---------------------------------------------------------------------------------
