@@ -256,7 +256,7 @@ def _writing(call: Call) -> Call:
 def _write_row(op: OpDef) -> OpDef:
     params = (Param("base", Kind.ARRAY), Param("value", Kind.ARRAY), *op.params[1:])
     body = op.write or partial(_write_by_transpose, op.impl)
-    return OpDef(f"{op.name}_write", body, params, grad_name="CopySlices")
+    return OpDef(f"{op.name}_write", body, params, saves=True, grad_name="CopySlices")
 
 
 def _write_by_transpose(view: Callable[..., Any], base: jax.Array, value: jax.Array, *rest: Any, **static: Any) -> Any:

@@ -13,6 +13,7 @@ from weft._lazy.record import record
 from weft._lazy.runtime import filled_array
 from weft._lazy.value import Tape, Value
 from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.view import write
 from weft.errors import ArgumentError, GradientError
 
 
@@ -110,6 +111,11 @@ def _linked(
     cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], inputs: list[Value], results: list[Any]
 ) -> list[Any]:
     """The results as one application on the tape, whose derivative is the user's."""
+    if not set(ctx._dirty) <= set(map(id, results)):
+        raise GradientError(
+            "Some elements marked as dirty during the forward method were not returned as output. The inputs that are "
+            "modified inplace must all be outputs of the Function."
+        )
     smooth = [
         r for r in results
         if isinstance(r, Tensor) and r.dtype.is_differentiable and id(r) not in ctx._plain
@@ -142,7 +148,7 @@ def _linked(
         value.tape.custom = derivative
         value.tape.release = ctx._release
         if id(tensor) in ctx._dirty:
-            tensor._value = value
+            write(tensor, value)
         made[id(tensor)] = tensor if id(tensor) in ctx._dirty else wrap(value)
     return [made.get(id(r), r) for r in results]
 
