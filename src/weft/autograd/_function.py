@@ -14,7 +14,7 @@ from weft._lazy.runtime import filled_array
 from weft._lazy.value import Tape, Value
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import write
-from weft.errors import ArgumentError, GradientError
+from weft.errors import ArgumentError, GradientError, InPlaceError
 
 
 class FunctionCtx:
@@ -148,6 +148,8 @@ def _linked(
         value.tape.custom = derivative
         value.tape.release = ctx._release
         if id(tensor) in ctx._dirty:
+            if tensor.requires_grad and tensor.is_leaf:
+                raise InPlaceError("a leaf Variable that requires grad has been used in an in-place operation.")
             write(tensor, value)
         made[id(tensor)] = tensor if id(tensor) in ctx._dirty else wrap(value)
     return [made.get(id(r), r) for r in results]
