@@ -15,11 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft._lazy.infer import Output, Signature
+from weft._lazy.infer import Output, Signature, kinds_of
 from weft._lazy.jaxprs import read_by
 from weft._lazy.plan import register_reads
 from weft._lazy.value import Value
 from weft.errors import WeftError
+from weft.ops._table import Kind
 
 Arrays = tuple[jax.Array, ...]
 
@@ -32,6 +33,7 @@ class Derivative:
     inputs, outputs, cotangents   positions of the operands that it reads, among all of the kind
     sources    for each wanted input: (True, which output of `signature`), (False, which cotangent), or None
     pick       takes the operands out of (*inputs, *outputs, *cotangents)
+    saves      whether a backward pass lets go of something that it reads, so that there is no second one
     """
 
     signature: Signature | None
@@ -40,6 +42,7 @@ class Derivative:
     cotangents: tuple[int, ...]
     sources: tuple[tuple[bool, int] | None, ...]
     pick: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
+    saves: bool = False
 
     @cached_property
     def only(self) -> Output | None:
@@ -80,8 +83,10 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
     sources: list[tuple[bool, int] | None] = [None] * len(need)
     for at, which in enumerate(present):
         sources[which] = (False, passed[at]) if at in passed else (True, made.index(at))
+    read_arrays = [i for i in read if i < n + m and i not in _numbers(signature)]
+    saves = bool(read_arrays) or (signature.call is not None and signature.call.op.saves)
     if not made:
-        return Derivative(None, (), (), (), tuple(sources))
+        return Derivative(None, (), (), (), tuple(sources), saves=saves)
 
     def fn(*arrays: jax.Array) -> Arrays:
         rest = iter(arrays)
@@ -101,7 +106,14 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
         tuple(i - n - m for i in sorted(read) if i >= n + m),
         tuple(sources),
         _picker(sorted(read)),
+        saves,
     )
+
+
+def _numbers(signature: Signature) -> set[int]:
+    """Positions of the inputs that are no arrays, nor stand for one: a backward pass lets go of none of them."""
+    kinds = kinds_of(signature.call) if signature.call is not None else []
+    return {i for i, kind in enumerate(kinds) if kind is Kind.SCALAR and signature.avals[i].weak}
 
 
 def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

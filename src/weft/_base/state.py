@@ -5,8 +5,6 @@ A new thread starts from the defaults with an empty list of pending values; noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -82,23 +80,28 @@ def ambient() -> Ambient:
     return state
 
 
-_FIELDS = tuple(f for f in Ambient.__slots__ if f != "plain")
-
-
-@contextmanager
-def using(**fields: Any) -> Iterator[None]:
+class using:  # noqa: N801  a context manager, called like a function
     """Set fields of the ambient state for one block."""
-    token = enter(**fields)
-    try:
-        yield
-    finally:
-        leave(token)
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, **fields: Any) -> None:
+        self._fields = fields
+
+    def __enter__(self) -> None:
+        self._token = enter(**self._fields)
+
+    def __exit__(self, *_: object) -> None:
+        _ambient.reset(self._token)
 
 
 def enter(**fields: Any) -> Any:
     """Set fields until `leave` is called with what this returns."""
     old = ambient()
-    kept = {f: getattr(old, f) for f in _FIELDS}
+    kept = {
+        "pending": old.pending, "grad": old.grad, "inference": old.inference, "anomaly": old.anomaly,
+        "eager": old.eager, "capture": old.capture,
+    }  # fmt: skip
     return _ambient.set(Ambient(**{**kept, **fields}))
 
 

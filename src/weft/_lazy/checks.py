@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 
 from weft._base.site import user_site
-from weft._base.state import Pending
+from weft._base.state import Ambient
 from weft._lazy.infer import Complaint, Output, Signature
 from weft._lazy.jaxprs import read_by
 from weft._lazy.value import Value, recorded
@@ -75,7 +75,7 @@ class Unconfirmed:
         self.doubts = doubts
 
 
-def begin(signature: Signature, inputs: tuple[Value, ...], pending: Pending) -> Doubt | None:
+def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> Doubt | None:
     """Check an application that is about to be recorded: now if the values are at hand, else with its program.
 
     What an operator computed is checked by the program in any case, so that the program does not depend on whether it
@@ -88,10 +88,8 @@ def begin(signature: Signature, inputs: tuple[Value, ...], pending: Pending) -> 
         raise _error(signature, failure, "")
     if at_hand is not None and all(inputs[i].origin is None for i in recipe.inputs):
         return None
-    code = recorded(recipe.output, tuple([inputs[i] for i in recipe.inputs]))
-    pending.append(code)
-    check = Check(code, signature)
-    pending.checks.append(check)
+    check = Check(recorded(recipe.output, tuple([inputs[i] for i in recipe.inputs]), ambient), signature)
+    ambient.pending.checks.append(check)
     if at_hand is not None:
         return None
     doubt = Doubt(check)

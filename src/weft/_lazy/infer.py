@@ -327,7 +327,7 @@ def _misfit(call: Call, avals: tuple[Aval, ...]) -> WeftError | None:
 
 def _shapes(call: Call, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
     """The shapes of the inputs that are tensors."""
-    return [a.shape for a, kind in zip(avals, _kinds(call), strict=True) if kind in TENSOR_KINDS]
+    return [a.shape for a, kind in zip(avals, kinds_of(call), strict=True) if kind in TENSOR_KINDS]
 
 
 def _hand_written(
@@ -369,7 +369,7 @@ def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
     return _cast(grad, array.dtype)
 
 
-def _kinds(call: Call) -> list[Kind]:
+def kinds_of(call: Call) -> list[Kind]:
     """The kind of each flat input."""
     kinds: list[Kind] = []
     for param, entry in zip(call.op.params, call.static, strict=True):
@@ -411,7 +411,7 @@ def _cast(array: jax.Array, dtype: Any) -> jax.Array:
 def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Any]:
     """The dtype that each input is cast to before the body, or None."""
     target: DType | None = None
-    kinds = _kinds(call)
+    kinds = kinds_of(call)
     taking_part = [a for a, k in zip(avals, kinds, strict=True) if k in TENSOR_KINDS]
     if call.op.promote is not Promote.NONE and taking_part:
         default = state.default_dtype()
@@ -437,7 +437,7 @@ def common_device(name: str, avals: tuple[Aval, ...]) -> device:
 
 def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
     """The static part with dims made non-negative, and checked against the first tensor or the widest of a list."""
-    ranks = [(len(a.shape), k) for a, k in zip(avals, _kinds(call), strict=True) if k in TENSOR_KINDS]
+    ranks = [(len(a.shape), k) for a, k in zip(avals, kinds_of(call), strict=True) if k in TENSOR_KINDS]
     ndim = ranks[0][0] if ranks else 0
     if ranks and ranks[0][1] is Kind.ARRAYS:
         ndim = max(rank for rank, kind in ranks if kind is Kind.ARRAYS)

@@ -12,7 +12,9 @@ def read_by(jaxpr: Any, results: Sequence[int]) -> set[int]:
     for eqn in reversed(jaxpr.eqns):
         if eqn.effects or any(id(var) in live for var in eqn.outvars):
             inner = eqn.params.get("jaxpr") if eqn.primitive.name in ("jit", "pjit") else None
-            if inner is None:
+            if eqn.primitive.name == "optimization_barrier":
+                live.update(id(i) for i, o in zip(eqn.invars, eqn.outvars, strict=True) if id(o) in live)
+            elif inner is None:
                 live.update(id(var) for var in eqn.invars)
             else:
                 outs = [at for at, var in enumerate(eqn.outvars) if id(var) in live]

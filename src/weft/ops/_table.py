@@ -126,6 +126,7 @@ class OpDef:
     check_error: type[WeftError] = DeferredIndexError
     warning: Callable[[Sequence[Sizes]], str] | None = None  # shapes -> what to warn of in every such call, or ""
     differentiable: bool = True
+    saves: bool = False  # a second backward pass is refused, as in PyTorch, though the derivative reads no array
     grad_name: GradName = ""  # what PyTorch calls the derivative, where it is not the row's own name
     function: bool = True  # whether the package exports a function of this name
     method: str = ""  # name of the Tensor method, or ""
@@ -175,6 +176,7 @@ def defop(
     check_error: type[WeftError] = DeferredIndexError,
     warning: Callable[[Sequence[Sizes]], str] | None = None,
     differentiable: bool = True,
+    saves: bool = False,
     grad_name: GradName = "",
     function: bool = True,
     method: bool | str | None = None,
@@ -202,7 +204,7 @@ def defop(
         is_method = method if method is not None else bool(params) and params[0].name == "input" and not module
         row = OpDef(
             row_name, impl, params, dims, promote, cast, vjp, tuple(outputs), aux, partial, linear, view, write,
-            check, check_text, check_error, warning, differentiable, grad_name, function,
+            check, check_text, check_error, warning, differentiable, saves, grad_name, function,
             row_name if is_method is True else is_method or "",
             property, (dunder,) if isinstance(dunder, str) else tuple(dunder),
             inplace, inplace_argument, factory, module, also, inspect.getdoc(impl) or "",

@@ -136,7 +136,7 @@ def _require_parts(first: Array, second: Array) -> None:
         )
 
 
-@defop(dims=pointwise)
+@defop(dims=pointwise, saves=True)
 def complex_(real: Array, imag: Array) -> Array:
     """Complex numbers from real and imaginary parts of one float type."""
     _require_parts(real, imag)

@@ -387,7 +387,14 @@ def diagonal(input: Array, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1) -> Arr
     """The diagonals of the matrices in `dim1` and `dim2`, as a last dim."""
     if dim1 == dim2:
         raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return jnp.diagonal(input, offset, dim1, dim2)
+    return diagonals(jnp.moveaxis(input, (dim1, dim2), (-2, -1)), offset)
+
+
+def diagonals(matrices: Array, offset: int) -> Array:
+    """The diagonals of the matrices in the last two dims. `jnp.diagonal` hides that they are linear."""
+    rows, columns = matrices.shape[-2:]
+    at = np.arange(max(0, min(rows + min(offset, 0), columns - max(offset, 0))))
+    return matrices[..., at + max(-offset, 0), at + max(offset, 0)]
 
 
 def _unfold_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

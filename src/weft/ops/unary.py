@@ -193,7 +193,7 @@ def conj_physical(input: Array) -> Array:
     return _conjugate(input)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT)
+@defop(dims=pointwise, promote=Promote.FLOAT, saves=True)
 def angle(input: Array) -> Array:
     """The angle in the complex plane; of a real number pi below 0, else 0, and NaN of NaN."""
     if category(input) == COMPLEX:
