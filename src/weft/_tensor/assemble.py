@@ -95,14 +95,21 @@ def _always(value: Any, doc: str) -> property:
     return property(lambda tensor: value, doc=doc)
 
 
+def _part(view: Callable[[Tensor], Tensor], doc: str) -> property:
+    """A view that can be assigned to."""
+    return property(view, lambda tensor, value: subscript.setitem(view(tensor), ..., value), doc=doc)
+
+
 def _output_nr(tensor: Tensor) -> int:
     origin = tensor._read().origin
     return 0 if tensor.is_leaf or origin is None else origin.index
 
 
 def _attach_properties() -> None:
-    for name in ("T", "mT", "H", "mH", "real", "imag"):
+    for name in ("T", "mT", "H", "mH"):
         _attach(name, property(getattr(op, name), doc=TABLE[name].doc))
+    for name in ("real", "imag"):
+        _attach(name, _part(getattr(op, name), TABLE[name].doc))
     for kind in ("cpu", "cuda", "meta", "mps", "xla", "xpu", "ipu", "mtia", "maia", "vulkan"):
         _attach(f"is_{kind}", _on_device(kind))
     _attach("output_nr", property(_output_nr, doc="Which output it is of the operator that made it; 0 for a leaf."))
