@@ -21,11 +21,12 @@ MODES = {"eagerly": 8, "with_reads": 4, "compiled": 4}  # every so-manieth progr
 
 def examine(seeds: range, name: str) -> None:
     """Fail with the least program among some that `judge` has something against."""
+    examination = getattr(judge, name)
     for seed in seeds:
         lines = written(seed)
-        if getattr(judge, name)(lines):
-            lines, shown = judge.smallest(lines, getattr(judge, name))
-            pytest.fail(f"of program {seed}, {name.replace('_', ' ')}:\n\n{text(lines)}\n\n{shown.words}", pytrace=False)
+        if examination(lines):
+            lines, shown = judge.smallest(lines, examination)
+            pytest.fail(f"Program {seed}, {name}:\n\n{text(lines)}\n\n{shown.words}", pytrace=False)
 
 
 @pytest.mark.parametrize("start", range(0, COUNT, BLOCK))

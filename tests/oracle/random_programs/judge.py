@@ -1,4 +1,4 @@
-"""Whether Weft does with a program what PyTorch does, and the same in every mode; and the least program that shows it."""
+"""Whether Weft does with a program what PyTorch does, and the same in every mode; the least program that shows it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ see_torch = Observer(to_numpy)
 see_weft = Observer(lambda x: x.numpy())
 
 Judge = Callable[[Sequence[str]], Difference]
+
+_CREATION = re.compile(r"(with .*: )?(t\d+) = torch\.(tensor|arange|full|zeros|ones)\(.*")
 
 CALLS = 3  # of a compiled program: the first captures it
 
@@ -71,7 +73,9 @@ def compiled(lines: Sequence[str]) -> Difference:
 
 def _function(lines: Sequence[str], names: Sequence[str]) -> tuple[Callable[..., dict[str, weft.Tensor]], int]:
     """A compiled function of what the first lines create, which runs the others; and how many the first are."""
-    creations = [re.fullmatch(r"(with .*: )?(t\d+) = torch\.(tensor|arange|full|zeros|ones)\(.*", line) for line in lines]
+    creations = [
+        re.fullmatch(r"(with .*: )?(t\d+) = torch\.(tensor|arange|full|zeros|ones)\(.*", line) for line in lines
+    ]
     count = next((at for at, match in enumerate(creations) if match is None), len(lines))
     arguments = sorted({match[2] for match in creations[:count] if match})
     body = [*lines[count:], f"return dict({', '.join(f'{name}={name}' for name in names)})"]

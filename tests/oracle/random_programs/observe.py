@@ -52,7 +52,9 @@ class Observer:
         kept += [(f"{name}.grad", _seen(_copy_of_grad, x)) for name, x in tensors.items()]
         for number, (name, x) in enumerate(tensors.items()):
             facts[f"writing {name}"] = _seen(_write, x, number, run.library)
-            kept += [(f"{other} after writing {name}", _seen(_copy, y)) for other, y in tensors.items() if other != name]
+            kept += [
+                (f"{other} after writing {name}", _seen(_copy, y)) for other, y in tensors.items() if other != name
+            ]
         for name, x in kept:
             facts[name] = _seen(self.array, x) if isinstance(x, run.library.Tensor) else x
         return facts
