@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 pytest.importorskip("torch")
@@ -14,27 +12,22 @@ from tests.oracle.random_programs.writer import written
 
 pytestmark = pytest.mark.oracle
 
-COUNT = int(os.environ.get("WEFT_ORACLE_PROGRAMS", "200"))
-BLOCK = 10  # programs of one test
-MODES = {"eagerly": 8, "with_reads": 4, "compiled": 4}  # every so-manieth program
+COUNTS = {"ci": 200, "soak": 10_000}  # programs, by profile
+STEPS = {"against_pytorch": 1, "with_reads": 5, "compiled": 5, "eagerly": 20}  # every so-manieth is examined so
+BLOCK = 10  # examinations in one test
 
 
-def examine(seeds: range, name: str) -> None:
-    """Fail with the least program among some that `judge` has something against."""
-    examination = getattr(judge, name)
-    for seed in seeds:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every examination of every program that it is for, some in a test."""
+    count = COUNTS[metafunc.config.getoption("--hypothesis-profile") or "ci"]
+    cases = [(name, at) for name, step in STEPS.items() for at in range(0, count, BLOCK * step)]
+    metafunc.parametrize(("examination", "start"), cases)
+
+
+def test_programs(examination: str, start: int):
+    examine, step = getattr(judge, examination), STEPS[examination]
+    for seed in range(start, start + BLOCK * step, step):
         lines = written(seed)
-        if examination(lines):
-            lines, shown = judge.smallest(lines, examination)
-            pytest.fail(f"Program {seed}, {name}:\n\n{text(lines)}\n\n{shown.words}", pytrace=False)
-
-
-@pytest.mark.parametrize("start", range(0, COUNT, BLOCK))
-def test_programs_do_as_in_pytorch(start: int):
-    examine(range(start, min(start + BLOCK, COUNT)), "against_pytorch")
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("start", range(0, COUNT, 4 * BLOCK))
-def test_programs_do_the_same_in_every_mode(mode: str, start: int):
-    examine(range(start, min(start + 4 * BLOCK, COUNT), MODES[mode]), mode)
+        if examine(lines):
+            lines, shown = judge.smallest(lines, examine)
+            pytest.fail(f"Program {seed}, {examination}:\n\n{text(lines)}\n\n{shown.words}", pytrace=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -15,78 +15,26 @@ NUMBERS = (2, 0.5, -1, 3, 1.5, 0, 1, -2, True, 0.25)
 ODD_NUMBERS = (1j, 300, 2.5e9, -0.1, 1 / 3)
 
 
-class Needs:
-    """What a line may ask of its tensor."""
-
-    @staticmethod
-    def nothing(x: torch.Tensor) -> bool:
-        return True
-
-    any = nothing
-
-    @staticmethod
-    def wide(x: torch.Tensor) -> bool:
-        return x.dim() > 0
-
-    @staticmethod
-    def rows(x: torch.Tensor) -> bool:
-        return x.dim() > 0 and len(x) > 1
-
-    @staticmethod
-    def matrix(x: torch.Tensor) -> bool:
-        return x.dim() == 2
-
-    @staticmethod
-    def single(x: torch.Tensor) -> bool:
-        return x.numel() == 1
-
-    @staticmethod
-    def complex(x: torch.Tensor) -> bool:
-        return x.is_complex()
-
-    @staticmethod
-    def pairs(x: torch.Tensor) -> bool:
-        return x.dtype in (torch.float32, torch.float64) and x.dim() > 0 and x.shape[-1] == 2
-
-    @staticmethod
-    def real(x: torch.Tensor) -> bool:
-        return not x.is_complex()
-
-    @staticmethod
-    def ordered(x: torch.Tensor) -> bool:
-        return not x.is_complex() and x.numel() > 0
-
-    @staticmethod
-    def ordered_rows(x: torch.Tensor) -> bool:
-        return not x.is_complex() and x.numel() > 0 and x.dim() > 0
-
-    @staticmethod
-    def floating(x: torch.Tensor) -> bool:
-        return x.is_floating_point()
-
-    @staticmethod
-    def differentiable(x: torch.Tensor) -> bool:
-        return x.is_floating_point() or x.is_complex()
-
-    @staticmethod
-    def discrete(x: torch.Tensor) -> bool:
-        return not x.is_floating_point() and not x.is_complex()
-
-    @staticmethod
-    def tracked(x: torch.Tensor) -> bool:
-        return x.requires_grad
-
-    @staticmethod
-    def leaf(x: torch.Tensor) -> bool:
-        return x.requires_grad and x.is_leaf
-
-    @staticmethod
-    def with_grad(x: torch.Tensor) -> bool:
-        return x.is_leaf and x.grad is not None and x.grad.is_contiguous()
-
-
-def name_of_dtype(dtype: torch.dtype) -> str:
-    return str(dtype)
+NEEDS: dict[str, Callable[[torch.Tensor], bool]] = {
+    "nothing": lambda x: True,
+    "any": lambda x: True,
+    "wide": lambda x: x.dim() > 0,
+    "rows": lambda x: x.dim() > 0 and len(x) > 1,
+    "matrix": lambda x: x.dim() == 2,
+    "single": lambda x: x.numel() == 1,
+    "complex": lambda x: x.is_complex(),
+    "pairs": lambda x: x.dtype in (torch.float32, torch.float64) and x.dim() > 0 and x.shape[-1] == 2,
+    "real": lambda x: not x.is_complex(),
+    "ordered": lambda x: not x.is_complex() and x.numel() > 0,
+    "ordered_rows": lambda x: not x.is_complex() and x.numel() > 0 and x.dim() > 0,
+    "floating": lambda x: x.is_floating_point(),
+    "differentiable": lambda x: x.is_floating_point() or x.is_complex(),
+    "discrete": lambda x: not x.is_floating_point() and not x.is_complex(),
+    "tracked": lambda x: x.requires_grad,
+    "leaf": lambda x: x.requires_grad and x.is_leaf,
+    "with_grad": lambda x: x.is_leaf and x.grad is not None and x.grad.is_contiguous(),
+}
+"""What lines may ask of their tensor."""
 
 
 class Holes:
@@ -116,7 +64,7 @@ class Holes:
         return self._one(sorted(self._tensors))
 
     def leaf(self) -> str:
-        leaves = [name for name, x in self._tensors.items() if Needs.leaf(x)]
+        leaves = [name for name, x in self._tensors.items() if NEEDS["leaf"](x)]
         return self._one(leaves or [self._name])
 
     def y(self) -> str:
@@ -242,7 +190,7 @@ def _fits(y: torch.Tensor, x: torch.Tensor) -> bool:
 
 
 def _converts(x: torch.Tensor, dtype: torch.dtype) -> bool:
-    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool or not Needs.differentiable(x):
+    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool or NEEDS["discrete"](x):
         return True
     whole = x.detach().real if x.is_complex() else x.detach()
     return bool(((whole >= 0) & (whole <= 100)).all())

@@ -10,11 +10,11 @@ from random import Random
 import torch
 
 import weft
+from tests.oracle.arrays import to_numpy
 from tests.oracle.random_programs.compare import NOTHING, Difference, difference
 from tests.oracle.random_programs.observe import Observer
 from tests.oracle.random_programs.pytorch import saving_copies
 from tests.oracle.random_programs.source import Run, run
-from tests.oracle.samples import to_numpy
 from weft._base.state import using
 
 see_torch = Observer(to_numpy)

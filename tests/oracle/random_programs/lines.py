@@ -19,7 +19,7 @@ class Kind:
 
     weight  how often they are drawn, beside other kinds
     names   what the results are assigned to: "t" tensors, "r" anything else, nothing where a line is a statement
-    lines   by what `{x}` has to be, a method of `holes.Needs`
+    lines   by what `{x}` has to be, a key of `holes.NEEDS`
     """
 
     def __init__(self, weight: int, names: str, **lines: str) -> None:

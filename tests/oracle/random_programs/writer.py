@@ -8,7 +8,7 @@ from random import Random
 
 import torch
 
-from tests.oracle.random_programs.holes import Holes, Needs
+from tests.oracle.random_programs.holes import NEEDS, Holes
 from tests.oracle.random_programs.lines import AROUND, CREATION, DTYPES, KINDS, WRITES, Kind
 from tests.oracle.random_programs.pytorch import saving_copies
 from tests.oracle.random_programs.source import Run, run
@@ -70,12 +70,12 @@ class Writer:
         need = self.random.choices(list(kind.lines), [len(lines) ** 0.5 for lines in kind.lines.values()])[0]
         template = self.random.choice(kind.lines[need])
         tensors = self._run.tensors
-        names = [name for name, x in tensors.items() if getattr(Needs, need)(x)]
+        names = [name for name, x in tensors.items() if NEEDS[need](x)]
         if not names and kind is not CREATION:
             return None
         name = self.random.choice(names or [""])
         line = template.format_map(Holes(self.random, tensors, name, self.dtypes))
-        frozen = kind is WRITES and Needs.leaf(tensors[name]) and self.random.random() < 0.8
+        frozen = kind is WRITES and NEEDS["leaf"](tensors[name]) and self.random.random() < 0.8
         around = "with torch.no_grad(): " if frozen else self.random.choice(AROUND)
         return f"{around}{self._target(kind)} = {line}" if kind.names else f"{around}{line}"
 
@@ -114,7 +114,7 @@ class Writer:
         except RuntimeError:  # a view without a gradient whose base was written with one
             return False
         for x in [*tensors, *grads]:
-            if x.numel() > ELEMENTS or (Needs.differentiable(x) and not bool((x.detach().abs() < LARGEST).all())):
+            if x.numel() > ELEMENTS or (NEEDS["differentiable"](x) and not bool((x.detach().abs() < LARGEST).all())):
                 return False
         return True
 
