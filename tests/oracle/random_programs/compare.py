@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +26,30 @@ class Difference:
 NOTHING = Difference("", "")
 
 
-def difference(wanted: Facts, found: Facts, *, exact: bool = False) -> Difference:
-    """The first difference of two observations; `exact` asks for equal bits."""
+Alike = Callable[[np.ndarray, np.ndarray], bool]
+
+
+def bits(wanted: np.ndarray, found: np.ndarray) -> bool:
+    """Whether two arrays are the same, signs of zeros included."""
+    return wanted.dtype == found.dtype and wanted.shape == found.shape and wanted.tobytes() == found.tobytes()
+
+
+def numbers(wanted: np.ndarray, found: np.ndarray) -> bool:
+    """Whether two arrays are equal."""
+    return wanted.dtype == found.dtype and np.array_equal(wanted, found)
+
+
+def near(wanted: np.ndarray, found: np.ndarray) -> bool:
+    """Whether two arrays are equal but for rounding."""
+    return not arrays_differ(wanted, found, wider=1)
+
+
+def difference(wanted: Facts, found: Facts, alike: Alike) -> Difference:
+    """The first difference of two observations, with arrays compared by `alike`."""
     for name in [*wanted, *(name for name in found if name not in wanted)]:
-        words = _differ(wanted.get(name), found.get(name), exact)
-        if words:
-            return Difference(_kind(name, wanted.get(name), found.get(name)), f"{name}: {words}")
+        a, b = wanted.get(name), found.get(name)
+        if not _same(a, b, alike):
+            return Difference(_kind(name, a, b), f"{name}: {_shown(b)}, not {_shown(a)}")
     return NOTHING
 
 
@@ -42,30 +61,17 @@ def _kind(name: str, wanted: Any, found: Any) -> str:
     return " ".join(word for word in words if not (word[0] in "tr" and word[1:].isdigit()))
 
 
-def _differ(wanted: Any, found: Any, exact: bool) -> str:
-    if isinstance(wanted, Exception) or isinstance(found, Exception):
-        return "" if _alike(wanted, found) else f"{_shown(found)}, not {_shown(wanted)}"
-    if isinstance(wanted, np.ndarray) and isinstance(found, np.ndarray):
-        if exact:
-            same = wanted.dtype == found.dtype and wanted.tobytes() == found.tobytes() and wanted.shape == found.shape
-            return "" if same else f"{_shown(found)}, not {_shown(wanted)}"
-        return arrays_differ(wanted, found, wider=1) and f"{_shown(found)}, not {_shown(wanted)}"
-    if isinstance(wanted, np.ndarray) or isinstance(found, np.ndarray) or not _same(wanted, found, exact):
-        return f"{_shown(found)}, not {_shown(wanted)}"
-    return ""
-
-
-def _alike(wanted: Any, found: Any) -> bool:
-    """Whether two exceptions are caught by the same `except` clauses."""
-    return isinstance(wanted, Exception) and isinstance(found, type(wanted))
-
-
-def _same(wanted: Any, found: Any, exact: bool) -> bool:
-    if isinstance(wanted, (list, tuple)) and isinstance(found, (list, tuple)):
-        return len(wanted) == len(found) and all(_same(a, b, exact) for a, b in zip(wanted, found, strict=True))
-    if isinstance(wanted, (float, complex)) and type(wanted) is type(found) and not exact:
-        return bool(np.isclose(found, wanted, rtol=1e-2, atol=1e-5, equal_nan=True))
-    return type(wanted) is type(found) and (wanted == found or wanted != wanted)
+def _same(wanted: Any, found: Any, alike: Alike) -> bool:
+    match wanted, found:
+        case Exception(), Exception():  # the same `except` clauses catch both
+            return isinstance(found, type(wanted))
+        case np.ndarray(), np.ndarray():
+            return alike(wanted, found)
+        case list() | tuple(), list() | tuple():
+            return len(wanted) == len(found) and all(_same(a, b, alike) for a, b in zip(wanted, found, strict=True))
+        case (float(), float()) | (complex(), complex()) if alike is near:
+            return bool(np.isclose(found, wanted, rtol=1e-2, atol=1e-5))
+    return type(wanted) is type(found) and wanted == found
 
 
 def _shown(x: Any) -> str:
