@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Thousands of small programs run once each: compiling them is most of the work, and nothing of it is worth keeping.
 QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60
 
-.PHONY: demo test test-all bench lint oracle oracle-quick oracle-all stubs soak faults clean
+.PHONY: demo test test-all bench lint oracle oracle-quick oracle-all oracle-soak stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -50,6 +50,9 @@ oracle-quick: $(VENV)/.oracle  ## the same for modules, optimizers and files, wi
 
 oracle-all: $(VENV)/.oracle  ## the same with every sample of the operator database
 	WEFT_ORACLE_SAMPLES=0 $(MAKE) oracle
+
+oracle-soak: $(VENV)/.oracle  ## 10,000 random programs, compared with PyTorch and between modes
+	$(QUICK) $(BIN)/python -m pytest -n 2 -m oracle --hypothesis-profile=soak tests/oracle/test_programs.py
 
 bench: $(VENV)/.oracle  ## measure against PyTorch; writes docs/benchmarks.md
 	$(BIN)/python -m bench

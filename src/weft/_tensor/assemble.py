@@ -68,7 +68,7 @@ def _attach_rows() -> None:
             if row.inplace_argument and row.module != "nn.functional":
                 _export("nn.functional", f"{row.name}_", form)
         if row.property:
-            _attach(row.name, property(function, doc=row.doc))
+            _attach(row.name, _part(function, row.doc) if row.write else property(function, doc=row.doc))
         if row.also:
             _export(row.also, row.name, function)
         for name, special in dunders_of(row, function).items():
@@ -108,6 +108,11 @@ _FIXED: dict[str, tuple[Any, str]] = {
 
 def _always(value: Any, doc: str) -> property:
     return property(lambda tensor: value, doc=doc)
+
+
+def _part(view: Callable[[Tensor], Tensor], doc: str) -> property:
+    """A view that can be assigned to."""
+    return property(view, lambda tensor, value: subscript.setitem(view(tensor), ..., value), doc=doc)
 
 
 def _output_nr(tensor: Tensor) -> int:

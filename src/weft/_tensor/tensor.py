@@ -249,13 +249,15 @@ class Tensor(Derived):
         return view.make_view(wrap(own(operand(self))), self, call_of(TABLE["detach"], (ONE,)), ())
 
     def detach_(self) -> Tensor:
-        """Make it a leaf: forget how it was computed."""
+        """Make it a leaf: forget how it was computed. The gradient that it has collected stays."""
         if self._alias is not None:
             raise GradientError("Can't detach views in-place. Use detach() instead")
         value = self._read()
         if value.tape is not None:
+            grad = self.grad
             self._value = own(value)
             self._tape = None
+            self.grad = grad
         return self
 
     @property
