@@ -6,6 +6,7 @@ annotations say what they are:
     Array            a tensor
     Array | None     a tensor that may be missing
     Operand          a tensor or a Python number
+    Filling          the same: a number must fit the type of the first input, whose elements it replaces
     Scalar           a Python number, an input of the compiled program, never a constant in it; a parameter
                      that is left at its default is static
     Arrays           a sequence of tensors
@@ -35,6 +36,7 @@ from weft.ops._dims import Rule, Sizes
 
 Array = jax.Array
 Operand = jax.Array
+Filling = jax.Array
 Scalar = Any
 Arrays = Sequence[jax.Array]
 Key = jax.Array
@@ -85,8 +87,8 @@ INPUT_KINDS = TENSOR_KINDS | {Kind.SCALAR, Kind.KEY}
 
 _KINDS: dict[str, Kind] = {
     "Array": Kind.ARRAY, "Array | None": Kind.ARRAY, "Operand": Kind.OPERAND, "Operand | None": Kind.OPERAND,
-    "Scalar": Kind.SCALAR, "Scalar | None": Kind.SCALAR, "Arrays": Kind.ARRAYS, "Key": Kind.KEY,
-    "Dim": Kind.DIM, "Dims": Kind.DIMS, "Shape": Kind.SHAPE, "DTypeArg": Kind.DTYPE,
+    "Filling": Kind.OPERAND, "Scalar": Kind.SCALAR, "Scalar | None": Kind.SCALAR, "Arrays": Kind.ARRAYS,
+    "Key": Kind.KEY, "Dim": Kind.DIM, "Dims": Kind.DIMS, "Shape": Kind.SHAPE, "DTypeArg": Kind.DTYPE,
 }  # fmt: skip
 
 REQUIRED = inspect.Parameter.empty

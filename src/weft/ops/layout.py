@@ -51,6 +51,8 @@ def _check_cat(shapes: Sequence[Sizes], dim: int) -> None:
 
 
 def _cat_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    if not shapes:
+        raise ValueRangeError("torch.cat(): expected a non-empty list of Tensors")
     _check_cat(shapes, static["dim"])
     ndim = max(len(s) for s in shapes)
     letters = tuple(range(ndim))

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.dtype import DType
 from weft._base.state import using
 from weft._tensor.spelling import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
@@ -236,7 +237,7 @@ def _softmax(name: str) -> None:
         doc=f"{TABLE[name].doc} Without `dim`, which is deprecated, it is 0 or 1 by the number of dims.",
         module=_FUNCTIONAL,
     )
-    def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
         return row(input, _usual_dim(input, dim, name, _stacklevel), dtype)
 
 
