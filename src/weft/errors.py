@@ -40,6 +40,10 @@ class ValueRangeError(WeftError, ValueError):
     """An argument has the right type and a value outside of its range."""
 
 
+class OutOfRangeError(WeftError, RuntimeError):
+    """An argument has the right type and a value outside of its range, where PyTorch raises `RuntimeError`."""
+
+
 class IntegerRangeError(ValueRangeError, OverflowError):
     """An integer fits no element type that could hold it."""
 

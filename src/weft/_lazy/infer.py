@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from weft._base import state
 from weft._base.device import CPU, device
-from weft._base.dtype import DType, from_numpy, result_type
+from weft._base.dtype import DType, bool_, complex128, float64, from_numpy, int64, result_type
 from weft._base.site import warn_user
 from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
 from weft.errors import (
@@ -226,6 +226,7 @@ def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
 def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     op = call.op
     where = call.device or common_device(op.name, avals)
+    _require_types(call, avals)
     casts = _casts(call, avals)
     misfit = _misfit(call, avals)
 
@@ -288,6 +289,23 @@ def _refusal(call: Call, avals: tuple[Aval, ...], error: Exception) -> Exception
             return misfit
     kind = DTypeError if isinstance(error, TypeError) and "shape" not in reason else ShapeError
     return kind(f"{call.op.name}(): cannot be applied to ({', '.join(map(repr, avals))}): {reason}")
+
+
+def _require_types(call: Call, avals: tuple[Aval, ...]) -> None:
+    """Raises for element types that the row refuses before promotion, and for numbers where a tensor is needed."""
+    op, kinds = call.op, _kinds(call)
+    operands = [a for a, kind in zip(avals, kinds, strict=True) if kind in TENSOR_KINDS]
+    if operands and not op.of_numbers and all(a.weak for a in operands):
+        given = ", ".join(_PYTHON_NAMES.get(a.dtype, a.dtype.name) for a in operands)
+        raise ArgumentError(
+            f"{op.name}() received an invalid combination of arguments - got ({given}), but one of them must be Tensor"
+        )
+    if op.types is not None:
+        names = [p.name for p, entry in zip(op.params, call.static, strict=True) if isinstance(entry, Many)]
+        op.types(dict(zip(names, (a.dtype for a in avals), strict=True)))
+
+
+_PYTHON_NAMES = {bool_: "bool", int64: "int", float64: "float", complex128: "complex"}
 
 
 def _misfit(call: Call, avals: tuple[Aval, ...]) -> WeftError | None:

@@ -18,11 +18,18 @@ from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.scalar import number, require_fit
 from weft._tensor.tensor import Tensor, operand
 from weft.errors import ArgumentError, IntegerRangeError
+from weft.ops._table import OpDef
 
 
 def refusal(x: Any, name: str, op: str, expected: str) -> ArgumentError:
     """The error that says what was given for a parameter, and what is expected."""
     return ArgumentError(f"{op}(): argument '{name}' must be {expected}, not {kind_of(x)}{way_in(x)}")
+
+
+def combination(op: str, *given: Any) -> ArgumentError:
+    """The error that says that an operator takes no such arguments together."""
+    kinds = ", ".join(map(kind_of, given))
+    return ArgumentError(f"{op}() received an invalid combination of arguments - got ({kinds})")
 
 
 # --- one object -----------------------------------------------------------------------------------------------
@@ -197,6 +204,12 @@ def is_hashable(x: Any) -> bool:
     return True
 
 
+def within(op: OpDef, *scalars: Any) -> None:
+    """Raises where a row's numbers are out of its limits. Tensors are not read for that."""
+    if op.limits is not None and not any(isinstance(x, Tensor | complex) for x in scalars):
+        op.limits(*scalars)
+
+
 # --- inputs of rows -------------------------------------------------------------------------------------------
 
 
@@ -235,6 +248,7 @@ BY_ANNOTATION: dict[str, tuple[str, Converter]] = {
     "Sequence[int]": ("", ints),
     "tuple[int, ...]": ("", ints),
     "int | Sequence[int]": ("int", one_or_more_ints),
+    "Ints": ("int", one_or_more_ints),
 }
 """What an annotation stands for: the class of the common argument, taken as it is, and the converter of all others.
 A function in source reaches the converter as `_<its name>`."""

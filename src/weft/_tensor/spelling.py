@@ -118,8 +118,8 @@ def write_out(out: Any, result: Any) -> Any:
 _SCOPE: dict[str, Any] = {
     **arguments.SCOPE, "_ONE": ONE, "_Exact": Exact, "_many": many, "_operand": operand,
     "_operands": arguments.operands, "_any": arguments.operand_or_number, "_filling": arguments.filling,
-    "_scalar": arguments.scalar_value,
-    "_sizes": arguments.sizes, "_sizes_one_by_one": arguments.sizes_one_by_one, "_constant": arguments.constant,
+    "_scalar": arguments.scalar_value, "_within": arguments.within, "_constant": arguments.constant,
+    "_sizes": arguments.sizes, "_sizes_one_by_one": arguments.sizes_one_by_one,
     "_device": _device, "_draw": _draw, "_finish": _finish, "_finish_view": _finish_view, "_write_out": write_out,
 }  # fmt: skip
 
@@ -218,6 +218,9 @@ def _source(op: OpDef, name: str) -> str:
     lines.append("_inputs = []")
     for param in op.params:
         lines += _lines(param, op, name, param.name == variadic)
+    if op.limits is not None:
+        scalars = ", ".join(p.name for p in op.params if p.kind is Kind.SCALAR)
+        lines.append(f"_within(_op, {scalars})")
     static = "".join(f"s_{p.name}, " for p in op.params)
     if op.view:
         lines.append(f"return _finish_view(_op, ({static}), _inputs, {op.params[0].name})")

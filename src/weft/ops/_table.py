@@ -14,6 +14,7 @@ annotations say what they are:
     Dim, Dims        dims; also accepted by name; normalised to be non-negative before the body runs
     Shape            sizes; may be given as one sequence or, when last among positionals, one by one
     DTypeArg         an element type or None (the body gets a `DType`; cast with `.numpy`)
+    Ints             one int, or several in a sequence
     int | float      a static Python number whose type matters (2 is not 2.0)
     anything else    a hashable static value
 
@@ -24,13 +25,14 @@ Functions, methods, dunders, in-place and `out=` forms, and type stubs are deriv
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import jax
 
+from weft._base.dtype import DType
 from weft.errors import DeferredIndexError, WeftError
 from weft.ops._dims import Rule, Sizes
 
@@ -44,6 +46,7 @@ Dim = Any
 Dims = Any
 Shape = tuple[int, ...]
 DTypeArg = Any
+Ints = int | tuple[int, ...]
 
 
 class Promote(Enum):
@@ -135,6 +138,9 @@ class OpDef:
     inplace: bool = False
     module: str = ""  # public module that exports it: "" is the package, "nn.functional", "special", "linalg"
     doc: str = ""
+    of_numbers: bool = False  # whether it takes Python numbers alone
+    limits: Callable[..., None] | None = None  # its `Scalar`s, as they are given -> None; raises for those out of range
+    types: Callable[[Mapping[str, DType]], None] | None = None  # element types before promotion -> None, or raises
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -179,6 +185,9 @@ def defop(
     dunder: str | Sequence[str] = (),
     inplace: bool = False,
     module: str = "",
+    of_numbers: bool = False,
+    limits: Callable[..., None] | None = None,
+    types: Callable[[Mapping[str, DType]], None] | None = None,
 ) -> Callable[[Callable[..., Any]], OpDef]:
     """Make a row of the decorated body.
 
@@ -199,7 +208,7 @@ def defop(
             check, check_text, check_error, warning, differentiable, grad_name, function,
             row_name if is_method is True else is_method or "",
             (dunder,) if isinstance(dunder, str) else tuple(dunder),
-            inplace, module, inspect.getdoc(impl) or "",
+            inplace, module, inspect.getdoc(impl) or "", of_numbers, limits, types,
         )  # fmt: skip
         TABLE[row_name] = row
         return row

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
+from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._neural import like, require_float, size_of, wide
 from weft.ops._reduce import to_dtype
@@ -39,7 +39,12 @@ def relu(input: Array) -> Array:
     return jnp.maximum(input, 0)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True)
+def _require_order(min_val: Any, max_val: Any) -> None:
+    if min_val > max_val:
+        raise ValueRangeError("min_val cannot be greater than max_val")
+
+
+@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, limits=_require_order)
 def hardtanh(input: Array, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Array:
     """Each element cut off at `min_val` and `max_val`; the gradient is 0 on the bounds."""
     low, high = like(min_val, input), like(max_val, input)
@@ -218,7 +223,11 @@ def prelu(input: Array, weight: Array) -> Array:
     if input.dtype != weight.dtype:
         kinds = f"Got {scalar_word(input)} and {scalar_word(weight)}"
         raise DTypeError(f"prelu: Type promoting not supported. {kinds}")
+    if weight.ndim > 1:
+        raise ShapeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")
     if weight.size != 1:
+        if not input.ndim:
+            raise ShapeError("Not allow zero-dim input tensor.")
         channels = input.shape[1] if input.ndim > 1 else 1
         if weight.size != channels:
             raise ShapeError(

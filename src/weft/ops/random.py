@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
-from weft.errors import DeferredValueError, DTypeError, ShapeError
+from weft.errors import DeferredValueError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, factory, pointwise
 from weft.ops._rows import require
 from weft.ops._table import Array, DTypeArg, Key, Operand, Promote, Scalar, Shape, defop
@@ -187,9 +187,18 @@ def multinomial(input: Array, num_samples: int, replacement: bool = False, *, ke
 # Fills of an existing tensor: only its shape and type matter
 
 
-def _fill(body: Callable[..., Array]) -> Any:
-    """A row with an in-place form alone."""
-    return defop(dims=pointwise, function=False, method=False, inplace=True)(body)
+_fill = partial(defop, dims=pointwise, function=False, method=False, inplace=True)
+"""A row with an in-place form alone."""
+
+
+def _require_positive(text: str) -> Callable[..., None]:
+    """Limits whose last number is positive."""
+
+    def limits(*scalars: Any) -> None:
+        if scalars[-1] <= 0:
+            raise OutOfRangeError(text.format(scalars[-1]))
+
+    return limits
 
 
 def _require_continuous(input: Array, name: str) -> None:
@@ -200,7 +209,12 @@ def _require_continuous(input: Array, name: str) -> None:
         )
 
 
-@_fill
+def _require_rising(first: Any, last: Any) -> None:
+    if first > last:
+        raise OutOfRangeError(f"uniform_ expects to return a [from, to) range, but found from={first} > to={last}")
+
+
+@_fill(limits=_require_rising)
 def uniform(input: Array, from_: Scalar = 0.0, to: Scalar = 1.0, *, key: Key) -> Array:
     """Uniform numbers from [from_, to)."""
     require(input, _UNIFORM, FLOAT, COMPLEX)
@@ -208,7 +222,7 @@ def uniform(input: Array, from_: Scalar = 0.0, to: Scalar = 1.0, *, key: Key) ->
     return first + (last - first) * _uniform(key, input.shape, input.dtype)
 
 
-@_fill
+@_fill(limits=_require_positive("log_normal_ expects std > 0.0, but found std={}"))
 def log_normal(input: Array, mean: Scalar = 1.0, std: Scalar = 2.0, *, key: Key) -> Array:
     """Numbers whose logarithms are normal."""
     require(input, "log_normal_cpu", FLOAT)
@@ -216,7 +230,7 @@ def log_normal(input: Array, mean: Scalar = 1.0, std: Scalar = 2.0, *, key: Key)
     return jnp.exp(_like(mean, input) + _like(std, input) * noise)
 
 
-@_fill
+@_fill(limits=_require_positive("cauchy_ expects sigma > 0.0, but found sigma={}"))
 def cauchy(input: Array, median: Scalar = 0.0, sigma: Scalar = 1.0, *, key: Key) -> Array:
     """Cauchy numbers."""
     _require_continuous(input, "Cauchy")
@@ -224,14 +238,19 @@ def cauchy(input: Array, median: Scalar = 0.0, sigma: Scalar = 1.0, *, key: Key)
     return _like(median, input) + _like(sigma, input) * noise
 
 
-@_fill
+@_fill(limits=_require_positive("exponential_ expects lambda > 0.0, but found lambda={}"))
 def exponential(input: Array, lambd: Scalar = 1.0, *, key: Key) -> Array:
     """Exponential numbers with rate `lambd`."""
     _require_continuous(input, "Exponential")
     return jax.random.exponential(key, input.shape, input.dtype) / _like(lambd, input)
 
 
-@_fill
+def _require_odds(p: Any) -> None:
+    if not 0 < p < 1:
+        raise OutOfRangeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
+
+
+@_fill(limits=_require_odds)
 def geometric(input: Array, p: Scalar, *, key: Key) -> Array:
     """Draws up to and including the first success, each with probability `p`."""
     require(input, "geometric_cpu", INTEGER, FLOAT)

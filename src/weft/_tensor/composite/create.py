@@ -8,7 +8,7 @@ from typing import Any
 
 from weft._base.dtype import DType, as_dtype, float64, int64
 from weft._base.state import default_dtype
-from weft._tensor.arguments import sizes_one_by_one
+from weft._tensor.arguments import combination, sizes_one_by_one
 from weft._tensor.scalar import Number, require_fit
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
@@ -206,6 +206,8 @@ def _spaced(
                 f"{name} only supports 0-dimensional start and end tensors, "
                 f"but got {word} with {bound.ndim} dimension(s)."
             )
+    if isinstance(steps, bool) or not hasattr(steps, "__index__"):
+        raise combination(name, *ends, steps, *base)
     if steps < 0:
         raise ShapeError("number of steps must be non-negative")
     settled = _refuse_bool(name, dtype or _bounds_type(*ends))
@@ -213,14 +215,14 @@ def _spaced(
 
 
 @composite()
-def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def linspace(start: Number, end: Number, steps: Any, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
     return _spaced("linspace", (start, end), steps, dtype=dtype, options=options)
 
 
 @composite()
 def logspace(
-    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: DType | None = None, **options: Any
+    start: Number, end: Number, steps: Any, base: float = 10.0, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
     """`base` to the power of `steps` numbers evenly spaced from `start` to `end`."""
     return _spaced("logspace", (start, end), steps, base, dtype=dtype, options=options)

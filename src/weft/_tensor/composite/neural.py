@@ -11,7 +11,7 @@ from weft._base.state import using
 from weft._tensor.spelling import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
+from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._neural import spelled
 from weft.ops._resize import output_sizes
 from weft.ops._table import REQUIRED, TABLE
@@ -48,6 +48,8 @@ def rrelu(
     input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """Leaky ReLU whose slopes are drawn from `lower` to `upper` in training, else their middle."""
+    if lower > upper:
+        raise OutOfRangeError("Lower bound should be less than or equal to the upper bound")
     if training:
         result = op.rrelu_train(input, float(lower), float(upper))
     else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.dtype import INTEGER, int64
-from weft._tensor.arguments import all_tensors, integer
+from weft._tensor.arguments import all_tensors, combination, integer
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, DTypeError, IndexRangeError, ShapeError
@@ -146,7 +146,7 @@ def _named_split(name: str, least: int, dim_of: Callable[[int], int]) -> None:
     """`hsplit` and its kin: a tensor of at least `least` dims, cut along the dim that suits its `ndim`."""
 
     @composite(name, doc="Pieces of one size along a fixed dim, or cut before the positions given.")
-    def body(input: Tensor, indices_or_sections: int | Sequence[int]) -> Tensors:
+    def body(input: Tensor, indices_or_sections: Any) -> Tensors:
         if input.ndim < least:
             raise ShapeError(
                 f"torch.{name} requires a tensor with at least {least} dimension, "
@@ -154,6 +154,8 @@ def _named_split(name: str, least: int, dim_of: Callable[[int], int]) -> None:
             )
         dim = dim_of(input.ndim)
         count, size = indices_or_sections, input.shape[dim]
+        if not isinstance(count, int | list | tuple | Tensor):
+            raise combination(name, input, count)
         if isinstance(count, int) and (count == 0 or size % count):
             raise ShapeError(
                 f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
