@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError, ValueRangeError
+from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._neural import like, require_float, size_of, wide
 from weft.ops._reduce import to_dtype
@@ -185,7 +185,12 @@ def hardswish(input: Array) -> Array:
     return jnp.where(x <= -3, 0, jnp.where(x >= 3, x, x * (x + 3) / 6)).astype(input.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL)
+def _require_width(lambd: Any) -> None:
+    if not lambd >= 0:
+        raise OutOfRangeError(f"lambda must be in range [0, inf) for every input dtype, but found {lambd}")
+
+
+@defop(dims=pointwise, module=_FUNCTIONAL, limits=_require_width)
 def softshrink(input: Array, lambd: Scalar = 0.5) -> Array:
     """Elements moved towards 0 by `lambd`, those within it to 0."""
     require_float(input, "softshrink_cpu")

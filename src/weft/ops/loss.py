@@ -232,8 +232,6 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise ValueRangeError("only p == 1 and p == 2 supported")
     _require_classes(input)
-    if target.dtype != jnp.int64:
-        raise DTypeError(f"expected scalar type Long but found {scalar_word(target)}")
     classes = input.shape[-1] if input.ndim else 1
     if weight is not None and weight.ndim != 1:
         raise ValueRangeError("weight must be one-dimensional")
@@ -246,6 +244,8 @@ def multi_margin_loss(
             f"(batch size). Expected target size [{samples}], but got {list(target.shape)}. "
             f"Input has shape {list(input.shape)}."
         )
+    if target.dtype != jnp.int64:
+        raise DTypeError(f"expected scalar type Long but found {scalar_word(target)}")
     x = input.reshape(samples, classes)
     hot = jax.nn.one_hot(target.reshape(samples), classes, dtype=jnp.bool_)
     chosen = jnp.sum(jnp.where(hot, x, 0), axis=1, keepdims=True)

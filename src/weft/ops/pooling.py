@@ -152,8 +152,8 @@ def _max_windows(
     op = f"max_pool{n}d"
     kernel, step, margin = _window_arguments(n, kernel_size, stride, padding, op)
     apart = spread(dilation, n, "dilation", op)
-    _check_batch(input, n, op)
     _check_padding(n, kernel, margin, apart, op)
+    _check_batch(input, n, op)
     if input.dtype == jnp.bool_ or jnp.iscomplexobj(input):
         raise UnsupportedDTypeError(f"\"{op}\" not implemented for '{scalar_word(input)}'")
     sizes = input.shape[input.ndim - n :]

@@ -160,7 +160,8 @@ def _multinomial_check(input: Array, num_samples: int, replacement: bool = False
 
 @defop(
     dims=_samples, check=_multinomial_check,
-    check_text="probability tensor contains either `inf`, `nan` or element < 0, or sums to 0",
+    check_text="probability tensor contains either `inf`, `nan` or element < 0, "
+    "or is an invalid multinomial distribution (sum of probabilities <= 0)",
     check_error=DeferredValueError,
 )  # fmt: skip
 def multinomial(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
@@ -170,6 +171,8 @@ def multinomial(input: Array, num_samples: int, replacement: bool = False, *, ke
     if not jnp.issubdtype(input.dtype, jnp.floating):
         text = f"multinomial only supports floating-point dtypes for input, got: {scalar_word(input)}"
         raise DTypeError(text)
+    if input.shape[-1] > 2**24:
+        raise ShapeError("number of categories cannot exceed 2^24")
     if num_samples <= 0:
         raise ShapeError("cannot sample n_sample <= 0 samples")
     if not replacement and num_samples > input.shape[-1]:

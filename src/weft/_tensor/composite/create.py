@@ -215,14 +215,22 @@ def _spaced(
 
 
 @composite()
-def linspace(start: Number, end: Number, steps: Any, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def linspace(
+    start: Tensor | Number, end: Tensor | Number, steps: Any, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
     return _spaced("linspace", (start, end), steps, dtype=dtype, options=options)
 
 
 @composite()
 def logspace(
-    start: Number, end: Number, steps: Any, base: float = 10.0, *, dtype: DType | None = None, **options: Any
+    start: Tensor | Number,
+    end: Tensor | Number,
+    steps: Any,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    **options: Any,
 ) -> Tensor:
     """`base` to the power of `steps` numbers evenly spaced from `start` to `end`."""
     return _spaced("logspace", (start, end), steps, base, dtype=dtype, options=options)
