@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
+from weft._base.site import raised_here
 from weft._lazy.value import Value
 from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.scalar import number, require_fit
 from weft._tensor.tensor import Tensor, operand
-from weft.errors import ArgumentError, IntegerRangeError
+from weft.errors import ArgumentError, IntegerRangeError, WeftError
 from weft.ops._table import OpDef
 
 
@@ -30,6 +31,17 @@ def combination(op: str, *given: Any) -> ArgumentError:
     """The error that says that an operator takes no such arguments together."""
     kinds = ", ".join(map(kind_of, given))
     return ArgumentError(f"{op}() received an invalid combination of arguments - got ({kinds})")
+
+
+LEAKS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
+"""What Python raises of arguments that nobody has looked at before they are used."""
+
+
+def leaked(op: str, error: Exception) -> Exception:
+    """What is raised for an exception of `LEAKS`: itself, if it was raised on purpose or by the user's code."""
+    if isinstance(error, WeftError) or not raised_here(error):
+        return error
+    return ArgumentError(f"{op}() received an invalid combination of arguments: {str(error).splitlines()[0]}")
 
 
 # --- one object -----------------------------------------------------------------------------------------------
@@ -256,8 +268,11 @@ A function in source reaches the converter as `_<its name>`."""
 OF_ROWS = BY_ANNOTATION | {"float": ("float", floating)}
 """The same for rows: their static numbers have the type that the row says."""
 
+OF_FUNCTIONAL = {annotation: kind for annotation, kind in BY_ANNOTATION.items() if annotation != "bool"}
+"""The same for `nn.functional`, whose flags may be anything that is true or false, as in PyTorch."""
+
 SCOPE: dict[str, Any] = {f"_{c.__name__}": c for _, c in (*BY_ANNOTATION.values(), *OF_ROWS.values())}
-SCOPE |= {"_Tensor": Tensor, "_DType": DType}
+SCOPE |= {"_Tensor": Tensor, "_DType": DType, "_LEAKS": LEAKS, "_leaked": leaked}
 
 
 def converted(name: str, op: str, annotation: str, kinds: dict[str, tuple[str, Converter]] = BY_ANNOTATION) -> str:

@@ -153,13 +153,15 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
             return [f"{entry} = _sizes_one_by_one(v_{p} if {p} is None else ({p},), {said})"]
         case Kind.SHAPE:
             return [f"{entry} = {p} if {p} is None else _sizes({p}, {said})"]
-    return [f"{entry} = {_static(param, name)}"]
+    return [f"{entry} = {_static(param, name, op.module)}"]
 
 
-def _static(param: Param, name: str) -> str:
+def _static(param: Param, name: str, module: str) -> str:
     """Source of the static entry of a parameter that takes no input."""
     base = _ANNOTATIONS.get(param.kind, param.text.removesuffix(" | None"))
     may_be_none = param.optional or param.default in (None, ())
+    if base == "bool" and module == "nn.functional":
+        return f"None if {param.name} is None else bool({param.name})" if may_be_none else f"bool({param.name})"
     if base in arguments.OF_ROWS:
         return arguments.converted(param.name, name, f"{base} | None" if may_be_none else base, arguments.OF_ROWS)
     constant = f"_constant({param.name}, {param.name!r}, {name!r})"
@@ -365,9 +367,10 @@ class Composite:
 COMPOSITES: dict[tuple[str, str], Composite] = {}
 
 
-def _bound(body: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _bound(body: Callable[..., Any], name: str, module: str) -> Callable[..., Any]:
     """A composite as users call it: its arguments are converted as its annotations say, which are read as of rows."""
     scope: dict[str, Any] = {**arguments.SCOPE, "_body": body}
+    kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
     for p in inspect.signature(body).parameters.values():
         if p.kind is p.KEYWORD_ONLY and not has_star:
@@ -378,11 +381,12 @@ def _bound(body: Callable[..., Any], name: str) -> Callable[..., Any]:
         if default:
             scope[f"d_{p.name}"] = p.default
         head.append(f"{star}{p.name}{default}")
-        value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation)))
+        value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation), kinds))
         passed.append(f"{p.name}={value}" if p.kind is p.KEYWORD_ONLY else value)
-    if all(value.rpartition("=")[2].lstrip("*").isidentifier() for value in passed):
-        return body
-    source = f"def bound({', '.join(head)}): return _body({', '.join(passed)})"
+    source = (
+        f"def bound({', '.join(head)}):\n    try:\n        return _body({', '.join(passed)})\n"
+        f"    except _LEAKS as error:\n        raise _leaked({name!r}, error)\n"
+    )
     exec(compile(source, f"<weft {name}>", "exec"), scope)
     return wraps(body)(scope["bound"])
 
@@ -412,7 +416,7 @@ def composite(
         if key in COMPOSITES:
             raise ValueError(f"composite {public!r} is defined twice; give one of them another name")
         spelled = public if is_method is True else is_method or ""
-        COMPOSITES[key] = Composite(public, _bound(body, spelled or public), spelled, inplace, function, module)
+        COMPOSITES[key] = Composite(public, _bound(body, spelled or public, module), spelled, inplace, function, module)
         return body
 
     return make
