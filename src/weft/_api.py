@@ -13,7 +13,7 @@ MODULES = frozenset({
 _NAMES = {
     "weft._base.dtype": (
         "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
-        "float64", "complex64", "complex128", "promote_types", "can_cast",
+        "float64", "complex64", "complex128",
     ),
     "weft._base.limits": ("finfo", "iinfo"),
     "weft._base.state": ("set_default_dtype", "set_default_device"),

@@ -13,16 +13,16 @@ from weft._base.state import ambient, set_default_device, set_default_dtype, set
 from weft._lazy.runtime import default_jax_device, matmul_precision, set_matmul_precision
 from weft._tensor.composite.convert import TYPE_NAMES
 from weft._tensor.convert import resolve_device
-from weft.errors import ArgumentError, DeviceError, ValueRangeError
+from weft.errors import ArgumentError, DeviceError, SettingError, ValueRangeError
 
 # ---- threads
 
 
 def _check_threads(name: str, count: Any) -> None:
     if not isinstance(count, int) or isinstance(count, bool):
-        raise ArgumentError(f"{name} expects an int, but got {type(count).__name__}")
+        raise SettingError(f"{name} expects an int, but got {type(count).__name__}")
     if count <= 0:
-        raise ValueRangeError(f"{name} expects a positive integer")
+        raise SettingError(f"{name} expects a positive integer")
 
 
 def get_num_threads() -> int:

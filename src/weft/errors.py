@@ -28,12 +28,24 @@ class DeviceError(WeftError, RuntimeError):
     """Operands live on different devices, or a device does not exist."""
 
 
+class NoDeviceError(DeviceError, AssertionError):
+    """There is no device of this kind, where PyTorch asserts that there is one."""
+
+
 class ArgumentError(WeftError, TypeError):
     """An argument has a type that the operator does not take."""
 
 
 class ValueRangeError(WeftError, ValueError):
     """An argument has the right type and a value outside of its range."""
+
+
+class OutOfRangeError(WeftError, RuntimeError):
+    """An argument has the right type and a value outside of its range, where PyTorch raises `RuntimeError`."""
+
+
+class IntegerRangeError(ValueRangeError, OverflowError):
+    """An integer fits no element type that could hold it."""
 
 
 class PreconditionError(WeftError, AssertionError):
@@ -72,6 +84,10 @@ class UnsupportedDTypeError(DTypeError, NotImplementedError):
     """The operator is not defined for this element type."""
 
 
+class ConversionError(WeftError, RuntimeError):
+    """A tensor cannot become the Python object that is asked for."""
+
+
 class GradientError(WeftError, RuntimeError):
     """A backward pass was asked for something that the tape cannot give."""
 
@@ -90,6 +106,10 @@ class InPlaceError(WeftError, RuntimeError):
 
 class OptionError(WeftError, RuntimeError):
     """Options of an optimizer exclude each other, or do not suit its parameters."""
+
+
+class SettingError(WeftError, RuntimeError):
+    """A setting is given something that it cannot be."""
 
 
 class StateDictError(WeftError, RuntimeError):

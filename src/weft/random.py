@@ -10,12 +10,17 @@ import numpy as np
 from weft._tensor.convert import from_host
 from weft._tensor.generator import Generator, default_generator
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, ValueRangeError
 
 
 def manual_seed(seed: int) -> Generator:
     """Start the default generator anew from a seed."""
-    return default_generator.manual_seed(int(seed))
+    try:
+        whole = int(seed)
+    except (TypeError, ValueError):
+        kind = ValueRangeError if isinstance(seed, str) else ArgumentError
+        raise kind(f"manual_seed(): argument 'seed' must be int, not {type(seed).__name__}: {seed!r}") from None
+    return default_generator.manual_seed(whole)
 
 
 def seed() -> int:

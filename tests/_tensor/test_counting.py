@@ -76,8 +76,8 @@ def test_slopes_along_every_dim():
     ((2, 2), {"edge_order": 3}, r"torch\.gradient only supports edge_order=1 and edge_order=2\."),
     ((2, 2), {"edge_order": 2}, r"torch\.gradient expected each dimension size to be at least edge_order\+1"),
     ((2, 2), {"dim": (0, 0)}, r"dim 0 appears multiple times in the list of dims"),
-    ((2, 2), {"spacing": (1.0,)}, r"torch\.gradient expected spacing to be unspecified, a scalar, or a list of length "
-     r"equal to 'self\.dim\(\) = 2', since dim argument was not given, but got a list of length 1"),
+    ((2, 2), {"spacing": (1.0,)}, r"torch\.gradient expected spacing to be unspecified, a scalar or a list of length "
+     r"equal to 'self\.dim\(\) = 2', since dim argument was not given, but got a spacing argument of length 1"),
 ])  # fmt: skip
 def test_slopes_that_are_refused(shape, options, text):
     with pytest.raises(RuntimeError, match=f"^{text}$"):

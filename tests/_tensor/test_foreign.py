@@ -28,9 +28,9 @@ ARRAYS = [
 ]
 CALLS = [
     (lambda x: weft.relu(x), "relu(): argument 'input' must be Tensor, not {}"),
-    (lambda x: weft.cat([weft.ones(2), x]), "cat(): argument 'tensors' must be Tensor, not {}"),
+    (lambda x: weft.cat([weft.ones(2), x]), "expected Tensor as element 1 in argument 0, but got {}"),
     (lambda x: F.mse_loss(weft.ones(2), x), "mse_loss(): argument 'target' must be Tensor, not {}"),
-    (lambda x: weft.ones(2).add(x), "expected a Tensor or a number, got {}"),
+    (lambda x: weft.ones(2).add(x), "add(): argument 'other' must be Tensor, not {}"),
     (lambda x: weft.nn.Parameter(x), "Parameter(): argument 'data' must be Tensor, not {}"),
     (lambda x: weft.relu(weft.ones(2), out=x), "argument 'out' must be Tensor, not {}"),
     (lambda x: setattr(weft.ones(2), "grad", x), "assigned grad expected to be a Tensor or None but got {}"),

@@ -149,7 +149,7 @@ WRONG = [
     ),
     ("backwards", slice(None, None, -1), ValueError, r"step must be greater than zero"),
     ("float", 1.5, IndexError, r"^only integers, slices \(`:`\), ellipsis \(`\.\.\.`\), None and long or byte"),
-    ("text", "a", IndexError, r"^only integers, slices"),
+    ("text", "a", TypeError, r"invalid data type 'str'"),
 ]
 
 

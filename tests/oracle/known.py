@@ -92,3 +92,34 @@ def reason_for(case: Case, fault: str) -> str:
         if known.op == case.op and case.dtype in known.dtypes and known.part in fault:
             return known.reason
     return ""
+
+
+@dataclass(frozen=True)
+class KnownRefusal:
+    """A wrong call that is refused otherwise, or not at all: of an operator, where the fault's text has `part`."""
+
+    op: str
+    reason: str
+    part: str = ""
+
+
+_CASTS = "`out=` of another type is cast to, as by all operators"
+
+KNOWN_REFUSALS: tuple[KnownRefusal, ...] = (
+    *(KnownRefusal(op, _CASTS, "out") for op in ("aminmax", "amax", "amin", "complex", "gather", "multinomial")),
+    KnownRefusal("bernoulli", "methods take `out=`, too", "invalid combination"),
+    KnownRefusal("arange", "the type of `out=` does not take part in the length", "out"),
+    *(
+        KnownRefusal(op, "an `out=` that overlaps is written after everything has been read", "unsupported operation")
+        for op in ("kthvalue", "masked_select", "bernoulli", "cat", "gather", "index_select", "take")
+    ),
+    KnownRefusal("cat", "views have no storage of their own that could be resized", "storage that is not resizable"),
+    KnownRefusal("narrow_copy", "it is refused as `narrow` is", "narrow"),
+    KnownRefusal("cov", "types are looked at before shapes", "one or fewer dimensions"),
+    KnownRefusal("nn_functional_multi_margin_loss", "types are looked at before `reduction`", "reduction"),
+)
+
+
+def reason_for_refusal(op: str, fault: str) -> str:
+    """Why a wrong call of an operator is refused otherwise; empty when that is not known."""
+    return next((known.reason for known in KNOWN_REFUSALS if known.op == op and known.part in fault), "")

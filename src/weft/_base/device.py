@@ -26,6 +26,12 @@ class device:
             type, index = "xla", type
         if not isinstance(type, str):
             raise ArgumentError(f"device(): a string, an index or a device is needed, got {type!r}")
+        if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
+            raise ArgumentError(f"device(): argument 'index' must be int, not {index.__class__.__name__}")
+        if index is not None and index < 0:
+            raise DeviceError(f"Device index must not be negative, got {index}")
+        if not type:
+            raise DeviceError("Device string must not be empty; write a type and maybe an index, such as 'xla:0'")
         match = _NAME.fullmatch(type)
         if match is None or (match[2] is not None and index is not None):
             raise DeviceError(f"Invalid device string: {type!r}; write a type and maybe an index, such as 'xla:0'")

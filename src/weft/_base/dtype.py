@@ -106,7 +106,7 @@ def as_dtype(value: Any, default_float: DType = float32) -> DType:
         return default_float
     if value is complex:
         return default_float.to_complex()
-    if value in _BY_PYTHON:
+    if isinstance(value, type) and value in _BY_PYTHON:
         return _BY_PYTHON[value]
     raise ArgumentError(f"dtype must be a torch.dtype, not {type(value).__name__}: {value!r}")
 

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from weft._base.dtype import BOOL, INTEGER, DType
+from weft._base.dtype import BOOL, INTEGER, DType, as_dtype, float64
 from weft._base.state import default_dtype
 from weft.errors import ArgumentError
 
@@ -38,7 +38,7 @@ class finfo(_Info):
     _shown = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
 
     def __init__(self, type: DType | None = None) -> None:
-        dtype = (type or default_dtype()).to_real()
+        dtype = (default_dtype() if type is None else as_dtype(type, float64)).to_real()
         if not dtype.is_floating_point:
             raise ArgumentError(
                 f"torch.finfo() requires a floating point input type, got {dtype}. Use torch.iinfo instead"
@@ -58,10 +58,11 @@ class iinfo(_Info):
     _shown = ("min", "max")
 
     def __init__(self, type: DType) -> None:
-        if type.category != INTEGER:
-            instead = "" if type.category == BOOL else ". Use torch.finfo instead"
-            raise ArgumentError(f"torch.iinfo() requires an integer input type, got {type}{instead}")
-        facts = np.iinfo(type.numpy)
-        super().__init__(facts.bits, type)
+        dtype = as_dtype(type)
+        if dtype.category != INTEGER:
+            instead = "" if dtype.category == BOOL else ". Use torch.finfo instead"
+            raise ArgumentError(f"torch.iinfo() requires an integer input type, got {dtype}{instead}")
+        facts = np.iinfo(dtype.numpy)
+        super().__init__(facts.bits, dtype)
         self.min = int(facts.min)
         self.max = int(facts.max)

@@ -48,6 +48,14 @@ def warn_user(message: str) -> None:
     )
 
 
+def raised_here(error: BaseException) -> bool:
+    """Whether an exception was raised by this package (or by jax), not by a function of the user's that it called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and _is_ours(trace.tb_frame.f_code)
+
+
 def _user_frame() -> FrameType | None:
     frame = sys._getframe(1)
     while frame is not None:

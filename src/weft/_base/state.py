@@ -80,7 +80,7 @@ def ambient() -> Ambient:
     return state
 
 
-class using:  # noqa: N801  a context manager, called like a function
+class using:
     """Set fields of the ambient state for one block."""
 
     __slots__ = ("_fields", "_token")

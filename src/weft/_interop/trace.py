@@ -23,7 +23,8 @@ from weft._lazy.realize import array_of
 from weft._lazy.runtime import default_jax_device, named
 from weft._lazy.value import Tape, Value, aval_of
 from weft._tensor.generator import Generator
-from weft._tensor.tensor import Tensor, number, wrap
+from weft._tensor.scalar import number
+from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import set_value
 from weft.errors import CompileError
 from weft.ops._table import TABLE

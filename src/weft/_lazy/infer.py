@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,12 +12,22 @@ import numpy as np
 
 from weft._base import state
 from weft._base.device import CPU, device
-from weft._base.dtype import DType, from_numpy, result_type
+from weft._base.dtype import DType, bool_, complex128, float64, from_numpy, int64, result_type
 from weft._base.site import warn_user
 from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
-from weft.errors import ArgumentError, DeviceError, DimError, GradientError, ShapeError, WeftError
+from weft.errors import (
+    ArgumentError,
+    DeviceError,
+    DimError,
+    DTypeError,
+    GradientError,
+    ShapeError,
+    ValueRangeError,
+    WeftError,
+)
+from weft.ops._dims import broadcast_shapes
 from weft.ops._findings import Failures, Finding, finding
-from weft.ops._table import TENSOR_KINDS, Kind, OpDef, Promote
+from weft.ops._table import TENSOR_KINDS, Kind, OpDef, Param, Promote
 
 Arrays = tuple[jax.Array, ...]
 
@@ -254,6 +265,7 @@ def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
 def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     op = call.op
     where = call.device or common_device(op.name, avals)
+    _require_types(call, avals)
     casts = _casts(call, avals)
     misfit = _misfit(call, avals)
 
@@ -276,15 +288,13 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
-    except (TypeError, ValueError, NotImplementedError) as error:
-        if misfit is not None:
-            raise misfit from None
-        kind = ArgumentError if isinstance(error, TypeError) else ShapeError
-        given = ", ".join(map(repr, avals))
-        reason = str(error).split("\n", 1)[0]
-        raise kind(f"{op.name}(): cannot be applied to ({given}): {reason}") from error
+    except Exception as error:  # in whatever way the body, or jax below it, says that the inputs do not fit
+        raise misfit or _refusal(call, avals, error) from error
     if misfit is not None:
         raise misfit
+    for output in found.outputs:
+        if output.aval.nbytes > _MOST:
+            raise ShapeError(f"{op.name}(): Storage size calculation overflowed with sizes={list(output.aval.shape)}")
     return found
 
 
@@ -312,6 +322,43 @@ def _precondition(
     fails = isinstance(abstract, Failures)
     template = op.check_text if fails else f"{op.name}(): {op.check_text}"
     return Precondition(codes, [Complaint(op.check_error, template, abstract)], on_host=not fails, waits=fails)
+
+
+_INT64 = range(-(2**63), 2**63)
+_MOST = _INT64[-1]
+_BROADCAST = re.compile(r"incompatible shapes for broadcasting: \(([\d, ]*)\), \(([\d, ]*)\)")
+
+
+def _refusal(call: Call, avals: tuple[Aval, ...], error: Exception) -> Exception:
+    """What is said of inputs that a body could not take; an error of a user's own body stays what it is."""
+    if "::" in call.op.name:
+        return error
+    reason = str(error).split("\n", 1)[0]
+    shapes = _BROADCAST.search(reason)
+    if shapes is not None:
+        try:
+            broadcast_shapes(*(tuple(map(int, filter(str.strip, text.split(",")))) for text in shapes.groups()))
+        except ShapeError as misfit:
+            return misfit
+    kind = DTypeError if isinstance(error, TypeError) and "shape" not in reason else ShapeError
+    return kind(f"{call.op.name}(): cannot be applied to ({', '.join(map(repr, avals))}): {reason}")
+
+
+def _require_types(call: Call, avals: tuple[Aval, ...]) -> None:
+    """Raises for element types that the row refuses before promotion, and for numbers where a tensor is needed."""
+    op, kinds = call.op, kinds_of(call)
+    operands = [a for a, kind in zip(avals, kinds, strict=True) if kind in TENSOR_KINDS]
+    if operands and not op.of_numbers and all(a.weak for a in operands):
+        given = ", ".join(_PYTHON_NAMES.get(a.dtype, a.dtype.name) for a in operands)
+        raise ArgumentError(
+            f"{op.name}() received an invalid combination of arguments - got ({given}), but one of them must be Tensor"
+        )
+    if op.types is not None:
+        names = [p.name for p, entry in zip(op.params, call.static, strict=True) if isinstance(entry, Many)]
+        op.types(dict(zip(names, (a.dtype for a in avals), strict=True)))
+
+
+_PYTHON_NAMES = {bool_: "bool", int64: "int", float64: "float", complex128: "complex"}
 
 
 def _misfit(call: Call, avals: tuple[Aval, ...]) -> WeftError | None:
@@ -439,10 +486,13 @@ def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
     """The static part with dims made non-negative, and checked against the first tensor or the widest of a list."""
     ranks = [(len(a.shape), k) for a, k in zip(avals, kinds_of(call), strict=True) if k in TENSOR_KINDS]
     ndim = ranks[0][0] if ranks else 0
+    if not ranks and any(param.kind is Kind.ARRAYS for param in call.op.params):
+        return call.static  # the body says what an empty list lacks
     if ranks and ranks[0][1] is Kind.ARRAYS:
         ndim = max(rank for rank, kind in ranks if kind is Kind.ARRAYS)
     entries = []
     for param, entry in zip(call.op.params, call.static, strict=True):
+        _require_int64(call.op.name, param, entry)
         if param.kind is Kind.DIM and entry is not None:
             entry = wrap_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
         elif param.kind is Kind.DIMS and entry is not None:
@@ -453,6 +503,20 @@ def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
                 raise ShapeError(f"dim {twice} appears multiple times in the list of dims")
         entries.append(entry)
     return tuple(entries)
+
+
+def _require_int64(op: str, param: Param, entry: Any) -> None:
+    """`ValueError` for an integer beyond int64, `TypeError` for such a size."""
+    if isinstance(entry, int):
+        if entry not in _INT64:
+            raise ValueRangeError(f"Overflow when unpacking long long: argument '{param.name}' of {op}() is {entry}")
+    elif isinstance(entry, tuple):
+        for at, part in enumerate(entry, 1):
+            if isinstance(part, int) and part not in _INT64:
+                raise ArgumentError(
+                    f"{op}(): argument '{param.name}' failed to unpack the object at pos {at} with error "
+                    f'"Overflow when unpacking long long": {part}'
+                )
 
 
 def wrap_dim(dim: Any, ndim: int, argument: str = "a dim") -> int:

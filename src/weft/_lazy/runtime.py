@@ -21,7 +21,7 @@ import numpy as np
 from weft._base import config
 from weft._base.device import CPU, device
 from weft._lazy.value import Aval
-from weft.errors import DeviceError, DistBackendError
+from weft.errors import DeviceError, DistBackendError, NoDeviceError
 
 # mallopt's parameters, from glibc's <malloc.h>
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
@@ -73,7 +73,10 @@ def jax_device(where: device) -> Any:
     try:
         found = jax.local_devices(backend=platform_name)
     except RuntimeError as error:
-        raise DeviceError(f"{where}: this machine has no {where.type} device that jax can use") from error
+        text = f"{where}: this machine has no {where.type} device that jax can use"
+        if where.type == "cuda":
+            raise NoDeviceError(f"Torch not compiled with CUDA enabled; {text}") from error
+        raise DeviceError(text) from error
     index = where.index or 0
     if index >= len(found):
         raise DeviceError(f"{where}: this machine has {len(found)} {where.type} device(s), counted from 0")

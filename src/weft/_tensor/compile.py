@@ -21,9 +21,10 @@ from weft._lazy.realize import escaping, flush
 from weft._lazy.record import record
 from weft._lazy.value import FREED, Tape, Value
 from weft._tensor.generator import Generator
-from weft._tensor.tensor import Tensor, number, wrap
+from weft._tensor.scalar import number
+from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import set_value
-from weft.errors import CompileError
+from weft.errors import CompileError, PreconditionError
 
 Source = Callable[[Sequence[Tensor]], Value]
 """Where an input of a replay comes from, given the call's tensor arguments."""
@@ -332,6 +333,8 @@ def compile(
     `CompileError` with `fullgraph`. `dynamic`, `backend`, `mode` and `options` are accepted for compatibility.
     """
     del dynamic, backend, mode, options
+    if model is not None and not callable(model):
+        raise PreconditionError(f"A callable function is expected, but {type(model)} is provided.")
     if model is None:
         return lambda function: compile(function, fullgraph=fullgraph, disable=disable)
     if disable:

@@ -35,7 +35,7 @@ from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
 from weft._lazy.value import Tape, Value, aval_of, tick
 from weft._tensor.tensor import Tensor, operand, own, wrap
-from weft.errors import ArgumentError, DTypeError, ValueRangeError
+from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
 
 
 def resolve_device(device: Any) -> device_class:
@@ -188,12 +188,16 @@ _WIDEST = {BOOL: bool_, INTEGER: int64, FLOAT: float64, COMPLEX: complex128}
 def _numbers(data: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
     """A number, or a list of them, with the type that PyTorch gives them or the one that is wanted."""
     kinds = set(map(type, data)) if isinstance(data, list) else {type(data)}
+    if str in kinds and not isinstance(data[0], str):
+        raise ArgumentError("new(): invalid data type 'str' among numbers")
     inferred = reduce(promote_types, map(_inferred, kinds))
     unsigned = uint64 in (wanted, inferred) and inferred.category == INTEGER
     try:
         array = np.asarray(data, (uint64 if unsigned else _WIDEST[inferred.category]).numpy)
     except OverflowError as error:
-        raise ValueRangeError("Overflow when unpacking long long: an integer does not fit the type") from error
+        if wanted is not None and wanted.is_differentiable:
+            return np.asarray(data, object).astype(wanted.numpy)
+        raise IntegerRangeError("Overflow when unpacking long long: an integer does not fit the type") from error
     target = wanted or inferred
     if target.category == INTEGER and array.dtype != target.numpy:
         limits = np.iinfo(target.numpy)
@@ -217,7 +221,7 @@ def _inferred(kind: type) -> DType:
 
 def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     if array.dtype.kind == "c" and dtype.category < COMPLEX:
-        raise DTypeError(f"value cannot be converted to type {dtype.name} without overflow: it is complex")
+        raise ArgumentError(f"must be real number, not complex: a tensor of type {dtype.name} takes no other")
     with np.errstate(over="ignore", invalid="ignore"):  # too large a float becomes infinite
         return array.astype(dtype.numpy, copy=False)
 

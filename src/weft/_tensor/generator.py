@@ -6,8 +6,9 @@ import secrets
 import threading
 from typing import Any
 
-from weft._base.device import CPU, device
-from weft.errors import ArgumentError
+from weft._base.device import CPU
+from weft._base.device import device as device_class
+from weft.errors import SettingError, ValueRangeError
 
 _MASK = (1 << 63) - 1
 
@@ -29,7 +30,7 @@ class Generator:
     """
 
     def __init__(self, device: Any = "cpu") -> None:
-        self._device = device
+        self._device = None if device is None else str(device_class(device))
         self._lock = threading.Lock()
         self._own_state = _State()
 
@@ -38,14 +39,16 @@ class Generator:
         return self._own_state
 
     @property
-    def device(self) -> device:
+    def device(self) -> device_class:
         """The device of the generator; draws do not depend on it."""
-        return device(self._device) if self._device is not None else CPU
+        return device_class(self._device) if self._device is not None else CPU
 
     def manual_seed(self, seed: int) -> Generator:
         """Start anew from a seed."""
         if not isinstance(seed, int):
-            raise ArgumentError(f"manual_seed expected a long, but got {type(seed).__name__}")
+            raise SettingError(f"manual_seed expected a long, but got {type(seed).__name__}")
+        if not -(2**63) <= seed < 2**64:
+            raise ValueRangeError(f"Overflow when unpacking long long: the seed is {seed}")
         self.restore((seed & _MASK, 0))
         return self
 

@@ -137,6 +137,9 @@ def _roots(outputs: list[Tensor], cotangents: Any) -> list[tuple[Value, Value]]:
 
 
 def _root(tensor: Tensor, cotangent: Tensor | None) -> tuple[Value, Value]:
+    if cotangent is not None and not isinstance(cotangent, Tensor):
+        given = f"{kind_of(cotangent)}{way_in(cotangent)}"
+        raise ArgumentError(f"gradients can be either Tensors or None, but got {given}")
     value = tensor._read()
     if value.tape is None:
         raise GradientError("element 0 of tensors does not require grad and does not have a grad_fn")

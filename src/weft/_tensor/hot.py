@@ -14,7 +14,8 @@ from weft._dispatch import apply
 from weft._lazy.infer import Call
 from weft._lazy.realize import relieve
 from weft._lazy.value import Value, tick
-from weft._tensor.tensor import Tensor, number, operand, wrap
+from weft._tensor.scalar import number
+from weft._tensor.tensor import Tensor, operand, wrap
 
 _new = object.__new__
 _NUMBERS = frozenset({bool, int, float, complex})
@@ -54,9 +55,10 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
     return function
 
 
-def binary(call: Call, general: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """A function of two tensors. With a Python number it is recorded without going through the general function."""
+def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Callable[[Any, Any], Any]:
+    """A function of two tensors. With a Python number, if it takes one, it is recorded at once, too."""
     lookup = call.signatures.get
+    numbers = _NUMBERS if takes_number else frozenset()
 
     def function(input: Any, other: Any, *, out: Any = None) -> Any:
         try:
@@ -64,7 +66,7 @@ def binary(call: Call, general: Callable[..., Any]) -> Callable[[Any, Any], Any]
             b = other._value
             signature = lookup((a.aval, b.aval))
         except AttributeError:
-            if out is None and type(other) in _NUMBERS and isinstance(input, Tensor):
+            if out is None and type(other) in numbers and isinstance(input, Tensor):
                 return wrap(apply(call, (operand(input), number(other)))[0])
             return general(input, other) if out is None else general(input, other, out=out)
         state = peek()

@@ -156,6 +156,8 @@ class _Walk:
         try:
             index = operator.index(item)
         except TypeError:
+            if isinstance(item, str):
+                raise ArgumentError("an index must be no str: new(): invalid data type 'str'") from None
             raise IndexRangeError(
                 "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables "
                 f"are valid indices (got {type(item).__name__})"

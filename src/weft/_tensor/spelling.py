@@ -6,6 +6,7 @@ For each row a Python function with PyTorch's signature is written as source and
 
 from __future__ import annotations
 
+import inspect
 import operator
 import warnings
 from collections import namedtuple
@@ -16,67 +17,23 @@ from typing import Any
 
 import numpy as np
 
-from weft._base.dtype import as_dtype, float64
 from weft._base.state import ambient, default_device
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, Exact, call_of, many
 from weft._lazy.value import Value
-from weft._tensor import hot
+from weft._tensor import arguments, hot
+from weft._tensor.arguments import refusal
 from weft._tensor.convert import existing, from_numpy_array
 from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.generator import Generator, default_generator
-from weft._tensor.tensor import Tensor, number, operand, operand_or_number, wrap
+from weft._tensor.scalar import number
+from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import become, is_view_of, make_view, write
 from weft.errors import ArgumentError, GradientError
 from weft.ops._rows import documented
 from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
 
 # --- turning arguments into inputs and static entries ---------------------------------------------------------
-
-
-def _sequence(tensors: Any, name: str, op: str) -> Sequence[Any]:
-    if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
-        raise ArgumentError(f"{op}(): argument '{name}' must be tuple of Tensors, not {kind_of(tensors)}")
-    return tensors
-
-
-def _dims(dims: Any) -> Any:
-    return tuple(dims) if isinstance(dims, (list, tuple)) else dims if dims is None else _int(dims)
-
-
-def _int(x: Any) -> Any:
-    return x if type(x) is int else x.__index__() if hasattr(x, "__index__") else x
-
-
-def shape_of(sizes: Any) -> tuple[int, ...]:
-    """Sizes given one by one or as one sequence; `TypeError` for what is no integer."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = sizes[0]
-    return tuple([s if type(s) is int else _size(s) for s in sizes])
-
-
-def _one_shape(size: Any) -> tuple[int, ...]:
-    return shape_of(size) if isinstance(size, (tuple, list)) else (_size(size),)
-
-
-def _size(x: Any) -> int:
-    if not hasattr(x, "__index__"):
-        raise ArgumentError(
-            f"argument 'size' must be tuple of ints, but found element of type {type(x).__name__}: {x!r}"
-        )
-    return x.__index__()
-
-
-def _static(x: Any) -> Any:
-    if isinstance(x, list):
-        return tuple([_static(i) for i in x])
-    if isinstance(x, (Tensor, np.generic)):
-        return x.item()
-    return x
-
-
-def _dtype(x: Any) -> Any:
-    return None if x is None else as_dtype(x, float64)  # Python's `float` means float64 here
 
 
 def _device(x: Any) -> Any:
@@ -159,50 +116,60 @@ def write_out(out: Any, result: Any) -> Any:
 # --- writing the functions ------------------------------------------------------------------------------------
 
 _SCOPE: dict[str, Any] = {
-    "_Tensor": Tensor, "_ONE": ONE, "_Exact": Exact, "_many": many, "_operand": operand, "_any": operand_or_number,
-    "_sequence": _sequence, "_dims": _dims, "_int": _int, "_shape": shape_of, "_one_shape": _one_shape,
-    "_static": _static, "_dtype": _dtype, "_device": _device, "_draw": _draw, "_finish": _finish,
-    "_finish_view": _finish_view, "_write_out": write_out,
+    **arguments.SCOPE, "_ONE": ONE, "_Exact": Exact, "_many": many, "_operand": operand,
+    "_operands": arguments.operands, "_any": arguments.operand_or_number, "_filling": arguments.filling,
+    "_scalar": arguments.scalar_value, "_within": arguments.within, "_constant": arguments.constant,
+    "_sizes": arguments.sizes, "_sizes_one_by_one": arguments.sizes_one_by_one,
+    "_device": _device, "_draw": _draw, "_finish": _finish, "_finish_view": _finish_view, "_write_out": write_out,
 }  # fmt: skip
 
 
-def _lines(param: Param, op: OpDef, variadic: bool) -> list[str]:
+def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
     """Source that turns one argument into inputs (in `_inputs`) and a static entry (`s_<name>`)."""
     p, entry = param.name, f"s_{param.name}"
+    said = f"{p!r}, {name!r}"  # how errors name parameter and operator
     one = f"{entry} = _ONE"
     match param.kind:
         case Kind.ARRAY | Kind.OPERAND:
-            get = f"_any({p})" if param.kind is Kind.OPERAND else f"_operand({p}, name={p!r}, op={op.name!r})"
+            get = f"_any({p}, {said})" if param.kind is Kind.OPERAND else f"_operand({p}, name={p!r}, op={name!r})"
+            if param.text == "Filling":
+                get = f"_filling({p}, {said}, {op.params[0].name})"
             take = [f"_inputs.append({get})", one]
             if param.optional or param.default is None:
                 return [f"{entry} = None", f"if {p} is not None:", *(f"    {line}" for line in take)]
             return take
         case Kind.SCALAR:
-            take = [f"_inputs.append(_any({p}))", one]
+            take = [f"_inputs.append(_scalar({p}, {said}))", one]
             if param.default is REQUIRED and not param.optional:
                 return take
             same = f"{p} is None" if param.default in (None, REQUIRED) else f"type({p}) is not _Tensor and {p} == d_{p}"
             kept = "None" if param.default in (None, REQUIRED) else f"d_{p}"
             return [f"if {same}:", f"    {entry} = {kept}", "else:", *(f"    {line}" for line in take)]
         case Kind.ARRAYS:
-            return [
-                f"{p} = _sequence({p}, {p!r}, {op.name!r})",
-                f"_inputs.extend([_operand(t, name={p!r}, op={op.name!r}) for t in {p}])",
-                f"{entry} = _many(len({p}))",
-            ]
+            return [f"_inputs.extend(_operands({p}, {said}, {op.params.index(param)}))", f"{entry} = _many(len({p}))"]
         case Kind.KEY:
             return ["_inputs.extend(_draw(generator))", f"{entry} = _many(2)"]
         case Kind.SHAPE if variadic:
-            return [f"{entry} = _shape(v_{p} if {p} is None else ({p},))"]
+            return [f"{entry} = _sizes_one_by_one(v_{p} if {p} is None else ({p},), {said})"]
         case Kind.SHAPE:
-            return [f"{entry} = {p} if {p} is None else _one_shape({p})"]
-    convert = {Kind.DIM: "_int({})", Kind.DIMS: "_dims({})", Kind.DTYPE: "_dtype({})"}.get(param.kind)
-    if convert is None:
-        convert = {
-            "bool": "bool({})", "float": "float({})", "int": "_int({})", "int | float": "_Exact(_static({}))",
-            "str": "{}",
-        }.get(param.text, "_static({})")  # fmt: skip
-    return [f"{entry} = {convert.format(p)}"]
+            return [f"{entry} = {p} if {p} is None else _sizes({p}, {said})"]
+    return [f"{entry} = {_static(param, name, op.module)}"]
+
+
+def _static(param: Param, name: str, module: str) -> str:
+    """Source of the static entry of a parameter that takes no input."""
+    base = _ANNOTATIONS.get(param.kind, param.text.removesuffix(" | None"))
+    may_be_none = param.optional or param.default in (None, ())
+    if base == "bool" and module == "nn.functional":
+        return f"None if {param.name} is None else bool({param.name})" if may_be_none else f"bool({param.name})"
+    if base in arguments.OF_ROWS:
+        return arguments.converted(param.name, name, f"{base} | None" if may_be_none else base, arguments.OF_ROWS)
+    constant = f"_constant({param.name}, {param.name!r}, {name!r})"
+    return f"_Exact({constant})" if param.text == "int | float" else constant
+
+
+_ANNOTATIONS = {Kind.DIM: "int", Kind.DIMS: "int | Sequence[int]", Kind.DTYPE: "DType"}
+"""What is said of parameters of these kinds in functions over tensors."""
 
 
 def _variadic(op: OpDef) -> str:
@@ -252,7 +219,10 @@ def _source(op: OpDef, name: str) -> str:
     lines = [f"if {theirs} is not None: {ours} = {theirs}" for ours, theirs in _numpy_names(op).items()]
     lines.append("_inputs = []")
     for param in op.params:
-        lines += _lines(param, op, param.name == variadic)
+        lines += _lines(param, op, name, param.name == variadic)
+    if op.limits is not None:
+        scalars = ", ".join(p.name for p in op.params if p.kind is Kind.SCALAR)
+        lines.append(f"_within(_op, {scalars})")
     static = "".join(f"s_{p.name}, " for p in op.params)
     if op.view:
         lines.append(f"return _finish_view(_op, ({static}), _inputs, {op.params[0].name})")
@@ -301,8 +271,10 @@ def function_of(op: OpDef) -> Callable[..., Any]:
     static = _default_static(op, len(op.params))
     if static is None or [p.name for p in op.params] not in (["input"], ["input", "other"]):
         return general
-    make = hot.unary if len(op.params) == 1 else hot.binary
-    return documented(make(call_of(op, static), general), op.name, op.doc)
+    call = call_of(op, static)
+    if len(op.params) == 1:
+        return documented(hot.unary(call, general), op.name, op.doc)
+    return documented(hot.binary(call, general, op.params[1].kind is Kind.OPERAND), op.name, op.doc)
 
 
 def inplace_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -310,6 +282,8 @@ def inplace_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     @wraps(function)
     def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if not isinstance(input, Tensor):
+            raise refusal(input, "input", name, "Tensor")
         result = function(input, *args, **kwargs)
         if result is NotImplemented:
             return result
@@ -318,7 +292,8 @@ def inplace_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return documented(form, name, f"In-place version of `{function.__name__}`.")
 
 
-_OPERANDS = (Tensor, bool, int, float, complex, np.generic, np.ndarray)
+_ARRAYS = (Tensor, np.ndarray)
+_OPERANDS = (*_ARRAYS, bool, int, float, complex, np.generic)
 
 
 def _as_operand(other: Any) -> Any:
@@ -330,18 +305,23 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
     if len(op.params) == 1:
         return dict.fromkeys(op.dunder, function)
 
+    takes_number = op.params[1].kind is Kind.OPERAND
+    others = _OPERANDS if takes_number else _ARRAYS
+
     def forward(input: Any, other: Any) -> Any:
-        if not isinstance(other, _OPERANDS):
+        if not isinstance(other, others):
             return NotImplemented
         return function(input, _as_operand(other))
 
     def swapped(input: Any, other: Any) -> Any:
-        if not isinstance(other, _OPERANDS):
+        if not isinstance(other, others):
             return NotImplemented
         return function(_as_operand(other), input)
 
     static = _default_static(op, 2)
-    fast = hot.binary(call_of(op, static), forward) if static is not None and _is_plain(op) else forward
+    fast = forward
+    if static is not None and _is_plain(op):
+        fast = hot.binary(call_of(op, static), forward, takes_number)
     found: dict[str, Callable[..., Any]] = {}
     for name in op.dunder:
         reflected = name.startswith("__r") and f"__{name[3:]}" in op.dunder
@@ -385,6 +365,30 @@ class Composite:
 COMPOSITES: dict[tuple[str, str], Composite] = {}
 
 
+def _bound(body: Callable[..., Any], name: str, module: str) -> Callable[..., Any]:
+    """A composite as users call it: its arguments are converted as its annotations say, which are read as of rows."""
+    scope: dict[str, Any] = {**arguments.SCOPE, "_body": body}
+    kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
+    head, passed, has_star = [], [], False
+    for p in inspect.signature(body).parameters.values():
+        if p.kind is p.KEYWORD_ONLY and not has_star:
+            head.append("*")
+        has_star = has_star or p.kind in (p.VAR_POSITIONAL, p.KEYWORD_ONLY)
+        star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        default = "" if p.default is p.empty else f"=d_{p.name}"
+        if default:
+            scope[f"d_{p.name}"] = p.default
+        head.append(f"{star}{p.name}{default}")
+        value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation), kinds))
+        passed.append(f"{p.name}={value}" if p.kind is p.KEYWORD_ONLY else value)
+    source = (
+        f"def bound({', '.join(head)}):\n    try:\n        return _body({', '.join(passed)})\n"
+        f"    except _LEAKS as error:\n        raise _leaked({name!r}, error)\n"
+    )
+    exec(compile(source, f"<weft {name}>", "exec"), scope)
+    return wraps(body)(scope["bound"])
+
+
 def composite(
     name: str | None = None,
     *,
@@ -416,9 +420,9 @@ def composite(
             raise ValueError(
                 f"composite {public!r} says over={over}, but there is {'no' if over else 'a'} row of this name"
             )
-        COMPOSITES[key] = Composite(
-            public, body, public if is_method is True else is_method or "", inplace, function, module, also
-        )
+        spelled = public if is_method is True else is_method or ""
+        bound = _bound(body, spelled or public, module)
+        COMPOSITES[key] = Composite(public, bound, spelled, inplace, function, module, also)
         return body
 
     return make

@@ -80,7 +80,7 @@ _KNOWN = {"Tensor", "int", "float", "bool", "str", "None", "Any", "DType"}
 
 def _stub(name: str, function: Callable[..., Any], *, method: bool = False) -> str:
     base = name.removesuffix("_")
-    is_composite = any(entry.function is inspect.unwrap(function) for entry in COMPOSITES.values())
+    is_composite = any(inspect.unwrap(entry.function) is inspect.unwrap(function) for entry in COMPOSITES.values())
     for spelled in (name, base):
         row = TABLE.get(spelled)
         if row is not None and not is_composite:

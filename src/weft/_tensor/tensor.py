@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import weakref
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -14,17 +13,26 @@ import numpy as np
 from weft._autograd.engine import backward_name
 from weft._autograd.graph import hooks_of, inputs_of, key_of, vertex_of
 from weft._base.device import device
-from weft._base.dtype import DType, bool_, complex128, float64, int64
+from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._dispatch import apply
 from weft._lazy import realize
 from weft._lazy.infer import ONE, call_of, wrap_dim
-from weft._lazy.value import Tape, Value, aval_of
+from weft._lazy.value import Tape, Value
 from weft._tensor import view
 from weft._tensor.derived import Derived
 from weft._tensor.foreign import kind_of, way_in
-from weft.errors import ArgumentError, ExportError, GradientError, ShapeError, ValueRangeError
+from weft._tensor.scalar import number
+from weft.errors import (
+    ArgumentError,
+    ConversionError,
+    DTypeError,
+    ExportError,
+    GradientError,
+    ShapeError,
+    ValueRangeError,
+)
 from weft.ops._table import TABLE
 
 _new = object.__new__
@@ -142,6 +150,10 @@ class Tensor(Derived):
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Start or stop collecting a gradient in `.grad`. Only floating and complex leaves can."""
+        if not isinstance(requires_grad, bool):
+            raise ArgumentError(
+                f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
+            )
         value = self._read()
         if value.tape is not None and not value.tape.leaf:
             if not requires_grad:
@@ -299,7 +311,7 @@ class Tensor(Derived):
     def item(self) -> Any:
         """The only element, as a Python number."""
         if self.numel() != 1:
-            raise GradientError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
+            raise ConversionError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
         return self._host().reshape(()).item()
 
     def tolist(self) -> Any:
@@ -329,22 +341,27 @@ class Tensor(Derived):
     def __bool__(self) -> bool:
         if self.numel() != 1:
             kind = "no values" if self.numel() == 0 else "more than one value"
-            raise GradientError(f"Boolean value of Tensor with {kind} is ambiguous")
+            raise ConversionError(f"Boolean value of Tensor with {kind} is ambiguous")
         return bool(self.item())
 
-    def _single(self) -> Any:
+    def _single(self, kind: Any) -> Any:
         if self.numel() != 1:
             raise ValueRangeError("only one element tensors can be converted to Python scalars")
-        return self.item()
+        found = self.item()
+        if isinstance(found, complex) and kind is not complex:
+            if found.imag:
+                raise DTypeError(f"value cannot be converted to type {kind.__name__} without overflow: it is complex")
+            found = found.real
+        return kind(found)
 
     def __int__(self) -> int:
-        return int(self._single())
+        return self._single(int)
 
     def __float__(self) -> float:
-        return float(self._single())
+        return self._single(float)
 
     def __complex__(self) -> complex:
-        return complex(self._single())
+        return self._single(complex)
 
     def __index__(self) -> int:
         if self.dtype.is_differentiable or self.numel() != 1:
@@ -439,29 +456,6 @@ def wrap(value: Value) -> Tensor:
     return tensor
 
 
-_WEAK = {kind: aval_of((), dtype, weak=True) for kind, dtype in
-         ((bool, bool_), (int, int64), (float, float64), (complex, complex128))}  # fmt: skip
-_ABSTRACT: tuple[tuple[Any, type], ...] = (
-    (bool, np.bool_), (int, numbers.Integral), (float, numbers.Real), (complex, numbers.Complex),
-)  # fmt: skip
-_INT64 = range(-(2**63), 2**63)
-
-
-def number(x: Any) -> Value:
-    """A leaf for a Python (or NumPy) number; its type yields to those of tensors."""
-    aval = _WEAK.get(type(x))
-    if aval is None:
-        if isinstance(x, np.generic):
-            return number(x.item())
-        for kind, abstract in _ABSTRACT:
-            if isinstance(x, abstract):
-                return number(kind(x))
-        raise ArgumentError(f"expected a Tensor or a number, got {kind_of(x)}{way_in(x)}")
-    if aval.dtype is int64 and x not in _INT64:
-        raise ValueRangeError(f"Overflow when unpacking long: {x} does not fit int64")
-    return Value(aval, x)
-
-
 def operand(x: Any, *, name: str = "", op: str = "") -> Value:
     """The value of a tensor; `TypeError` for anything else."""
     if isinstance(x, Tensor):
@@ -480,11 +474,6 @@ def lifted(getter: Callable[[], Any]) -> Tensor:
     if capture is not None:
         capture.lift(value, getter)
     return wrap(value)
-
-
-def operand_or_number(x: Any) -> Value:
-    """The value of a tensor or of a Python number."""
-    return operand(x) if isinstance(x, Tensor) else number(x)
 
 
 def own(value: Value) -> Value:

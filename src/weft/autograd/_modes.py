@@ -8,6 +8,7 @@ from functools import partial, wraps
 from typing import Any, Self
 
 from weft._base.state import ambient, enter, leave, set_field
+from weft.errors import ArgumentError
 
 
 class _Mode:
@@ -97,7 +98,9 @@ class set_grad_enabled(_Mode):
     """Switch gradients on or off: from here on, or for a `with` block."""
 
     def __init__(self, mode: bool) -> None:
-        super().__init__(grad=bool(mode))
+        if not isinstance(mode, bool):
+            raise ArgumentError(f"set_grad_enabled(): argument 'enabled' must be bool, not {type(mode).__name__}")
+        super().__init__(grad=mode)
         self._before: bool | None = ambient().grad
         set_field(grad=bool(mode))
 

@@ -6,6 +6,7 @@ annotations say what they are:
     Array            a tensor
     Array | None     a tensor that may be missing
     Operand          a tensor or a Python number
+    Filling          the same: a number must fit the type of the first input, whose elements it replaces
     Scalar           a Python number, an input of the compiled program, never a constant in it; a parameter
                      that is left at its default is static
     Arrays           a sequence of tensors
@@ -13,6 +14,7 @@ annotations say what they are:
     Dim, Dims        dims; also accepted by name; normalised to be non-negative before the body runs
     Shape            sizes; may be given as one sequence or, when last among positionals, one by one
     DTypeArg         an element type or None (the body gets a `DType`; cast with `.numpy`)
+    Ints             one int, or several in a sequence
     int | float      a static Python number whose type matters (2 is not 2.0)
     anything else    a hashable static value
 
@@ -23,18 +25,20 @@ Functions, methods, dunders, in-place and `out=` forms, and type stubs are deriv
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import jax
 
+from weft._base.dtype import DType
 from weft.errors import DeferredIndexError, WeftError
 from weft.ops._dims import Rule, Sizes
 
 Array = jax.Array
 Operand = jax.Array
+Filling = jax.Array
 Scalar = Any
 Arrays = Sequence[jax.Array]
 Key = jax.Array
@@ -42,6 +46,7 @@ Dim = Any
 Dims = Any
 Shape = tuple[int, ...]
 DTypeArg = Any
+Ints = int | tuple[int, ...]
 
 
 class Promote(Enum):
@@ -85,8 +90,8 @@ INPUT_KINDS = TENSOR_KINDS | {Kind.SCALAR, Kind.KEY}
 
 _KINDS: dict[str, Kind] = {
     "Array": Kind.ARRAY, "Array | None": Kind.ARRAY, "Operand": Kind.OPERAND, "Operand | None": Kind.OPERAND,
-    "Scalar": Kind.SCALAR, "Scalar | None": Kind.SCALAR, "Arrays": Kind.ARRAYS, "Key": Kind.KEY,
-    "Dim": Kind.DIM, "Dims": Kind.DIMS, "Shape": Kind.SHAPE, "DTypeArg": Kind.DTYPE,
+    "Filling": Kind.OPERAND, "Scalar": Kind.SCALAR, "Scalar | None": Kind.SCALAR, "Arrays": Kind.ARRAYS,
+    "Key": Kind.KEY, "Dim": Kind.DIM, "Dims": Kind.DIMS, "Shape": Kind.SHAPE, "DTypeArg": Kind.DTYPE,
 }  # fmt: skip
 
 REQUIRED = inspect.Parameter.empty
@@ -138,6 +143,9 @@ class OpDef:
     module: str = ""  # public module that exports it: "" is the package, "nn.functional", "linalg"
     also: str = ""  # a further public module that exports the function
     doc: str = ""
+    of_numbers: bool = False  # whether it takes Python numbers alone
+    limits: Callable[..., None] | None = None  # its `Scalar`s, as they are given -> None; raises for those out of range
+    types: Callable[[Mapping[str, DType]], None] | None = None  # element types before promotion -> None, or raises
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -187,6 +195,9 @@ def defop(
     factory: bool = False,
     module: str = "",
     also: str = "",
+    of_numbers: bool = False,
+    limits: Callable[..., None] | None = None,
+    types: Callable[[Mapping[str, DType]], None] | None = None,
 ) -> Callable[[Callable[..., Any]], OpDef]:
     """Make a row of the decorated body.
 
@@ -207,7 +218,7 @@ def defop(
             check, check_text, check_error, warning, differentiable, saves, grad_name, function,
             row_name if is_method is True else is_method or "",
             property, (dunder,) if isinstance(dunder, str) else tuple(dunder),
-            inplace, inplace_argument, factory, module, also, inspect.getdoc(impl) or "",
+            inplace, inplace_argument, factory, module, also, inspect.getdoc(impl) or "", of_numbers, limits, types,
         )  # fmt: skip
         TABLE[row_name] = row
         return row

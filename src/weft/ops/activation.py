@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
+from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._neural import like, require_float, size_of, wide
 from weft.ops._reduce import to_dtype
@@ -39,7 +39,12 @@ def relu(input: Array) -> Array:
     return jnp.maximum(input, 0)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
+def _require_order(min_val: Any, max_val: Any) -> None:
+    if min_val > max_val:
+        raise ValueRangeError("min_val cannot be greater than max_val")
+
+
+@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True, limits=_require_order)
 def hardtanh(input: Array, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Array:
     """Each element cut off at `min_val` and `max_val`; the gradient is 0 on the bounds."""
     low, high = like(min_val, input), like(max_val, input)
@@ -180,7 +185,12 @@ def hardswish(input: Array) -> Array:
     return jnp.where(x <= -3, 0, jnp.where(x >= 3, x, x * (x + 3) / 6)).astype(input.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL)
+def _require_width(lambd: Any) -> None:
+    if not lambd >= 0:
+        raise OutOfRangeError(f"lambda must be in range [0, inf) for every input dtype, but found {lambd}")
+
+
+@defop(dims=pointwise, module=_FUNCTIONAL, limits=_require_width)
 def softshrink(input: Array, lambd: Scalar = 0.5) -> Array:
     """Elements moved towards 0 by `lambd`, those within it to 0."""
     require_float(input, "softshrink_cpu")
@@ -218,7 +228,11 @@ def prelu(input: Array, weight: Array) -> Array:
     if input.dtype != weight.dtype:
         kinds = f"Got {scalar_word(input)} and {scalar_word(weight)}"
         raise DTypeError(f"prelu: Type promoting not supported. {kinds}")
+    if weight.ndim > 1:
+        raise ShapeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")
     if weight.size != 1:
+        if not input.ndim:
+            raise ShapeError("Not allow zero-dim input tensor.")
         channels = input.shape[1] if input.ndim > 1 else 1
         if weight.size != channels:
             raise ShapeError(

@@ -118,7 +118,7 @@ for _name, _function, _doc, _word in (
     _bitwise(f"bitwise_{_name}_shift", _function, _doc, _word, f"{_word}_cpu", INTEGER)
 
 
-@defop(dims=pointwise, dunder="__invert__", inplace=True)
+@defop(dims=pointwise, inplace=True)
 def bitwise_not(input: Array) -> Array:
     """Every bit turned; for booleans, the opposite."""
     require(input, "bitwise_not_cpu", BOOL, INTEGER)

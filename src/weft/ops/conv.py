@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import per_channel, spread
-from weft.ops._table import Array, Cast, OpDef, Shape, defop
+from weft.ops._table import Array, Cast, Ints, OpDef, Shape, defop
 from weft.ops._words import c_word, scalar_word
 
 Pairs = Sequence[tuple[int, int]]
@@ -32,6 +32,8 @@ def _x(values: Sequence[int]) -> str:
 
 def _batched(input: Array, weight: Array, n: int, name: str) -> Array:
     """The input with a batch dim, after the checks that every convolution makes."""
+    if weight.ndim < 3:
+        raise ShapeError("weight should have at least three dimensions")
     if weight.ndim != n + 2:
         raise ShapeError(
             f"Expected {weight.ndim}-dimensional input for {weight.ndim}-dimensional weight "
@@ -60,6 +62,11 @@ def _check_steps(stride: Shape, dilation: Shape, groups: int) -> None:
 def _check_channels(x: Array, weight: Array, bias: Array | None, groups: int, transposed: bool) -> None:
     expected = weight.shape[0] if transposed else weight.shape[1] * groups
     outputs = weight.shape[1] * groups if transposed else weight.shape[0]
+    if weight.shape[0] < groups:
+        raise ShapeError(
+            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, "
+            f"but got weight of size {list(weight.shape)} instead"
+        )
     if weight.shape[0] % groups:
         raise ShapeError(
             f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, "
@@ -109,9 +116,9 @@ def _conv(
     input: Array,
     weight: Array,
     bias: Array | None,
-    stride: Any,
+    stride: Ints,
     padding: Any,
-    dilation: Any,
+    dilation: Ints,
     groups: int,
 ) -> Array:
     if bias is not None and bias.dtype != input.dtype:
@@ -153,8 +160,8 @@ def _check_output_padding(extra: Shape, stride: Shape, dilation: Shape) -> None:
 
 
 def _conv_transpose(
-    n: int, input: Array, weight: Array, bias: Array | None, stride: Any, padding: Any,
-    output_padding: Any, groups: int, dilation: Any,
+    n: int, input: Array, weight: Array, bias: Array | None, stride: Ints, padding: Any,
+    output_padding: Ints, groups: int, dilation: Ints,
 ) -> Array:  # fmt: skip
     x = _batched(input, weight, n, f"conv_transpose{n}d")
     stride, dilation = spread(stride, n, "stride"), spread(dilation, n, "dilation")
@@ -205,15 +212,15 @@ def _rows(n: int) -> tuple[OpDef, OpDef]:
     """The convolution over `n` spatial dims and its transpose."""
 
     def conv(
-        input: Array, weight: Array, bias: Array | None = None, stride: Any = 1, padding: Any = 0,
-        dilation: Any = 1, groups: int = 1,
+        input: Array, weight: Array, bias: Array | None = None, stride: Ints = 1, padding: Any = 0,
+        dilation: Ints = 1, groups: int = 1,
     ) -> Array:  # fmt: skip
         """Cross-correlation of (batch, channels, ...) with (outputs, channels / groups, ...)."""
         return _conv(n, input, weight, bias, stride, padding, dilation, groups)
 
     def conv_transpose(
-        input: Array, weight: Array, bias: Array | None = None, stride: Any = 1, padding: Any = 0,
-        output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+        input: Array, weight: Array, bias: Array | None = None, stride: Ints = 1, padding: Any = 0,
+        output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
     ) -> Array:  # fmt: skip
         """What `conv` does to gradients, with weights of (channels, outputs / groups, ...)."""
         return _conv_transpose(n, input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -263,7 +270,7 @@ def _first_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 @defop(dims=_first_whole, function=False, method=False)
-def im2col(input: Array, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Array:
+def im2col(input: Array, kernel_size: Ints, dilation: Ints = 1, padding: Any = 0, stride: Ints = 1) -> Array:
     """Sliding blocks of (batch, channels, height, width) as columns: (batch, channels * kernel, blocks)."""
     steps = _pairs(kernel_size, dilation, padding, stride)
     if input.ndim not in (3, 4):
@@ -309,7 +316,7 @@ def _columns_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
 
 @defop(dims=_columns_whole, function=False, method=False)
 def col2im(
-    input: Array, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    input: Array, output_size: Any, kernel_size: Ints, dilation: Ints = 1, padding: Any = 0, stride: Ints = 1
 ) -> Array:
     """Columns summed into the places that `im2col` takes them from."""
     size = spread(output_size, 2, "output_size")

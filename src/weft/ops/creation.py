@@ -124,7 +124,7 @@ def kaiser_window(size: Shape, periodic: bool, beta: Scalar, *, dtype: DTypeArg)
 
 def _require_parts(first: Array, second: Array) -> None:
     """PyTorch's rules for the parts of complex numbers; there is no half-precision complex type here."""
-    if first.dtype not in (jnp.float32, jnp.float64):
+    if not {first.dtype, second.dtype} <= {jnp.dtype("float32"), jnp.dtype("float64")}:
         raise DTypeError(
             "Expected both inputs to be Half, Float or Double tensors but got "
             f"{scalar_word(first)} and {scalar_word(second)}"

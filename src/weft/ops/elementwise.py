@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
+from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, DType, bool_, from_numpy
 from weft.errors import DeferredValueError, DTypeError
 from weft.ops._dims import pointwise
 from weft.ops._rows import alias, category, in_float32, refuse_complex, require, unbroadcast
 from weft.ops._table import Array, Cast, Operand, Promote, Scalar, defop
 from weft.ops._words import scalar_word
 
-_BOOL_MINUS = (
-    "Subtraction, the `-` operator, with two bool tensors is not supported. "
-    "Use the `^` or `logical_xor()` operator instead."
-)
+_BOOL_MINUS = "Subtraction, the `-` operator, with {} is not supported. {} operator instead."
 _INTEGER_ADDCDIV = (
     "Integer division with addcdiv is no longer supported; "
     "cast tensor1 and tensor2 to a floating-point type for a true division"
@@ -42,27 +40,43 @@ def _times(x: Array, alpha: Scalar) -> Array:
     return x * alpha.astype(x.dtype)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, linear="all", dunder=("__add__", "__radd__"), inplace=True)
+@defop(
+    dims=pointwise, promote=Promote.COMMON, linear="all", dunder=("__add__", "__radd__"), inplace=True, of_numbers=True,
+)  # fmt: skip
 def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Array:
     """`input + alpha * other`; booleans add as `or`."""
     return jnp.add(input, _times(other, alpha))
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, linear="all", dunder=("__sub__", "__rsub__"), inplace=True)
+def _require_no_bool(dtypes: Mapping[str, DType]) -> None:
+    bools = [dtypes[name] is bool_ for name in ("input", "other")]
+    if all(bools):
+        raise DTypeError(_BOOL_MINUS.format("two bool tensors", "Use the `^` or `logical_xor()`"))
+    if any(bools):
+        raise DTypeError(
+            _BOOL_MINUS.format("a bool tensor", "If you are trying to invert a mask, use the `~` or `logical_not()`")
+        )
+
+
+@defop(
+    dims=pointwise, promote=Promote.COMMON, linear="all", dunder=("__sub__", "__rsub__"), inplace=True,
+    of_numbers=True, types=_require_no_bool,
+)  # fmt: skip
 def sub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Array:
     """`input - alpha * other`; `DTypeError` for booleans."""
-    if category(input) == BOOL:
-        raise DTypeError(_BOOL_MINUS)
     return jnp.subtract(input, _times(other, alpha))
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, linear="all", method=False)
+@defop(dims=pointwise, promote=Promote.COMMON, linear="all", method=False, types=_require_no_bool)
 def rsub(input: Array, other: Operand, *, alpha: Scalar = 1) -> Array:
     """`other - alpha * input`; `DTypeError` for booleans."""
     return sub.impl(other, input, alpha=alpha)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, linear="each", dunder=("__mul__", "__rmul__"), inplace=True)
+@defop(
+    dims=pointwise, promote=Promote.COMMON, linear="each", dunder=("__mul__", "__rmul__"), inplace=True,
+    of_numbers=True,
+)  # fmt: skip
 def mul(input: Operand, other: Operand) -> Array:
     """`input * other`; booleans multiply as `and`."""
     return jnp.multiply(input, other)
@@ -101,7 +115,10 @@ def _between(a: Array, b: Array, weight: Array) -> Array:
 # ---- quotients
 
 
-@defop(grad_name="Div", dims=pointwise, promote=Promote.FLOAT, dunder=("__truediv__", "__rtruediv__"), inplace=True)
+@defop(
+    grad_name="Div", dims=pointwise, promote=Promote.FLOAT, dunder=("__truediv__", "__rtruediv__"), inplace=True,
+    of_numbers=True,
+)  # fmt: skip
 def true_divide(input: Operand, other: Operand) -> Array:
     """`input / other`; integers give the default float type."""
     return lax.div(*jnp.broadcast_arrays(input, other))
@@ -118,7 +135,7 @@ divides = partial(
 )  # fmt: skip
 
 
-@divides(saves=True, function=False, method=False)
+@divides(saves=True, function=False, method=False, of_numbers=True)
 def div_trunc(input: Operand, other: Operand) -> Array:
     """`input / other` rounded towards zero, in the common type."""
     require(input, "div_trunc_cpu", INTEGER, FLOAT)
@@ -126,7 +143,7 @@ def div_trunc(input: Operand, other: Operand) -> Array:
     return jnp.trunc(quotient) if category(input) == FLOAT else quotient
 
 
-@divides(saves=True, dunder=("__floordiv__", "__rfloordiv__"), inplace=True)
+@divides(saves=True, dunder=("__floordiv__", "__rfloordiv__"), inplace=True, of_numbers=True)
 def floor_divide(input: Operand, other: Operand) -> Array:
     """`input / other` rounded down, in the common type."""
     require(input, "div_floor_cpu", INTEGER, FLOAT)

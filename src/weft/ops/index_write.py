@@ -26,7 +26,7 @@ from weft.ops._index import (
     rows,
     wrapped,
 )
-from weft.ops._table import Array, Dim, Operand, Scalar, defop
+from weft.ops._table import Array, Dim, Filling, Operand, Scalar, defop
 from weft.ops._words import c_word, scalar_word
 
 
@@ -181,7 +181,7 @@ def _index_fill_vjp(
     dims=_fills_slices, vjp=_index_fill_vjp, check=_index_fill_check, check_text=OUT_OF_BOUNDS, inplace=True
 )  # fmt: skip
 @isolated
-def index_fill(input: Array, dim: Dim, index: Array, value: Operand) -> Array:
+def index_fill(input: Array, dim: Dim, index: Array, value: Filling) -> Array:
     """`input` with one value in the slices along `dim` at the places in `index`."""
     require_vector(index, "Index has to be a vector/scalar", ShapeError)
     require_dtype(index, "index_fill_(): Expected dtype int64 for index.", "int64", error=IndexRangeError)
@@ -246,7 +246,7 @@ def _require_mask(op: str, mask: Array) -> None:
 
 
 @defop(dims=pointwise, inplace=True)
-def fill(input: Array, value: Operand) -> Array:
+def fill(input: Array, value: Filling) -> Array:
     """One value in every element, in the element type of `input`."""
     if value.ndim:
         raise ShapeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
@@ -260,7 +260,7 @@ def zero(input: Array) -> Array:
 
 
 @defop(dims=pointwise, inplace=True)
-def masked_fill(input: Array, mask: Array, value: Operand) -> Array:
+def masked_fill(input: Array, mask: Array, value: Filling) -> Array:
     """`input` with one value where the mask, which broadcasts, is true."""
     _require_mask("masked_fill", mask)
     broadcast_shapes(input.shape, mask.shape)

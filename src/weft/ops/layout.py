@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from weft.errors import ShapeError, ValueRangeError
+from weft.errors import DimError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Rule, Sizes, along
 from weft.ops._rows import alias
 from weft.ops._shape_dims import fresh, same, square, wrapped
@@ -51,6 +51,8 @@ def _check_cat(shapes: Sequence[Sizes], dim: int) -> None:
 
 
 def _cat_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    if not shapes:
+        raise ValueRangeError("torch.cat(): expected a non-empty list of Tensors")
     _check_cat(shapes, static["dim"])
     ndim = max(len(s) for s in shapes)
     letters = tuple(range(ndim))
@@ -203,6 +205,8 @@ def roll(input: Array, shifts: Shape, dims: Dims = None) -> Array:
         raise ShapeError("`shifts` required")
     if not dims and len(shifts) == 1:
         return jnp.roll(input, shifts[0])
+    if dims and not input.ndim:
+        raise DimError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
     if len(shifts) != len(dims or ()):
         raise ShapeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims or ())}")
     return jnp.roll(input, shifts, dims) if input.ndim else input

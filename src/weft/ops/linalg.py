@@ -15,8 +15,8 @@ from weft.ops._dims import Factors, Sizes, broadcast_shapes
 from weft.ops._dims import einsum as einsum_rule
 from weft.ops._equation import parse
 from weft.ops._rows import category, documented, factory, require, unbroadcast
-from weft.ops._shape_dims import fresh
-from weft.ops._table import Array, Arrays, Cast, Dim, DTypeArg, Promote, defop
+from weft.ops._shape_dims import fresh, wrapped
+from weft.ops._table import Array, Arrays, Cast, DTypeArg, Promote, defop
 from weft.ops._words import scalar_word
 from weft.ops.shape import once
 
@@ -107,9 +107,10 @@ def _three(a: Sizes, b: Sizes, dim: int | None) -> int:
         if 3 not in a:
             raise ShapeError("no dimension of size 3 in input")
         dim = a.index(3)
-    if a[dim] != 3 or b[dim] != 3:
-        raise ShapeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {a[dim]} and {b[dim]}")
-    return dim
+    at = wrapped(dim, len(a))
+    if a[at] != 3 or b[at] != 3:
+        raise ShapeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {a[at]} and {b[at]}")
+    return at
 
 
 def _cross_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -119,7 +120,7 @@ def _cross_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 @defop(dims=_cross_dims, cast=Cast.PROMOTE, linear="each")
-def cross(input: Array, other: Array, dim: Dim = None) -> Array:
+def cross(input: Array, other: Array, dim: int | None = None) -> Array:
     """Vector products along a dim of size three, by default the first."""
     at = _three(input.shape, other.shape, dim)
     if input.dtype != other.dtype:

@@ -208,6 +208,14 @@ def nll_loss(
     return reduced(loss, reduction)
 
 
+def _require_classes(input: Array) -> None:
+    """The input of a loss that compares classes: one vector of them, or a batch, which may be empty."""
+    if input.ndim > 2 or 0 in input.shape[1 if input.ndim == 2 else 0 :]:
+        raise ShapeError(
+            f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}"
+        )
+
+
 def _bad_multi_margin(input: Array, target: Array, *options: Any, **named: Any) -> Array:
     del options, named
     return (target < 0) | (target >= (input.shape[-1] if input.ndim else 1))
@@ -224,7 +232,10 @@ def multi_margin_loss(
     """Mean over the other classes of weight[target] * max(0, margin - x[target] + x) ** p."""
     if p not in (1, 2):
         raise ValueRangeError("only p == 1 and p == 2 supported")
+    _require_classes(input)
     classes = input.shape[-1] if input.ndim else 1
+    if weight is not None and weight.ndim != 1:
+        raise ValueRangeError("weight must be one-dimensional")
     if weight is not None and weight.size != classes:
         raise ShapeError(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
     samples = input.shape[0] if input.ndim > 1 else 1
@@ -234,6 +245,8 @@ def multi_margin_loss(
             f"(batch size). Expected target size [{samples}], but got {list(target.shape)}. "
             f"Input has shape {list(input.shape)}."
         )
+    if target.dtype != jnp.int64:
+        raise DTypeError(f"expected scalar type Long but found {scalar_word(target)}")
     x = input.reshape(samples, classes)
     hot = jax.nn.one_hot(target.reshape(samples), classes, dtype=jnp.bool_)
     chosen = jnp.sum(jnp.where(hot, x, 0), axis=1, keepdims=True)
@@ -268,6 +281,7 @@ def multilabel_margin_loss(
     reduction: str = "mean",
 ) -> Array:  # fmt: skip
     """Sum over target classes t and others c of max(0, 1 - x[t] + x[c]) / C; a row of targets ends at -1."""
+    _require_classes(input)
     if input.shape != target.shape:
         raise ShapeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
     classes = input.shape[-1] if input.ndim else 1

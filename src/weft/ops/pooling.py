@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.dtype import from_numpy
-from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
+from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import require_float, spread, wide
-from weft.ops._table import Array, Cast, OpDef, Shape, defop
+from weft.ops._table import Array, Cast, Ints, OpDef, Shape, defop
 from weft.ops._words import scalar_word
 
 _FUNCTIONAL = "nn.functional"
@@ -84,16 +84,29 @@ def _maxima(x: Array, windows: Windows, *, indices: bool = False) -> Sequence[Ar
     return arrays
 
 
-def _window_arguments(n: int, kernel_size: Any, stride: Any, padding: Any, op: str) -> tuple[Shape, Shape, Shape]:
+def _window_arguments(n: int, kernel_size: Ints, stride: Ints, padding: Ints, op: str) -> tuple[Shape, Shape, Shape]:
     kernel = spread(kernel_size, n, "kernel_size", op)
     step = kernel if stride is None or stride == () else spread(stride, n, "stride", op)
+    if op == "max_pool1d":
+        for name, (size,) in (("kernel_size", kernel), ("stride", step)):
+            if size <= 0:
+                raise OutOfRangeError(f"{op}() {name} must be greater than zero, but got {size}")
     if min(step) <= 0 or min(kernel) <= 0:
-        raise ShapeError("stride should not be zero")
+        raise OutOfRangeError("stride should not be zero")
     return kernel, step, spread(padding, n, "padding", op)
+
+
+_EMPTY = {
+    1: "max_pool1d: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for input, but got:{}",
+    2: "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:{}",
+    3: "max_pool3d(): Expected input's non-batch dimensions to have positive length, but input has a shape of {}",
+}
 
 
 def _check_batch(input: Array, n: int, op: str) -> None:
     if input.ndim in (n + 1, n + 2):
+        if "max" in op and 0 in input.shape[input.ndim - n - 1 :]:
+            raise ShapeError(_EMPTY[n].format(list(input.shape)))
         return
     if op == "avg_pool1d":
         raise ShapeError(
@@ -101,29 +114,23 @@ def _check_batch(input: Array, n: int, op: str) -> None:
             f"(while checking arguments for {op})"
         )
     if n == 1:
-        raise ShapeError(
-            f"{op}: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for input, "
-            f"but got:{list(input.shape)}"
-        )
+        raise ShapeError(_EMPTY[1].format(list(input.shape)))
     raise ShapeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
 
 
 def _check_padding(n: int, kernel: Shape, padding: Shape, dilation: Shape, op: str) -> None:
     if min(padding) < 0:
-        raise ShapeError(
-            f"{op}() padding must be non-negative, but got {min(padding)}" if n == 1
-            else f"pad must be non-negative, but got pad: {min(padding)}"
-        )  # fmt: skip
+        raise OutOfRangeError(f"pad must be non-negative, but got pad: {min(padding)}")
+    if op == "max_pool1d" and dilation[0] <= 0:
+        raise OutOfRangeError(f"{op}() dilation must be greater than zero, but got {dilation[0]}")
     if min(dilation) <= 0:
         letters = zip(("T", "H", "W")[3 - n :], dilation, strict=True)
         words = " ".join(f"dilation{letter}: {d}" for letter, d in letters)
-        raise ShapeError(f"dilation should be greater than zero, but got {words}")
+        raise OutOfRangeError(f"dilation should be greater than zero, but got {words}")
     for k, p, d in zip(kernel, padding, dilation, strict=True):
         if p > ((k - 1) * d + 1) // 2:
-            raise ShapeError(
-                f"{op}() padding should be at most half of kernel size, but got padding={p} and kernel_size={k}"
-                if n == 1
-                else "pad should be at most half of effective kernel size, "
+            raise OutOfRangeError(
+                "pad should be at most half of effective kernel size, "
                 f"but got pad={p}, kernel_size={k} and dilation={d}"
             )
 
@@ -140,13 +147,13 @@ def _check_counts(input: Array, counts: Shape, op: str) -> None:
 
 
 def _max_windows(
-    n: int, input: Array, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+    n: int, input: Array, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> Windows:
     op = f"max_pool{n}d"
     kernel, step, margin = _window_arguments(n, kernel_size, stride, padding, op)
     apart = spread(dilation, n, "dilation", op)
-    _check_batch(input, n, op)
     _check_padding(n, kernel, margin, apart, op)
+    _check_batch(input, n, op)
     if input.dtype == jnp.bool_ or jnp.iscomplexobj(input):
         raise UnsupportedDTypeError(f"\"{op}\" not implemented for '{scalar_word(input)}'")
     sizes = input.shape[input.ndim - n :]
@@ -167,7 +174,7 @@ def _avg_counts(size: int, k: int, s: int, p: int, count: int, include_pad: bool
 
 
 def _avg_pool(
-    n: int, input: Array, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
+    n: int, input: Array, kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: bool,
     count_include_pad: bool, divisor_override: int | None,
 ) -> Array:  # fmt: skip
     op = f"avg_pool{n}d"
@@ -218,7 +225,15 @@ def _adapted(size: int, count: int) -> Iterator[tuple[int, int]]:
 def _adaptive_sizes(input: Array, n: int, output_size: Any, op: str) -> Shape:
     values = (output_size,) * n if isinstance(output_size, int) or output_size is None else tuple(output_size)
     if len(values) not in (1, n):
-        raise ShapeError(f"{op}: output_size must be {n}")
+        if n == 1:
+            raise ShapeError(f"{op}() argument 'output_size' should contain one int (got {len(values)})")
+        raise ShapeError(
+            f"{op}(): internal error: output_size.size() must be {n}"
+            if "max" in op
+            else f"{op}: output_size must be {n}"
+        )
+    if n > 1 and input.ndim <= len(values) and not isinstance(output_size, int | None):
+        raise ValueRangeError(f"Input dimension should be at least {len(values) + 1}")
     if input.ndim not in (n + 1, n + 2):
         if n == 1:
             raise ShapeError(
@@ -228,7 +243,16 @@ def _adaptive_sizes(input: Array, n: int, output_size: Any, op: str) -> Shape:
         colon = ":" if "max" in op else ""
         raise ShapeError(f"{op}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {list(input.shape)}")
     values = values * n if len(values) == 1 else values
-    return tuple(s if v is None else v for v, s in zip(values, input.shape[-n:], strict=True))
+    sizes = tuple(s if v is None else v for v, s in zip(values, input.shape[-n:], strict=True))
+    if min(sizes) < 0 and "avg" in op:
+        raise ShapeError(
+            f"{op}: elements of output_size must be greater than or equal to 0 but received "
+            f"{{{', '.join(map(str, sizes))}}}"
+        )
+    if min(sizes) < 0:
+        shape = [*input.shape[: input.ndim - n], *sizes]
+        raise ShapeError(f"Trying to create tensor with negative dimension {min(sizes)}: {shape}")
+    return sizes
 
 
 def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
@@ -270,7 +294,7 @@ def _max_rows(n: int) -> tuple[OpDef, ...]:
     """Maximum pooling over `n` dims, fixed and adaptive; each also as a row that gives positions."""
 
     def max_pool(
-        input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        input: Array, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1,
         ceil_mode: bool = False,
     ) -> Array:  # fmt: skip
         """The largest element of each window; the gradient goes to the first of equals."""
@@ -278,7 +302,7 @@ def _max_rows(n: int) -> tuple[OpDef, ...]:
         return _maxima(input, windows)[0]
 
     def max_pool_with_indices(
-        input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        input: Array, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1,
         ceil_mode: bool = False,
     ) -> tuple[Array, ...]:  # fmt: skip
         """The largest element of each window and its flat position in the plane."""
@@ -308,7 +332,7 @@ _MAX_ROWS = tuple(_max_rows(n) for n in (1, 2, 3))
 
 @defop(dims=_space_dims(1), saves=True, method=False, also=_FUNCTIONAL)
 def avg_pool1d(
-    input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    input: Array, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Array:  # fmt: skip
     """The mean of each window."""
@@ -319,7 +343,7 @@ def _avg_rows(n: int) -> tuple[OpDef, OpDef]:
     """Mean pooling over `n` dims, fixed and adaptive."""
 
     def avg_pool(
-        input: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        input: Array, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: int | None = None,
     ) -> Array:  # fmt: skip
         """The sum of each window over its size, or over `divisor_override`."""

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
-from weft.errors import DeferredValueError, DTypeError, ShapeError
+from weft.errors import DeferredValueError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
 from weft.ops._rows import category, factory, require
 from weft.ops._table import Array, DTypeArg, Key, Operand, Promote, Scalar, Shape, defop
@@ -161,7 +161,8 @@ def _multinomial_check(input: Array, num_samples: int, replacement: bool = False
 
 @defop(
     dims=_samples, check=_multinomial_check,
-    check_text="probability tensor contains either `inf`, `nan` or element < 0, or sums to 0",
+    check_text="probability tensor contains either `inf`, `nan` or element < 0, "
+    "or is an invalid multinomial distribution (sum of probabilities <= 0)",
     check_error=DeferredValueError,
 )  # fmt: skip
 def multinomial(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
@@ -171,6 +172,8 @@ def multinomial(input: Array, num_samples: int, replacement: bool = False, *, ke
     if not jnp.issubdtype(input.dtype, jnp.floating):
         text = f"multinomial only supports floating-point dtypes for input, got: {scalar_word(input)}"
         raise DTypeError(text)
+    if input.shape[-1] > 2**24:
+        raise ShapeError("number of categories cannot exceed 2^24")
     if num_samples <= 0:
         raise ShapeError("cannot sample n_sample <= 0 samples")
     if not replacement and num_samples > input.shape[-1]:
@@ -188,9 +191,18 @@ def multinomial(input: Array, num_samples: int, replacement: bool = False, *, ke
 # Fills of an existing tensor: only its shape and type matter
 
 
-def _fill(body: Callable[..., Array]) -> Any:
-    """A row with an in-place form alone."""
-    return defop(dims=pointwise, function=False, method=False, inplace=True)(body)
+_fill = partial(defop, dims=pointwise, function=False, method=False, inplace=True)
+"""A row with an in-place form alone."""
+
+
+def _require_positive(text: str) -> Callable[..., None]:
+    """Limits whose last number is positive."""
+
+    def limits(*scalars: Any) -> None:
+        if scalars[-1] <= 0:
+            raise OutOfRangeError(text.format(scalars[-1]))
+
+    return limits
 
 
 def _require_continuous(input: Array, name: str) -> None:
@@ -201,7 +213,12 @@ def _require_continuous(input: Array, name: str) -> None:
         )
 
 
-@_fill
+def _require_rising(first: Any, last: Any) -> None:
+    if first > last:
+        raise OutOfRangeError(f"uniform_ expects to return a [from, to) range, but found from={first} > to={last}")
+
+
+@_fill(limits=_require_rising)
 def uniform(input: Array, from_: Scalar = 0.0, to: Scalar = 1.0, *, key: Key) -> Array:
     """Uniform numbers from [from_, to)."""
     require(input, _UNIFORM, FLOAT, COMPLEX)
@@ -209,7 +226,7 @@ def uniform(input: Array, from_: Scalar = 0.0, to: Scalar = 1.0, *, key: Key) ->
     return first + (last - first) * _uniform(key, input.shape, input.dtype)
 
 
-@_fill
+@_fill(limits=_require_positive("log_normal_ expects std > 0.0, but found std={}"))
 def log_normal(input: Array, mean: Scalar = 1.0, std: Scalar = 2.0, *, key: Key) -> Array:
     """Numbers whose logarithms are normal."""
     require(input, "log_normal_cpu", FLOAT)
@@ -217,7 +234,7 @@ def log_normal(input: Array, mean: Scalar = 1.0, std: Scalar = 2.0, *, key: Key)
     return jnp.exp(_like(mean, input) + _like(std, input) * noise)
 
 
-@_fill
+@_fill(limits=_require_positive("cauchy_ expects sigma > 0.0, but found sigma={}"))
 def cauchy(input: Array, median: Scalar = 0.0, sigma: Scalar = 1.0, *, key: Key) -> Array:
     """Cauchy numbers."""
     _require_continuous(input, "Cauchy")
@@ -225,14 +242,19 @@ def cauchy(input: Array, median: Scalar = 0.0, sigma: Scalar = 1.0, *, key: Key)
     return _like(median, input) + _like(sigma, input) * noise
 
 
-@_fill
+@_fill(limits=_require_positive("exponential_ expects lambda > 0.0, but found lambda={}"))
 def exponential(input: Array, lambd: Scalar = 1.0, *, key: Key) -> Array:
     """Exponential numbers with rate `lambd`."""
     _require_continuous(input, "Exponential")
     return jax.random.exponential(key, input.shape, input.dtype) / _like(lambd, input)
 
 
-@_fill
+def _require_odds(p: Any) -> None:
+    if not 0 < p < 1:
+        raise OutOfRangeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
+
+
+@_fill(limits=_require_odds)
 def geometric(input: Array, p: Scalar, *, key: Key) -> Array:
     """Draws up to and including the first success, each with probability `p`."""
     require(input, "geometric_cpu", INTEGER, FLOAT)

@@ -204,6 +204,7 @@ def poisson_nll_loss(
 ) -> Array:  # fmt: skip
     """Negative log-likelihood of counts under Poisson distributions; `full` adds Stirling's term."""
     x, t = wide(input), wide(target)
+    broadcast_shapes(target.shape, input.shape)
     loss = jnp.exp(x) - t * x if log_input else x - t * jnp.log(x + eps)
     if full:
         large = t > 1

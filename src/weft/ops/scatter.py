@@ -12,7 +12,7 @@ from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, cells, isolated, outside_dim, require_dtype
-from weft.ops._table import Array, Cast, Dim, Operand, defop
+from weft.ops._table import Array, Cast, Dim, Filling, Operand, defop
 from weft.ops._words import c_word, scalar_word
 
 _UPDATERS = {"sum": "add", "mean": "add", "amax": "max", "amin": "min"}
@@ -100,7 +100,7 @@ def _scatter_vjp(
     "scatter_src", dims=_scatters, vjp=_scatter_vjp, check=_scatter_check, check_text=OUT_OF_BOUNDS,
     function=False, method=False,
 )  # fmt: skip
-def scatter(input: Array, dim: Dim, index: Array, src: Operand, *, reduce: str | None = None) -> Array:
+def scatter(input: Array, dim: Dim, index: Array, src: Filling, *, reduce: str | None = None) -> Array:
     """`input` with elements of `src`, or one number, written at the places of `index` along `dim`.
 
     `reduce` "add" or "multiply" combines instead. Where places repeat one write stays, the last on CPU.

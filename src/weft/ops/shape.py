@@ -17,7 +17,7 @@ from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, require_extent
 from weft.ops._rows import alias
 from weft.ops._shape_dims import permuted, regrouped, wrapped
-from weft.ops._table import Array, Dim, Dims, OpDef, Scalar, Shape, defop
+from weft.ops._table import Array, Dim, Dims, Ints, OpDef, Scalar, Shape, defop
 from weft.ops._words import scalar_word
 
 view_op = partial(defop, view=True, linear="each")
@@ -246,18 +246,21 @@ def permute(input: Array, dims: Shape) -> Array:
     return jnp.transpose(input, _permutation(input.ndim, dims))
 
 
-def _moved(ndim: int, source: Sequence[int], destination: Sequence[int]) -> tuple[int, ...]:
+def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
     """The order of dims after each source went to its destination, the others filling the gaps in turn."""
+    source, destination = ((dims,) if isinstance(dims, int) else dims for dims in (source, destination))
     if len(source) != len(destination):
         raise ShapeError(
             f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain the "
             f"same number of dims as destination ({list(destination)} dims)"
         )
+    placed = []
     for name, dims in (("source", source), ("destination", destination)):
-        if len(set(dims)) < len(dims):
+        placed.append([wrapped(d, ndim) for d in dims])
+        if len(set(placed[-1])) < len(dims):
             raise ShapeError(f"movedim: repeated dim in `{name}` ({list(dims)})")
-    goes = dict(zip(destination, source, strict=True))
-    rest = iter([d for d in range(ndim) if d not in source])
+    goes = dict(zip(*reversed(placed), strict=True))
+    rest = iter([d for d in range(ndim) if d not in placed[0]])
     return tuple(goes[d] if d in goes else next(rest) for d in range(ndim))
 
 
@@ -266,7 +269,7 @@ def _move_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 @view_op(grad_name="Permute", dims=_move_dims)
-def movedim(input: Array, source: Dims, destination: Dims) -> Array:
+def movedim(input: Array, source: Ints, destination: Ints) -> Array:
     """Each source dim goes to its destination; the others keep their order."""
     return jnp.transpose(input, _moved(input.ndim, source, destination))
 

@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
+from weft._base.dtype import FLOAT, INTEGER, DType
+from weft.errors import DeferredValueError, DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, reduces
 from weft.ops._reduce import axes, is_complex, is_inexact, reduces_twice, spread, wide
 from weft.ops._table import Array, Dims, Promote, defop
@@ -164,7 +165,29 @@ def _covariance(
     return jnp.squeeze(scaled @ off.conj().T / freedom)
 
 
-@defop(promote=Promote.FLOAT)
+def _require_weights(dtypes: Mapping[str, DType]) -> None:
+    for name, wanted, word in (("fweights", INTEGER, "integral"), ("aweights", FLOAT, "floating point")):
+        found = dtypes.get(name)
+        if found is not None and found.category != wanted:
+            kind = scalar_word(found)
+            raise DTypeError(f"cov(): expected {name} to have {word} dtype but got {name} with {kind} dtype")
+
+
+def _negative_weights(
+    input: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None
+) -> Array:
+    del input, correction
+    bad = jnp.bool_(False)
+    for weights in (fweights, aweights):
+        if weights is not None:
+            bad |= jnp.any(weights.real < 0)
+    return bad
+
+
+@defop(
+    promote=Promote.FLOAT, types=_require_weights, check=_negative_weights, check_error=DeferredValueError,
+    check_text="fweights cannot be negative, and aweights cannot be negative",
+)  # fmt: skip
 def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None) -> Array:
     """Covariance matrix of variables in rows, observations in columns; zero-dim for one variable."""
     _require_matrix("cov", input)

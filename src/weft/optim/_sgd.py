@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._tensor.tensor import number
+from weft._tensor.scalar import number
 from weft.errors import ValueRangeError
 from weft.ops.optimizer import sgd_step
 from weft.optim._fused import FusedOptimizer, Numbers

@@ -94,10 +94,13 @@ def _spacings(input: Tensor, spacing: Any, dims: Sequence[int], given: bool) -> 
     if not isinstance(spacing, list | tuple):
         return [1 if spacing is None else spacing] * len(dims)
     if len(spacing) != len(dims):
-        wanted = f"'self.dim() = {input.ndim}', since dim argument was not given" if not given else "the number of dims"
+        if given:
+            wanted = f"it's spacing and dim arguments to have the same length, here {len(dims)}"
+        else:
+            wanted = f"a list of length equal to 'self.dim() = {input.ndim}', since dim argument was not given"
         raise ShapeError(
-            "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to "
-            f"{wanted}, but got a list of length {len(spacing)}"
+            f"torch.gradient expected spacing to be unspecified, a scalar or {wanted}, "
+            f"but got a spacing argument of length {len(spacing)}"
         )
     return list(spacing)
 

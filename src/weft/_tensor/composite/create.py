@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from weft._base.dtype import DType, as_dtype
+from weft._base.dtype import DType, as_dtype, float64, int64
 from weft._base.state import default_dtype
-from weft._tensor.spelling import composite, op, shape_of
+from weft._tensor.arguments import combination, sizes_one_by_one
+from weft._tensor.scalar import Number, require_fit
+from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, ShapeError
 
@@ -33,12 +35,10 @@ def made(
 def sizes_of(name: str, size: Any, options: dict[str, Any] | None = None) -> tuple[int, ...]:
     """Sizes that came one by one, as one sequence, or by keyword; `RuntimeError` when one is negative."""
     if options and "size" in options:
-        size = options.pop("size")
-    elif len(size) == 1 and isinstance(size[0], (tuple, list)):
-        size = size[0]
-    sizes = shape_of(size)
+        size = (options.pop("size"),)
+    sizes = sizes_one_by_one(size, "size", name)
     if any(n < 0 for n in sizes):
-        raise ShapeError(f"{name}: Dimension size must be non-negative.")
+        raise ShapeError(f"Trying to create tensor with negative dimension {min(sizes)}: {list(sizes)}")
     return sizes
 
 
@@ -104,28 +104,33 @@ def _type_of(value: Any) -> DType:
     return value.dtype if isinstance(value, Tensor) else as_dtype(type(value), default_dtype())
 
 
+def _filled(
+    size: tuple[int, ...], fill_value: Any, dtype: DType, options: dict[str, Any], like: Tensor | None = None
+) -> Tensor:
+    """A tensor with one number everywhere, which fits its type."""
+    value = number_of(fill_value)
+    require_fit(value, dtype)
+    return made("full", size, value, dtype=dtype, options=options, like=like)
+
+
 @composite(over=True)
-def full(size: Any, fill_value: Any, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def full(size: Any, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere; its type is that of the result unless `dtype` is given."""
     if hasattr(size, "__index__"):
         raise ArgumentError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
-    sizes = sizes_of("full", (size,))
-    return made("full", sizes, number_of(fill_value), dtype=dtype or _type_of(fill_value), options=options)
+    return _filled(sizes_of("full", (size,)), fill_value, dtype or _type_of(fill_value), options)
 
 
 @composite(method=False)
-def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def full_like(input: Tensor, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere, with the sizes, type, device and names of `input`."""
-    value = number_of(fill_value)
-    return made("full", tuple(input.shape), value, dtype=dtype or input.dtype, options=options, like=input)
+    return _filled(tuple(input.shape), fill_value, dtype or input.dtype, options, input)
 
 
 @composite(function=False)
-def new_full(input: Tensor, size: Any, fill_value: Any, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def new_full(input: Tensor, size: Any, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere, with this tensor's type and device."""
-    sizes = sizes_of("new_full", (size,))
-    value = number_of(fill_value)
-    return made("full", sizes, value, dtype=dtype or input.dtype, options=options, like=input)
+    return _filled(sizes_of("new_full", (size,)), fill_value, dtype or input.dtype, options, input)
 
 
 @composite(over=True)
@@ -167,15 +172,26 @@ def _length(start: Any, end: Any, step: Any, dtype: DType) -> int:
 
 
 @composite(over=True)
-def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def arange(
+    start: Number | None = None,
+    end: Number | None = None,
+    step: Number = 1,
+    *,
+    dtype: DType | None = None,
+    **options: Any,
+) -> Tensor:
     """Numbers from `start`, 0 if there is one bound, up to `end`, left out; integers if all three are."""
-    bounds = (start, end, step) if end is not None else (0, start, step)
+    if end is None:
+        start, end = None, start
+    if end is None:
+        raise ArgumentError("arange(): argument 'end' must be Number, not NoneType")
+    bounds = (0 if start is None else start, end, step)
     if dtype is None:
         whole = all(t.category < default_dtype().category for t in map(_type_of, bounds))
         dtype = as_dtype(int) if whole else default_dtype()
     first, last, by = map(number_of, bounds)
-    if any(isinstance(x, complex) for x in (first, last, by)):
-        raise DTypeError("value cannot be converted to type double without overflow")
+    for x in (first, last, by):
+        require_fit(x, int64 if isinstance(x, int) else float64)
     size = (_length(first, last, by, _refuse_bool("arange", dtype)),)
     return made("arange", size, first, by, dtype=dtype, options=options)
 
@@ -190,6 +206,8 @@ def _spaced(
                 f"{name} only supports 0-dimensional start and end tensors, "
                 f"but got {word} with {bound.ndim} dimension(s)."
             )
+    if isinstance(steps, bool) or not hasattr(steps, "__index__"):
+        raise combination(name, *ends, steps, *base)
     if steps < 0:
         raise ShapeError("number of steps must be non-negative")
     settled = _refuse_bool(name, dtype or _bounds_type(*ends))
@@ -197,14 +215,22 @@ def _spaced(
 
 
 @composite(over=True)
-def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def linspace(
+    start: Tensor | Number, end: Tensor | Number, steps: Any, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
     return _spaced("linspace", (start, end), steps, dtype=dtype, options=options)
 
 
 @composite(over=True)
 def logspace(
-    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: DType | None = None, **options: Any
+    start: Tensor | Number,
+    end: Tensor | Number,
+    steps: Any,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    **options: Any,
 ) -> Tensor:
     """`base` to the power of `steps` numbers evenly spaced from `start` to `end`."""
     return _spaced("logspace", (start, end), steps, base, dtype=dtype, options=options)

@@ -89,7 +89,16 @@ def orgqr(input: Tensor, tau: Tensor) -> Tensor:
 @composite()
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """The product of the whole Q of Householder reflectors, or of its adjoint, and `other`, on the left or right."""
+    for name, x, least in (("input", input, 2), ("other", other, 2)):
+        if x.ndim < least:
+            raise ShapeError(f"torch.ormqr: {name} must have at least {least} dimensions.")
     rows, columns = input.shape[-2:]
+    reflectors = min(other.shape[-2 if left else -1], columns)
+    if tau.shape[-1:] != (reflectors,):
+        raise ShapeError(
+            f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{-2 if left else -1}], input.shape[-1]), "
+            f"but got {list(tau.shape)} and {reflectors}"
+        )
     if other.shape[-2 if left else -1] != rows:
         side = "left" if left else "right"
         raise ShapeError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft._tensor.arguments import sizes
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
@@ -55,7 +56,12 @@ def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
         if dims > min(a.ndim, b.ndim):
             raise ShapeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
         return list(range(a.ndim - dims, a.ndim)), list(range(dims))
-    first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
+    if not isinstance(dims, list | tuple) or len(dims) != 2:
+        raise ShapeError(
+            "tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] containing two lists, "
+            f"but got dims={dims}"
+        )
+    first, second = (sizes(d, "dims", "tensordot") for d in dims)
     if len(first) != len(second):
         raise ShapeError("both dimension lists should have same length")
     return [d % a.ndim for d in first], [d % b.ndim for d in second]

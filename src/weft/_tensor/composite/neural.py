@@ -6,11 +6,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft._base.dtype import DType
 from weft._base.state import using
 from weft._tensor.spelling import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
+from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._neural import spelled
 from weft.ops._resize import output_sizes
 from weft.ops._table import REQUIRED, TABLE, Param
@@ -43,6 +44,8 @@ def rrelu(
     input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """Leaky ReLU whose slopes are drawn from `lower` to `upper` in training, else their middle."""
+    if lower > upper:
+        raise OutOfRangeError("Lower bound should be less than or equal to the upper bound")
     if training:
         result = op.rrelu_train(input, float(lower), float(upper))
     else:
@@ -233,7 +236,7 @@ def _softmax(name: str) -> None:
         module=_FUNCTIONAL,
         over=True,
     )
-    def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
         return row(input, _usual_dim(input, dim, name, _stacklevel), dtype)
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from weft._base.dtype import bool_, complex128, float64, uint8
+from weft._tensor.scalar import Number
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
-from weft.errors import DTypeError
+from weft.errors import ArgumentError, DTypeError
 from weft.ops._words import scalar_word
 
 
 @composite(inplace=True)
-def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+def div(
+    input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None, out: Tensor | None = None
+) -> Tensor:
     """`input / other`, rounded as `rounding_mode` says: None, "trunc" or "floor"."""
     if rounding_mode is None:
         return op.true_divide(input, other, out=out)
@@ -30,7 +33,7 @@ composite("divide", inplace=True)(div)
 
 
 @composite(inplace=True, over=True)
-def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
+def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """`input ** exponent`."""
     whole = type(exponent) is int
     if isinstance(input, Tensor) and (whole or (type(exponent) is float and input.dtype.is_differentiable)):
@@ -39,7 +42,15 @@ def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
 
 
 def _can_be_raised(value: Any) -> bool:
-    return isinstance(value, Tensor | bool | int | float | complex)
+    return isinstance(value, Tensor | Number)
+
+
+@composite("__invert__", function=False)
+def invert(input: Tensor) -> Tensor:
+    """Every bit turned; for booleans, the opposite."""
+    if input.dtype.is_differentiable:
+        raise ArgumentError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return op.bitwise_not(input)
 
 
 @composite("__pow__", function=False)
@@ -61,7 +72,7 @@ def inplace_power(input: Any, exponent: Any) -> Any:
 
 
 @composite(inplace=True)
-def float_power(input: Any, exponent: Any) -> Tensor:
+def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     """`input ** exponent` in float64, or complex128 where an argument is complex."""
     pair = (input, exponent)
     wide = complex128 if any(map(_is_complex, pair)) else float64
@@ -77,7 +88,7 @@ def _is_complex(value: Any) -> bool:
 
 
 @composite(method=False, over=True)
-def where(condition: Any, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
+def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
     """`input` where `condition` is true, else `other`; without these, the indices of the true elements."""
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)

@@ -9,9 +9,10 @@ from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._base.state import default_dtype
+from weft._tensor.arguments import operand_or_number, sizes
 from weft._tensor.convert import resolve_device
 from weft._tensor.spelling import composite, op
-from weft._tensor.tensor import Tensor, operand, operand_or_number
+from weft._tensor.tensor import Tensor
 from weft.ops import _dims
 from weft.ops._words import scalar_word
 
@@ -21,7 +22,6 @@ def _fact(name: str) -> None:
 
     @composite(name, doc=getattr(Tensor, name).__doc__, method=False)
     def fact(input: Tensor) -> Any:
-        operand(input, name="input", op=name)
         return getattr(Tensor, name)(input)
 
 
@@ -62,7 +62,6 @@ def ndimension(input: Tensor) -> int:
 @composite()
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether both have the same sizes and elements; NaN equals nothing. Waits for the elements."""
-    operand(other, name="other", op="equal")
     return input.shape == other.shape and bool(op.all(op.eq(input, other)))
 
 
@@ -75,7 +74,7 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-
 @composite()
 def broadcast_shapes(*shapes: Any) -> Size:
     """The size of the result of a pointwise operator on tensors of these sizes, each a sequence or a number."""
-    return Size(_dims.broadcast_shapes(*((shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes)))
+    return Size(_dims.broadcast_shapes(*(sizes(shape, "shapes", "broadcast_shapes") for shape in shapes)))
 
 
 def _never(name: str, why: str) -> None:
@@ -83,7 +82,6 @@ def _never(name: str, why: str) -> None:
 
     @composite(name, doc=f"False: {why}.")
     def question(input: Tensor) -> bool:
-        operand(input, name="input", op=name)
         return False
 
 
@@ -112,8 +110,20 @@ def typename(obj: Any) -> str:
 @composite()
 def result_type(tensor1: Any, tensor2: Any) -> DType:
     """The type of an operator's result on two tensors or numbers."""
-    avals = [operand_or_number(x).aval for x in (tensor1, tensor2)]
+    avals = [operand_or_number(x, name, "result_type").aval for x, name in ((tensor1, "tensor1"), (tensor2, "tensor2"))]
     return dtypes.result_type(tuple([(a.dtype, len(a.shape), a.weak) for a in avals]), default_dtype())
+
+
+@composite()
+def promote_types(type1: DType, type2: DType) -> DType:
+    """The smallest type that holds both, as PyTorch counts it."""
+    return dtypes.promote_types(type1, type2)
+
+
+@composite()
+def can_cast(from_: DType, to: DType) -> bool:
+    """Whether an in-place result of type `from_` may be written to `to`."""
+    return dtypes.can_cast(from_, to)
 
 
 @composite()

@@ -9,11 +9,13 @@ import numpy as np
 
 from weft._base.dtype import BOOL, INTEGER, DType, int64
 from weft._base.state import default_dtype
+from weft._tensor.arguments import integer, ints
 from weft._tensor.composite.create import made, sizes_of
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import ArgumentError, ShapeError
+from weft.ops._words import c_word
 
 
 def _end_of(dtype: DType) -> int:
@@ -29,11 +31,11 @@ def _require_range(low: int, high: int, dtype: DType) -> None:
     if low >= high:
         raise ShapeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if dtype.category <= INTEGER and high > _end_of(dtype):
-        raise ShapeError(f"to - 1 is out of bounds for {dtype.name}")
+        raise ShapeError(f"to - 1 is out of bounds for {c_word(dtype)}")
 
 
 @composite(over=True)
-def randint(low: Any = 0, high: Any = None, size: Any = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def randint(low: int = 0, high: Any = None, size: Any = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """Integers from [low, high), or from [0, high) when one bound is given; int64 unless `dtype` is given."""
     if size is None:
         low, high, size = 0, low, high
@@ -42,8 +44,9 @@ def randint(low: Any = 0, high: Any = None, size: Any = None, *, dtype: DType | 
     if size is None:
         raise ArgumentError('randint() missing 1 required positional arguments: "size"')
     settled = dtype or int64
-    _require_range(low, high, settled)
-    return made("randint", sizes_of("randint", (size,)), low, high, dtype=settled, options=options)
+    last = integer(high, "high", "randint")
+    _require_range(low, last, settled)
+    return made("randint", ints(size, "size", "randint"), low, last, dtype=settled, options=options)
 
 
 @composite(method=False)

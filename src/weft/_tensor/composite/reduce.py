@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.dtype import DType
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
@@ -84,7 +85,7 @@ std_mean = _moment("std_mean", method=False)
 
 
 @composite()
-def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None) -> Tensor:
     """The `p`-norm over `dim`: of vectors for a number, "fro" or None, of matrices for "nuc"."""
     if isinstance(p, str) and p != "fro":
         over = tuple(range(input.ndim)) if dim is None else dim

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._base.dtype import int64
+from weft._base.dtype import INTEGER, int64
+from weft._tensor.arguments import all_tensors, combination, integer
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, DTypeError, IndexRangeError, ShapeError
@@ -15,9 +16,9 @@ from weft.ops._shape_dims import wrapped
 Tensors = tuple[Tensor, ...]
 
 
-def _given(tensors: Sequence[Any]) -> Sequence[Any]:
-    """Arguments that came one by one or as one sequence."""
-    return tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
+def _given(tensors: Sequence[Any]) -> Sequence[Tensor]:
+    """Tensors that came one by one or as one sequence."""
+    return all_tensors(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors)
 
 
 # --- parts of one tensor ---
@@ -38,13 +39,15 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 
 @composite()
-def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """`length` slices along `dim` from `start` on, which may be a tensor with one integer."""
     if input.ndim == 0:
         raise ShapeError("narrow() cannot be applied to a 0-dim tensor.")
     if length < 0:
         raise ShapeError("narrow(): length must be non-negative.")
-    at, first = wrapped(dim, input.ndim), int(start)
+    if isinstance(start, Tensor) and (start.ndim or start.dtype.category != INTEGER):
+        raise ShapeError("start must be an 0-dim integral Tensor.")
+    at, first = wrapped(dim, input.ndim), integer(start, "start", "narrow")
     size = input.shape[at]
     if not -size <= first <= size:
         raise IndexRangeError(f"start out of range (expected to be in range of [{-size}, {size}], but got {first})")
@@ -58,7 +61,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 def unbind(input: Tensor, dim: int = 0) -> Tensors:
     """All slices along `dim`, without that dim."""
     if input.ndim == 0:
-        raise ShapeError("Dimension specified as 0 but tensor has no dimensions")
+        raise DimError("Dimension specified as 0 but tensor has no dimensions")
     at = wrapped(dim, input.ndim)
     return tuple(op.squeeze(piece, at) for piece in _pieces(input, at, [1] * input.shape[at]))
 
@@ -76,6 +79,8 @@ def _even_sizes(size: int, step: int) -> list[int]:
 @composite()
 def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> Tensors:
     """Pieces along `dim`, of one size but for the last, or of the sizes given."""
+    if input.ndim == 0:
+        raise ShapeError("split expects at least a 1-dimensional tensor")
     at = wrapped(dim, input.ndim)
     size = input.shape[at]
     if not isinstance(split_size_or_sections, int):
@@ -141,7 +146,7 @@ def _named_split(name: str, least: int, dim_of: Callable[[int], int]) -> None:
     """`hsplit` and its kin: a tensor of at least `least` dims, cut along the dim that suits its `ndim`."""
 
     @composite(name, doc="Pieces of one size along a fixed dim, or cut before the positions given.")
-    def body(input: Tensor, indices_or_sections: int | Sequence[int]) -> Tensors:
+    def body(input: Tensor, indices_or_sections: Any) -> Tensors:
         if input.ndim < least:
             raise ShapeError(
                 f"torch.{name} requires a tensor with at least {least} dimension, "
@@ -149,6 +154,8 @@ def _named_split(name: str, least: int, dim_of: Callable[[int], int]) -> None:
             )
         dim = dim_of(input.ndim)
         count, size = indices_or_sections, input.shape[dim]
+        if not isinstance(count, int | list | tuple | Tensor):
+            raise combination(name, input, count)
         if isinstance(count, int) and (count == 0 or size % count):
             raise ShapeError(
                 f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
@@ -218,7 +225,7 @@ def _stacked(name: str, lift: Callable[[Tensor], Tensor], dim_of: Callable[[int]
     def body(tensors: Sequence[Tensor]) -> Tensor:
         if not len(tensors):
             raise ShapeError(f"{name} expects a non-empty TensorList")
-        lifted = [lift(x) for x in tensors]
+        lifted = [lift(x) for x in all_tensors(tensors)]
         return op.cat(lifted, dim_of(lifted[0].ndim))
 
 

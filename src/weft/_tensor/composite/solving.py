@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from weft._base.dtype import int64
+from weft._base.dtype import DType, int64
 from weft._tensor.spelling import composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, ShapeError
@@ -205,7 +205,9 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
 
 
 @composite("norm", module=_LINALG)
-def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def linalg_norm(
+    A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
     """A norm of vectors over one dim, or of matrices over two: which, `ord` and the number of dims decide."""
     over = (dim,) if isinstance(dim, int) else dim
     if over is not None and len(over) not in (1, 2):

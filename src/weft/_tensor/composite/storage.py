@@ -88,7 +88,7 @@ def record_stream(input: Tensor, stream: Any) -> None:
 
 
 @composite(function=False)
-def to_dense(input: Tensor, dtype: Any = None, *, masked_grad: bool = True) -> Tensor:
+def to_dense(input: Tensor, dtype: DType | None = None, *, masked_grad: bool = True) -> Tensor:
     """The tensor itself, as `dtype`: all tensors are dense."""
     del masked_grad
     return input if dtype is None else op.to_dtype(input, dtype)

@@ -1,0 +1,287 @@
+"""Arguments: what PyTorch takes for a parameter of each kind, and the `TypeError` for anything else.
+
+Each function here takes what was given, and the names of the parameter and of the operator. They are called from
+functions that are written as source (`spelling.py`), which first look for the common type by themselves.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
+from weft._base.site import raised_here
+from weft._lazy.value import Value
+from weft._tensor.foreign import kind_of, way_in
+from weft._tensor.scalar import number, require_fit
+from weft._tensor.tensor import Tensor, operand
+from weft.errors import ArgumentError, IntegerRangeError, WeftError
+from weft.ops._table import OpDef
+
+
+def refusal(x: Any, name: str, op: str, expected: str) -> ArgumentError:
+    """The error that says what was given for a parameter, and what is expected."""
+    return ArgumentError(f"{op}(): argument '{name}' must be {expected}, not {kind_of(x)}{way_in(x)}")
+
+
+def combination(op: str, *given: Any) -> ArgumentError:
+    """The error that says that an operator takes no such arguments together."""
+    kinds = ", ".join(map(kind_of, given))
+    return ArgumentError(f"{op}() received an invalid combination of arguments - got ({kinds})")
+
+
+LEAKS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
+"""What Python raises of arguments that nobody has looked at before they are used."""
+
+
+def leaked(op: str, error: Exception) -> Exception:
+    """What is raised for an exception of `LEAKS`: itself, if it was raised on purpose or by the user's code."""
+    if isinstance(error, WeftError) or not raised_here(error):
+        return error
+    return ArgumentError(f"{op}() received an invalid combination of arguments: {str(error).splitlines()[0]}")
+
+
+# --- one object -----------------------------------------------------------------------------------------------
+
+
+def tensor(x: Any, name: str, op: str) -> Tensor:
+    """A tensor."""
+    if isinstance(x, Tensor):
+        return x
+    raise refusal(x, name, op, "Tensor")
+
+
+def tensor_or_number(x: Any, name: str, op: str) -> Any:
+    """A tensor or a Python number."""
+    if isinstance(x, Tensor | numbers.Number | np.generic):
+        return x
+    raise refusal(x, name, op, "Tensor")
+
+
+def integer(x: Any, name: str, op: str) -> int:
+    """An int, or what stands for one, such as a tensor with one; a bool does not."""
+    if isinstance(x, Tensor):
+        is_integer = x.dtype.category == INTEGER and x.numel() == 1
+    else:
+        is_integer = hasattr(x, "__index__") and not isinstance(x, bool | np.bool_)
+    if not is_integer:
+        raise refusal(x, name, op, "int")
+    return x.__index__()
+
+
+def real(x: Any, name: str, op: str) -> Any:
+    """A float, or what stands for one, such as an int or a tensor with one number, which is read."""
+    if isinstance(x, Tensor):
+        is_real = x.dtype.category < COMPLEX and x.numel() == 1
+    else:
+        is_real = isinstance(x, numbers.Real | np.bool_)
+    if not is_real:
+        raise refusal(x, name, op, "float")
+    return x.item() if isinstance(x, Tensor | np.generic) else x
+
+
+def floating(x: Any, name: str, op: str) -> float:
+    """A float from what stands for one."""
+    try:
+        return float(real(x, name, op))
+    except OverflowError:
+        raise IntegerRangeError(f"int too large to convert to float: argument '{name}' of {op}()") from None
+
+
+def scalar(x: Any, name: str, op: str) -> Any:
+    """A number, or a tensor with one."""
+    if isinstance(x, numbers.Number | np.generic) or (isinstance(x, Tensor) and x.numel() == 1):
+        return x
+    raise refusal(x, name, op, "Number")
+
+
+def flag(x: Any, name: str, op: str) -> bool:
+    """A bool."""
+    if isinstance(x, bool | np.bool_):
+        return bool(x)
+    raise refusal(x, name, op, "bool")
+
+
+def text(x: Any, name: str, op: str) -> str:
+    """A str."""
+    if isinstance(x, str):
+        return x
+    raise refusal(x, name, op, "str")
+
+
+def element_type(x: Any, name: str, op: str) -> DType:
+    """An element type. Python's `float` means float64 here."""
+    try:
+        return as_dtype(x, float64)
+    except ArgumentError:
+        raise refusal(x, name, op, "torch.dtype") from None
+
+
+# --- several --------------------------------------------------------------------------------------------------
+
+
+def tensors(x: Any, name: str, op: str) -> Sequence[Any]:
+    """A sequence of tensors. Of those inside, `operands` says which is none."""
+    if isinstance(x, Tensor) or not isinstance(x, Sequence):
+        raise refusal(x, name, op, "tuple of Tensors")
+    return x
+
+
+def all_tensors(x: Sequence[Any], position: int = 0) -> Sequence[Tensor]:
+    """A sequence of nothing but tensors."""
+    for at, entry in enumerate(x):
+        if not isinstance(entry, Tensor):
+            raise ArgumentError(
+                f"expected Tensor as element {at} in argument {position}, but got {kind_of(entry)}{way_in(entry)}"
+            )
+    return x
+
+
+def operands(x: Any, name: str, op: str, position: int) -> list[Value]:
+    """The values of a sequence of tensors."""
+    return [operand(entry) for entry in all_tensors(tensors(x, name, op), position)]
+
+
+def ints(x: Any, name: str, op: str) -> tuple[int, ...]:
+    """Several ints, in a sequence."""
+    if not isinstance(x, (tuple, list)):
+        raise refusal(x, name, op, "tuple of ints")
+    return tuple([s if type(s) is int else _part(s, at, name, op) for at, s in enumerate(x)])
+
+
+def _part(x: Any, at: int, name: str, op: str) -> int:
+    try:
+        return integer(x, name, op)
+    except ArgumentError:
+        raise ArgumentError(
+            f"{op}(): argument '{name}' must be tuple of ints, but found element of type {kind_of(x)} at pos {at}"
+        ) from None
+
+
+def one_or_more_ints(x: Any, name: str, op: str) -> Any:
+    """An int, or several in a sequence."""
+    if isinstance(x, (tuple, list)):
+        return ints(x, name, op)
+    try:
+        return integer(x, name, op)
+    except ArgumentError:
+        raise refusal(x, name, op, "tuple of ints") from None
+
+
+def sizes(x: Any, name: str, op: str) -> tuple[int, ...]:
+    """Sizes in one sequence, or a single one."""
+    found = one_or_more_ints(x, name, op)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def sizes_one_by_one(x: tuple[Any, ...], name: str, op: str) -> tuple[int, ...]:
+    """Sizes that came as arguments of their own, or as one sequence."""
+    if len(x) == 1:
+        return sizes(x[0], name, op)
+    if not x:
+        raise ArgumentError(f'{op}() missing 1 required positional arguments: "{name}"')
+    return tuple([s if type(s) is int else _unpacked(s, at, name, op) for at, s in enumerate(x, 1)])
+
+
+def _unpacked(x: Any, at: int, name: str, op: str) -> int:
+    try:
+        return integer(x, name, op)
+    except ArgumentError:
+        raise ArgumentError(
+            f"{op}(): argument '{name}' failed to unpack the object at pos {at} with error \"type must be tuple of "
+            f'ints,but got {kind_of(x)}"'
+        ) from None
+
+
+def constant(x: Any, name: str, op: str) -> Any:
+    """What a row takes as it is: something hashable; lists become tuples, a tensor with one number this number."""
+    if isinstance(x, list):
+        return tuple([constant(part, name, op) for part in x])
+    if isinstance(x, np.generic) or (isinstance(x, Tensor) and x.numel() == 1):
+        return x.item()
+    if isinstance(x, Tensor) or not is_hashable(x):
+        raise refusal(x, name, op, "a number, a str or a tuple")
+    return x
+
+
+def is_hashable(x: Any) -> bool:
+    """Whether `x` can be part of a key, with all that it holds."""
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
+
+
+def within(op: OpDef, *scalars: Any) -> None:
+    """Raises where a row's numbers are out of its limits. Tensors are not read for that."""
+    if op.limits is not None and not any(isinstance(x, Tensor | complex) for x in scalars):
+        op.limits(*scalars)
+
+
+# --- inputs of rows -------------------------------------------------------------------------------------------
+
+
+def operand_or_number(x: Any, name: str, op: str) -> Value:
+    """The value of a tensor or of a Python number."""
+    return operand(x) if isinstance(x, Tensor) else number(x, name, op)
+
+
+def filling(x: Any, name: str, op: str, input: Tensor) -> Value:
+    """The value of a tensor, or of a Python number that fits the elements of `input`."""
+    if not isinstance(x, Tensor | complex) and isinstance(x, numbers.Number | np.generic):
+        require_fit(x, input.dtype)
+    return operand_or_number(x, name, op)
+
+
+def scalar_value(x: Any, name: str, op: str) -> Value:
+    """The value of a Python number, or of a tensor with one."""
+    scalar(x, name, op)
+    return operand(x) if isinstance(x, Tensor) else number(x)
+
+
+# --- annotations ----------------------------------------------------------------------------------------------
+
+Converter = Callable[[Any, str, str], Any]
+
+BY_ANNOTATION: dict[str, tuple[str, Converter]] = {
+    "Tensor": ("Tensor", tensor),
+    "Tensor | Number": ("", tensor_or_number),
+    "Number": ("", scalar),
+    "int": ("int", integer),
+    "float": ("float", real),
+    "bool": ("bool", flag),
+    "str": ("str", text),
+    "DType": ("DType", element_type),
+    "Sequence[Tensor]": ("", tensors),
+    "Sequence[int]": ("", ints),
+    "tuple[int, ...]": ("", ints),
+    "int | Sequence[int]": ("int", one_or_more_ints),
+    "Ints": ("int", one_or_more_ints),
+}
+"""What an annotation stands for: the class of the common argument, taken as it is, and the converter of all others.
+A function in source reaches the converter as `_<its name>`."""
+
+OF_ROWS = BY_ANNOTATION | {"float": ("float", floating)}
+"""The same for rows: their static numbers have the type that the row says."""
+
+OF_FUNCTIONAL = {annotation: kind for annotation, kind in BY_ANNOTATION.items() if annotation != "bool"}
+"""The same for `nn.functional`, whose flags may be anything that is true or false, as in PyTorch."""
+
+SCOPE: dict[str, Any] = {f"_{c.__name__}": c for _, c in (*BY_ANNOTATION.values(), *OF_ROWS.values())}
+SCOPE |= {"_Tensor": Tensor, "_DType": DType, "_LEAKS": LEAKS, "_leaked": leaked}
+
+
+def converted(name: str, op: str, annotation: str, kinds: dict[str, tuple[str, Converter]] = BY_ANNOTATION) -> str:
+    """Source of an argument that is converted as its annotation says; of the argument alone where that says nothing."""
+    base = annotation.removesuffix(" | None")
+    if base not in kinds:
+        return name
+    kind, convert = kinds[base]
+    kind = f"_{kind}" if kind in ("Tensor", "DType") else kind
+    at_once = [f"type({name}) is {kind}"] * bool(kind) + [f"{name} is None"] * (base != annotation)
+    call = f"_{convert.__name__}({name}, {name!r}, {op!r})"
+    return f"{name} if {' or '.join(at_once)} else {call}" if at_once else call

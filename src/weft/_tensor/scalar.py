@@ -1,0 +1,80 @@
+"""Python numbers as values, and whether they fit a type."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from functools import lru_cache
+from typing import Any
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+from weft._base.dtype import BOOL, COMPLEX, INTEGER, DType, bool_, complex128, float64, int64, uint64
+from weft._lazy.value import Value, aval_of
+from weft._tensor.foreign import kind_of, way_in
+from weft.errors import ArgumentError, DTypeError, IntegerRangeError
+from weft.ops._words import c_word
+
+Number = bool | int | float | complex
+
+_WEAK = {kind: aval_of((), dtype, weak=True) for kind, dtype in
+         ((bool, bool_), (int, int64), (float, float64), (complex, complex128))}  # fmt: skip
+_ABSTRACT: tuple[tuple[Any, type], ...] = (
+    (bool, np.bool_), (int, numbers.Integral), (float, numbers.Real), (complex, numbers.Complex),
+)  # fmt: skip
+_INT64 = range(-(2**63), 2**63)
+
+
+def number(x: Any, name: str = "", op: str = "") -> Value:
+    """A leaf for a Python (or NumPy) number; its type yields to those of tensors."""
+    aval = _WEAK.get(type(x))
+    if aval is None:
+        if isinstance(x, np.generic):
+            return number(x.item())
+        for kind, abstract in _ABSTRACT:
+            if isinstance(x, abstract):
+                return number(kind(x))
+        expected = f"{op}(): argument '{name}' must be Tensor, not" if op else "expected a Tensor or a number, got"
+        raise ArgumentError(f"{expected} {kind_of(x)}{way_in(x)}")
+    if aval.dtype is int64 and x not in _INT64:
+        return _unsigned(x)
+    return Value(aval, x)
+
+
+def _unsigned(x: int) -> Value:
+    """A leaf for an integer beyond int64 that uint64 holds; `OverflowError` for others."""
+    if x < 0:
+        raise IntegerRangeError(f"can't convert negative int to unsigned: {x} fits neither int64 nor uint64")
+    if x >= 2**64:
+        raise IntegerRangeError(f"int too big to convert: {x} fits neither int64 nor uint64")
+    return Value(aval_of((), uint64), jnp.asarray(x, uint64.numpy))
+
+
+def require_fit(x: Any, dtype: DType) -> None:
+    """`RuntimeError` unless a number can be an element of a type. In unsigned types negative ones wrap around."""
+    if not _fits(x, dtype):
+        word = f"{dtype.name}_t" if dtype.category == INTEGER else c_word(dtype)
+        raise DTypeError(f"value cannot be converted to type {word} without overflow")
+
+
+def _fits(x: Any, dtype: DType) -> bool:
+    if isinstance(x, numbers.Integral):
+        number(int(x))  # beyond uint64 it is no number at all
+    if dtype.category == COMPLEX:
+        return _fits(x.real, dtype.to_real()) and _fits(x.imag, dtype.to_real())
+    if isinstance(x, complex):
+        return x.imag == 0 and _fits(x.real, dtype)
+    if dtype.category == BOOL:
+        return True
+    most = _most(dtype)
+    if dtype.category == INTEGER:
+        return math.isfinite(x) and -most - dtype.is_signed <= int(x) <= most
+    return not math.isfinite(x) or abs(x) <= most
+
+
+@lru_cache
+def _most(dtype: DType) -> Any:
+    """The largest number of a type."""
+    return int(np.iinfo(dtype.numpy).max) if dtype.category == INTEGER else float(ml_dtypes.finfo(dtype.numpy).max)
