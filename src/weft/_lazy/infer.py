@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import jax
@@ -12,12 +13,15 @@ from weft._base import state
 from weft._base.device import CPU, device
 from weft._base.dtype import DType, from_numpy, result_type
 from weft._base.site import warn_user
+from weft._lazy.precision import is_half, widened
 from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
 from weft.errors import ArgumentError, DeferredIndexError, DeviceError, DimError, GradientError, ShapeError, WeftError
 from weft.ops._index import Misses, missed
-from weft.ops._table import TENSOR_KINDS, Kind, OpDef, Promote
+from weft.ops._table import TENSOR_KINDS, Arithmetic, Kind, OpDef, Promote
 
 Arrays = tuple[jax.Array, ...]
+Casts = tuple[Any, ...]
+"""The dtypes that an input is cast to, one after another."""
 
 
 class Many:
@@ -86,6 +90,7 @@ class Signature:
     check     arrays -> a number, 0 unless a value is bad, which it then tells (`complaint`); or None
     grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
               row has a hand-written derivative; or None
+    rounds    whether floating results must be `settled` before another application takes them
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
     """
 
@@ -102,6 +107,7 @@ class Signature:
         "main",
         "name",
         "outputs",
+        "rounds",
     )
 
     def __init__(
@@ -118,6 +124,7 @@ class Signature:
         check_text: str = "index out of range",
         check_error: type[WeftError] = DeferredIndexError,
         grads: Callable[..., Sequence[jax.Array | None]] | None = None,
+        rounds: bool = True,
     ) -> None:
         self.name = name
         self.fn = fn
@@ -128,6 +135,7 @@ class Signature:
         self.check_error = check_error
         self.check_where = ""
         self.grads = grads
+        self.rounds = rounds
         self.derived: dict[Any, Any] = {}
         structs = jax.eval_shape(fn, *(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
         smooth = differentiable and any(a.dtype.is_differentiable and not a.weak for a in avals)
@@ -215,16 +223,11 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     op = call.op
     where = call.device or common_device(op.name, avals)
     casts = _casts(call, avals)
+    wide = _wide_casts(call, avals, casts)
     misfit = _misfit(call, avals)
-
-    def place(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
-        cast = [a if c is None else _cast(a, c) for a, c in zip(arrays, casts, strict=True)]
-        return _arguments(call, cast)
-
-    def fn(*arrays: jax.Array) -> Arrays:
-        args, kwargs = place(arrays)
-        out = op.impl(*args, **kwargs)
-        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    structs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
+    place = _placed(call, casts)
+    fn = _body(op, place)
 
     def check(*arrays: jax.Array) -> jax.Array:
         found = bad(*arrays)
@@ -236,11 +239,15 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         return op.check(*args, **kwargs)
 
     try:
+        if wide is not None:  # what the body refuses, and the types of its results, follow from the inputs' own types
+            types = [result.dtype for result in jax.eval_shape(fn, *structs)]
+            fn = _rounded(_body(op, _placed(call, wide)), types[: len(types) - op.aux])
         found = Signature(
             op.name, fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
-            check_text=op.check_text, check_error=op.check_error, grads=_hand_written(call, place) if op.vjp else None,
+            check_text=op.check_text, check_error=op.check_error,
+            grads=_hand_written(call, _placed(call, wide or casts), wide is not None) if op.vjp else None,
+            rounds=op.arithmetic is not Arithmetic.NONE,
         )  # fmt: skip
-        structs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
         checked = None if op.check is None else jax.eval_shape(bad, *structs)
         if checked is not None:
             found.check = check
@@ -260,6 +267,36 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     return found
 
 
+def _placed(call: Call, casts: Sequence[Casts]) -> Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]:
+    """What puts flat inputs, cast one after another, where the body takes them."""
+
+    def place(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
+        return _arguments(call, [reduce(_cast, dtypes, a) for a, dtypes in zip(arrays, casts, strict=True)])
+
+    return place
+
+
+def _body(op: OpDef, place: Callable[..., tuple[list[Any], dict[str, Any]]]) -> Callable[..., Arrays]:
+    """The body over flat inputs."""
+
+    def fn(*arrays: jax.Array) -> Arrays:
+        args, kwargs = place(arrays)
+        out = op.impl(*args, **kwargs)
+        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+    return fn
+
+
+def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[..., Arrays]:
+    """The body with its first results in these types; the further ones only serve the derivative."""
+
+    def fn(*arrays: jax.Array) -> Arrays:
+        results = body(*arrays)
+        return (*map(_cast, results, types), *results[len(types) :])
+
+    return fn
+
+
 def _misfit(call: Call, avals: tuple[Aval, ...]) -> WeftError | None:
     """What the dim rule has against the shapes. What the body itself finds says more, and comes first."""
     if call.op.dims is None:
@@ -277,14 +314,16 @@ def _shapes(call: Call, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
 
 
 def _hand_written(
-    call: Call, place: Callable[..., tuple[list[Any], dict[str, Any]]]
+    call: Call, place: Callable[..., tuple[list[Any], dict[str, Any]]], wide: bool
 ) -> Callable[..., list[jax.Array | None]]:
-    """The row's derivative, over flat inputs."""
+    """The row's derivative, over flat inputs; a wide one takes 16-bit floats in float32, as the body does."""
     op = call.op
 
     def grads(arrays: Arrays, outputs: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
         assert op.vjp is not None
         args, kwargs = place(arrays)
+        if wide:
+            outputs, cotangents = (tuple(map(widened, group)) for group in (outputs, cotangents))
         g = cotangents[0] if len(cotangents) == 1 else cotangents
         out = outputs[0] if len(outputs) == 1 else outputs
         found = op.vjp(g, out, *args, **kwargs)
@@ -354,8 +393,8 @@ def _cast(array: jax.Array, dtype: Any) -> jax.Array:
     return array.astype(dtype)
 
 
-def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Any]:
-    """The dtype that each input is cast to before the body, or None."""
+def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Casts]:
+    """The dtypes that each input is cast to before the body."""
     target: DType | None = None
     kinds = _kinds(call)
     taking_part = [a for a, k in zip(avals, kinds, strict=True) if k in TENSOR_KINDS]
@@ -365,8 +404,30 @@ def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Any]:
         if call.op.promote is Promote.FLOAT and not target.is_differentiable:
             target = default
     if target is None:
-        return [None] * len(avals)
-    return [target.numpy if k in TENSOR_KINDS else None for k in kinds]
+        return [()] * len(avals)
+    return [(target.numpy,) if k in TENSOR_KINDS else () for k in kinds]
+
+
+def _wide_casts(call: Call, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> list[Casts] | None:
+    """The same for a body that computes in float32 what it would get as 16-bit floats; None if there are none such.
+
+    Where types are promoted, numbers are rounded like the tensors beside them, unless the row takes them exactly.
+    """
+    kinds = _kinds(call)
+    types = [dtypes[-1] if dtypes else a.dtype.numpy for a, dtypes in zip(avals, casts, strict=True)]
+    halves = [t for t, kind in zip(types, kinds, strict=True) if kind in TENSOR_KINDS and is_half(t)]
+    if call.op.arithmetic is not Arithmetic.WIDE or not halves:
+        return None
+    wide: list[Casts] = []
+    for at, (aval, kind, dtype, dtypes) in enumerate(zip(avals, kinds, types, casts, strict=True)):
+        exact = call.op.exact_numbers and not aval.shape and (aval.weak or at > 0)
+        if kind in TENSOR_KINDS and is_half(dtype):
+            wide.append((jnp.float32,) if exact else (dtype, jnp.float32))
+        elif kind is Kind.SCALAR and call.op.promote is not Promote.NONE and not exact:
+            wide.append((halves[0], jnp.float32))
+        else:
+            wide.append(dtypes)
+    return wide
 
 
 def common_device(name: str, avals: tuple[Aval, ...]) -> device:

@@ -18,6 +18,7 @@ from weft._base.dtype import COMPLEX, FLOAT
 from weft._base.site import user_site
 from weft._lazy import explain
 from weft._lazy.infer import Output
+from weft._lazy.precision import KEEP_CASTS, settled
 from weft._lazy.runtime import default_jax_device, jax_device
 from weft._lazy.value import Aval, Value
 
@@ -28,6 +29,7 @@ step, that step's position as one negative number `~position`: an optimizer's st
 _PACKS = 3  # Python floats, ints and complex numbers travel as one array each
 
 _KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}  # `ops._index.isolated` and checkpoints need them
+_OPTIONS = {"cpu": {**KEEP_CASTS, **_KEEP_BARRIERS}}
 
 
 class Graph:
@@ -87,7 +89,7 @@ class Program:
         where = jax_device(graph.steps[0][0].aval.device)
         self._device = None if where is default_jax_device() else where
         donate = tuple(_PACKS + position for position in graph.donated)
-        options = _KEEP_BARRIERS if where.platform == "cpu" else None
+        options = _OPTIONS.get(where.platform, KEEP_CASTS)
         self._run = jax.jit(_body(graph), donate_argnums=donate, compiler_options=options)
         self.compiled = False
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
@@ -103,6 +105,7 @@ def _body(graph: Graph) -> Callable[..., tuple[list[jax.Array], jax.Array | None
     """The function that jax traces."""
     steps, numbers, wanted = graph.applications(), tuple(graph.numbers), tuple(graph.wanted)
     places = _leaf_places(graph)
+    taken = {number for _, inputs in steps for number in inputs}
 
     def run(*args: Any) -> tuple[list[jax.Array], jax.Array | None]:
         entries: dict[int, jax.Array] = {}
@@ -119,7 +122,8 @@ def _body(graph: Graph) -> Callable[..., tuple[list[jax.Array], jax.Array | None
                     found = applications[signature, inputs] = signature.fn(*arrays)
                     if signature.check is not None:
                         flags.append(signature.check(*arrays))
-            entries[number] = found[output.index]
+            entry = found[output.index]
+            entries[number] = settled(entry) if signature.rounds and number in taken else entry
         return [entries[n] for n in wanted], (jnp.stack(flags) if flags else None)
 
     return run

@@ -13,7 +13,7 @@ from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._neural import like, require_float, size_of, wide
 from weft.ops._reduce import to_dtype
-from weft.ops._table import Array, Cast, Dim, DTypeArg, Key, Promote, Scalar, defop
+from weft.ops._table import Arithmetic, Array, Cast, Dim, DTypeArg, Key, Promote, Scalar, defop
 from weft.ops._words import scalar_word
 
 _SELU_ALPHA = 1.6732632423543772  # https://arxiv.org/abs/1706.02515
@@ -212,7 +212,7 @@ def _prelu_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters, weight), (letters,), frozenset({"weight"}))
 
 
-@defop(dims=_prelu_dims, cast=Cast.LOWER, method=True)
+@defop(arithmetic=Arithmetic.WIDE, dims=_prelu_dims, cast=Cast.LOWER, method=True)
 def prelu(input: Array, weight: Array) -> Array:
     """Negative elements times `weight`, which holds one number, or one per entry of dim 1."""
     if input.dtype != weight.dtype:

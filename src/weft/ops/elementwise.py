@@ -13,7 +13,7 @@ from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
 from weft.errors import DeferredValueError, DTypeError
 from weft.ops._dims import pointwise
 from weft.ops._rows import alias, category, in_float32, refuse_complex, require, unbroadcast
-from weft.ops._table import Array, Cast, Operand, Promote, Scalar, defop
+from weft.ops._table import Arithmetic, Array, Cast, Operand, Promote, Scalar, defop
 from weft.ops._words import scalar_word
 
 _BOOL_MINUS = (
@@ -62,20 +62,27 @@ def rsub(input: Array, other: Operand, *, alpha: Scalar = 1) -> Array:
     return sub.impl(other, input, alpha=alpha)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, linear="each", dunder=("__mul__", "__rmul__"), inplace=True)
+@defop(
+    dims=pointwise,
+    promote=Promote.COMMON,
+    linear="each",
+    exact_numbers=True,
+    dunder=("__mul__", "__rmul__"),
+    inplace=True,
+)
 def mul(input: Operand, other: Operand) -> Array:
     """`input * other`; booleans multiply as `and`."""
     return jnp.multiply(input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, inplace=True)
+@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, exact_numbers=True, inplace=True)
 def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
     """`input + value * tensor1 * tensor2`."""
     require(input, "addcmul_cpu_out", INTEGER, FLOAT, COMPLEX)
     return in_float32(lambda x, v, a, b: x + v * a * b, input, jnp.asarray(value), tensor1, tensor2)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, inplace=True)
+@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, exact_numbers=True, inplace=True)
 def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
     """`input + value * tensor1 / tensor2`; `DTypeError` for integers."""
     if category(input) < FLOAT:
@@ -101,7 +108,14 @@ def _between(a: Array, b: Array, weight: Array) -> Array:
 # ---- quotients
 
 
-@defop(grad_name="Div", dims=pointwise, promote=Promote.FLOAT, dunder=("__truediv__", "__rtruediv__"), inplace=True)
+@defop(
+    grad_name="Div",
+    dims=pointwise,
+    promote=Promote.FLOAT,
+    exact_numbers=True,
+    dunder=("__truediv__", "__rtruediv__"),
+    inplace=True,
+)
 def true_divide(input: Operand, other: Operand) -> Array:
     """`input / other`; integers give the default float type."""
     return lax.div(*jnp.broadcast_arrays(input, other))
@@ -118,7 +132,7 @@ divides = partial(
 )  # fmt: skip
 
 
-@divides(function=False, method=False)
+@divides(exact_numbers=True, function=False, method=False)
 def div_trunc(input: Operand, other: Operand) -> Array:
     """`input / other` rounded towards zero, in the common type."""
     require(input, "div_trunc_cpu", INTEGER, FLOAT)
@@ -126,7 +140,7 @@ def div_trunc(input: Operand, other: Operand) -> Array:
     return jnp.trunc(quotient) if category(input) == FLOAT else quotient
 
 
-@divides(dunder=("__floordiv__", "__rfloordiv__"), inplace=True)
+@divides(exact_numbers=True, dunder=("__floordiv__", "__rfloordiv__"), inplace=True)
 def floor_divide(input: Operand, other: Operand) -> Array:
     """`input / other` rounded down, in the common type."""
     require(input, "div_floor_cpu", INTEGER, FLOAT)
@@ -340,7 +354,7 @@ def _nextafter_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Ar
     return unbroadcast(jnp.where(input == other, 0, g), input), jnp.zeros_like(other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, vjp=_nextafter_vjp, inplace=True)
+@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.COMMON, vjp=_nextafter_vjp, inplace=True)
 def nextafter(input: Array, other: Array) -> Array:
     """The float next to `input` in the direction of `other`."""
     require(input, "nextafter_cpu", FLOAT)
