@@ -152,13 +152,13 @@ def logsigmoid(input: Array) -> Array:
     return jax.nn.log_sigmoid(wide(input)).astype(input.dtype)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, module=_FUNCTIONAL)
+@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, module=_FUNCTIONAL)
 def softsign(input: Array) -> Array:
     """x / (1 + |x|)."""
     return input / (size_of(input) + 1)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, module=_FUNCTIONAL)
+@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, module=_FUNCTIONAL)
 def tanhshrink(input: Array) -> Array:
     """x - tanh(x)."""
     return input - jnp.tanh(input)

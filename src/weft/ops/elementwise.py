@@ -113,7 +113,7 @@ def _between(a: Array, b: Array, weight: Array) -> Array:
     dims=pointwise,
     promote=Promote.FLOAT,
     exact_numbers=True,
-    dunder=("__truediv__", "__rtruediv__"),
+    dunder="__truediv__",
     inplace=True,
 )
 def true_divide(input: Operand, other: Operand) -> Array:
@@ -203,10 +203,10 @@ def pow_number(input: Array, exponent: int | float) -> Array:
     return jnp.power(base, float(exponent))
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, inplace=True)
 def ldexp(input: Array, other: Array) -> Array:
     """`input * 2 ** other`."""
-    return in_float32(lambda x, y: x * jnp.exp2(y), input, other)
+    return input * jnp.power(jnp.full((), 2, other.dtype), other)
 
 
 # ---- the larger, the smaller, and bounds
@@ -332,7 +332,7 @@ def _xlogy_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array,
     return unbroadcast(g * log, input), unbroadcast(g * (input / other), other)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_xlogy_vjp, inplace=True)
+@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, vjp=_xlogy_vjp, inplace=True)
 def xlogy(input: Operand, other: Operand) -> Array:
     """`input * log(other)`, and 0 where `input` is 0 unless `other` is NaN."""
     require(input, "xlogy_cpu", FLOAT)
