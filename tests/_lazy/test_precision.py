@@ -129,4 +129,6 @@ def test_xla_does_not_merge_steps(steps, dtype):
     x = weft.tensor([1.0000001, 2.1], dtype=dtype)
     wanted = run(x, read=True)
     assert np.array_equal(wanted, run(x, read=False), equal_nan=True)
-    assert np.array_equal(wanted, np.asarray(weft.compile(lambda x: second(first(x)))(x)).view(wanted.dtype), equal_nan=True)
+    assert np.array_equal(
+        wanted, np.asarray(weft.compile(lambda x: second(first(x)))(x)).view(wanted.dtype), equal_nan=True
+    )
