@@ -80,8 +80,16 @@ def test_an_unknown_precision_is_refused():
         weft.set_float32_matmul_precision("low")
 
 
-def test_denormal_numbers_are_left_alone():
-    assert weft.set_flush_denormal(True) is False
+def test_denormal_numbers_are_always_flushed():
+    assert weft.set_flush_denormal(True) is True
+    assert weft.set_flush_denormal(False) is False
+    x = weft.tensor([1e-40, -1e-40])
+    assert (x == 0).all()
+    assert (x * 2).tolist() == [0, 0]
+    assert (-x).tolist() == [-i for i in x.tolist()] != [0, 0]
+    assert (weft.tensor(1e-6, dtype=weft.float16) * 2).item() > 1e-6
+    with pytest.raises(RuntimeError, match=r"^flush_denormal expects a bool, but got int$"):
+        weft.set_flush_denormal(1)
 
 
 def test_the_default_type_by_its_former_name():

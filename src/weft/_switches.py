@@ -13,7 +13,7 @@ from weft._base.state import ambient, set_default_device, set_default_dtype, set
 from weft._lazy.runtime import default_jax_device, matmul_precision, set_matmul_precision
 from weft._tensor.composite.convert import TYPE_NAMES
 from weft._tensor.convert import resolve_device
-from weft.errors import ArgumentError, DeviceError, SettingError, ValueRangeError
+from weft.errors import ArgumentError, DeviceError, OptionError, SettingError, ValueRangeError
 
 # ---- threads
 
@@ -128,9 +128,14 @@ def get_float32_matmul_precision() -> str:
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """False: nothing was changed, since XLA decides what becomes of denormal numbers."""
-    del mode
-    return False
+    """Whether the CPU computes as asked: True for True, False for False, since XLA always flushes denormal numbers.
+
+    Arithmetic and comparisons take denormal float32, float64 and bfloat16 numbers as zeros and give none; what only
+    moves elements or changes signs keeps them, and float16, which is computed in float32, has them in full.
+    """
+    if not isinstance(mode, bool):
+        raise OptionError(f"flush_denormal expects a bool, but got {type(mode).__name__}")
+    return mode
 
 
 def set_default_tensor_type(t: Any) -> None:

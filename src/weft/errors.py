@@ -105,7 +105,7 @@ class InPlaceError(WeftError, RuntimeError):
 
 
 class OptionError(WeftError, RuntimeError):
-    """Options of an optimizer exclude each other, or do not suit its parameters."""
+    """Options of an optimizer exclude each other or do not suit its parameters, or a switch has no such position."""
 
 
 class SettingError(WeftError, RuntimeError):

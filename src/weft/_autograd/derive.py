@@ -96,8 +96,9 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
 
     avals = [*signature.avals, *(o.aval for o in signature.outputs), *(signature.outputs[i].aval for i in given)]
     derived = Signature(
-        f"grad of {signature.name}", fn, tuple(avals[i] for i in sorted(read)), device=signature.outputs[0].aval.device
-    )
+        f"grad of {signature.name}", fn, tuple(avals[i] for i in sorted(read)), device=signature.outputs[0].aval.device,
+        rounds=signature.rounds,
+    )  # fmt: skip
     derived.require(None, doubtful=signature.doubtful)
     return Derivative(
         derived,

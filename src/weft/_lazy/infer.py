@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from weft._base import state
 from weft._base.device import CPU, device
 from weft._base.dtype import DType, bool_, complex128, float64, from_numpy, int64, result_type
 from weft._base.site import warn_user
+from weft._lazy.precision import is_half, widened
 from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
 from weft.errors import (
     ArgumentError,
@@ -27,9 +29,11 @@ from weft.errors import (
 )
 from weft.ops._dims import broadcast_shapes
 from weft.ops._findings import Failures, Finding, finding
-from weft.ops._table import TENSOR_KINDS, Kind, OpDef, Param, Promote
+from weft.ops._table import TENSOR_KINDS, Arithmetic, Kind, OpDef, Param, Promote
 
 Arrays = tuple[jax.Array, ...]
+Casts = tuple[Any, ...]
+"""The dtypes that an input is cast to, one after another."""
 
 
 class Many:
@@ -140,6 +144,7 @@ class Signature:
     doubtful  whether there is one, or one of the signature that this is the derivative of
     grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
               row has a hand-written derivative; or None
+    rounds    whether floating results must be `settled` before another application takes them
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
     """
 
@@ -155,6 +160,7 @@ class Signature:
         "name",
         "outputs",
         "precondition",
+        "rounds",
     )
     check: Any  # the precondition as a signature (`_lazy/checks.py`)
 
@@ -170,6 +176,7 @@ class Signature:
         call: Call | None = None,
         precondition: Precondition | None = None,
         grads: Callable[..., Sequence[jax.Array | None]] | None = None,
+        rounds: bool = True,
     ) -> None:
         self.name = name
         self.fn = fn
@@ -177,6 +184,7 @@ class Signature:
         self.call = call
         self.check = None
         self.grads = grads
+        self.rounds = rounds
         self.derived: dict[Any, Any] = {}
         structs = jax.eval_shape(fn, *(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
         smooth = differentiable and any(a.dtype.is_differentiable and not a.weak for a in avals)
@@ -267,21 +275,20 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     where = call.device or common_device(op.name, avals)
     _require_types(call, avals)
     casts = _casts(call, avals)
+    wide = _wide_casts(call, avals, casts)
     misfit = _misfit(call, avals)
-
-    def place(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
-        cast = [a if c is None else _cast(a, c) for a, c in zip(arrays, casts, strict=True)]
-        return _arguments(call, cast)
-
-    def fn(*arrays: jax.Array) -> Arrays:
-        args, kwargs = place(arrays)
-        out = op.impl(*args, **kwargs)
-        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    structs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
+    place = _placed(call, casts)
+    fn = _body(op, place)
 
     try:
+        if wide is not None:  # what the body refuses, and the types of its results, follow from the inputs' own types
+            types = [result.dtype for result in jax.eval_shape(fn, *structs)]
+            fn = _rounded(_body(op, _placed(call, wide)), types[: len(types) - op.aux])
         found = Signature(
             op.name, fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
-            grads=_hand_written(call, place) if op.vjp else None,
+            grads=_hand_written(call, _placed(call, wide or casts), wide is not None) if op.vjp else None,
+            rounds=op.arithmetic is not Arithmetic.NONE,
         )  # fmt: skip
         if op.check is not None:
             found.require(_precondition(op, avals, place))
@@ -296,6 +303,36 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         if output.aval.nbytes > _MOST:
             raise ShapeError(f"{op.name}(): Storage size calculation overflowed with sizes={list(output.aval.shape)}")
     return found
+
+
+def _placed(call: Call, casts: Sequence[Casts]) -> Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]:
+    """What puts flat inputs, cast one after another, where the body takes them."""
+
+    def place(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
+        return _arguments(call, [reduce(_cast, dtypes, a) for a, dtypes in zip(arrays, casts, strict=True)])
+
+    return place
+
+
+def _body(op: OpDef, place: Callable[..., tuple[list[Any], dict[str, Any]]]) -> Callable[..., Arrays]:
+    """The body over flat inputs."""
+
+    def fn(*arrays: jax.Array) -> Arrays:
+        args, kwargs = place(arrays)
+        out = op.impl(*args, **kwargs)
+        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+    return fn
+
+
+def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[..., Arrays]:
+    """The body with its first results in these types; the further ones only serve the derivative."""
+
+    def fn(*arrays: jax.Array) -> Arrays:
+        results = body(*arrays)
+        return (*map(_cast, results, types), *results[len(types) :])
+
+    return fn
 
 
 def _precondition(
@@ -378,14 +415,16 @@ def _shapes(call: Call, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
 
 
 def _hand_written(
-    call: Call, place: Callable[..., tuple[list[Any], dict[str, Any]]]
+    call: Call, place: Callable[..., tuple[list[Any], dict[str, Any]]], wide: bool
 ) -> Callable[..., list[jax.Array | None]]:
-    """The row's derivative, over flat inputs."""
+    """The row's derivative, over flat inputs; a wide one takes 16-bit floats in float32, as the body does."""
     op = call.op
 
     def grads(arrays: Arrays, outputs: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
         assert op.vjp is not None
         args, kwargs = place(arrays)
+        if wide:
+            outputs, cotangents = (tuple(map(widened, group)) for group in (outputs, cotangents))
         g = cotangents[0] if len(cotangents) == 1 else cotangents
         out = outputs[0] if len(outputs) == 1 else outputs
         found = op.vjp(g, out, *args, **kwargs)
@@ -455,8 +494,8 @@ def _cast(array: jax.Array, dtype: Any) -> jax.Array:
     return array.astype(dtype)
 
 
-def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Any]:
-    """The dtype that each input is cast to before the body, or None."""
+def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Casts]:
+    """The dtypes that each input is cast to before the body."""
     target: DType | None = None
     kinds = kinds_of(call)
     taking_part = [a for a, k in zip(avals, kinds, strict=True) if k in TENSOR_KINDS]
@@ -466,8 +505,30 @@ def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Any]:
         if call.op.promote is Promote.FLOAT and not target.is_differentiable:
             target = default
     if target is None:
-        return [None] * len(avals)
-    return [target.numpy if k in TENSOR_KINDS else None for k in kinds]
+        return [()] * len(avals)
+    return [(target.numpy,) if k in TENSOR_KINDS else () for k in kinds]
+
+
+def _wide_casts(call: Call, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> list[Casts] | None:
+    """The same for a body that computes in float32 what it would get as 16-bit floats; None if there are none such.
+
+    Where types are promoted, numbers are rounded like the tensors beside them, unless the row takes them exactly.
+    """
+    kinds = kinds_of(call)
+    types = [dtypes[-1] if dtypes else a.dtype.numpy for a, dtypes in zip(avals, casts, strict=True)]
+    halves = [t for t, kind in zip(types, kinds, strict=True) if kind in TENSOR_KINDS and is_half(t)]
+    if call.op.arithmetic is not Arithmetic.WIDE or not halves:
+        return None
+    wide: list[Casts] = []
+    for at, (aval, kind, dtype, dtypes) in enumerate(zip(avals, kinds, types, casts, strict=True)):
+        exact = call.op.exact_numbers and not aval.shape and (aval.weak or at > 0)
+        if kind in TENSOR_KINDS and is_half(dtype):
+            wide.append((jnp.float32,) if exact else (dtype, jnp.float32))
+        elif kind is Kind.SCALAR and call.op.promote is not Promote.NONE and not exact:
+            wide.append((halves[0], jnp.float32))
+        else:
+            wide.append(dtypes)
+    return wide
 
 
 def common_device(name: str, avals: tuple[Aval, ...]) -> device:

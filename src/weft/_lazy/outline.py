@@ -15,6 +15,7 @@ import numpy as np
 
 from weft._base.device import CPU
 from weft._lazy.infer import Output, Precondition, Signature
+from weft._lazy.precision import settled
 from weft._lazy.value import Value, inputs_first
 
 Step = tuple[Output, tuple[int, ...], bool]
@@ -93,7 +94,7 @@ def _runner(
                 reads_aux = any((signature, inputs, i) in used for i in range(signature.main, len(signature.outputs)))
                 body = signature.fn if reads_aux else with_derivative(signature)
                 found = applications[signature, inputs] = body(*[entries[i] for i in inputs])
-            entry = found[output.index]
+            entry = settled(found[output.index]) if signature.rounds else found[output.index]
             entries[number] = jax.lax.stop_gradient(entry) if stops else entry
         return tuple(entries[n] for n in results)
 

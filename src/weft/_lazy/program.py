@@ -17,6 +17,7 @@ from weft._base.dtype import COMPLEX, FLOAT
 from weft._base.site import user_site
 from weft._lazy import explain
 from weft._lazy.infer import Output
+from weft._lazy.precision import KEEP_CASTS, settled
 from weft._lazy.runtime import default_jax_device, jax_device, on_fork
 from weft._lazy.value import Aval, Value
 
@@ -27,6 +28,7 @@ step, that step's position as one negative number `~position`: an optimizer's st
 _PACKS = 3  # Python floats, ints and complex numbers travel as one array each
 
 _KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}  # `ops._index.isolated` and checkpoints need them
+_OPTIONS = {"cpu": {**KEEP_CASTS, **_KEEP_BARRIERS}}
 
 
 class Graph:
@@ -84,7 +86,7 @@ class Program:
         where = jax_device(graph.steps[0][0].aval.device)
         self._device = None if where is default_jax_device() else where
         donate = tuple(_PACKS + position for position in graph.donated)
-        options = _KEEP_BARRIERS if where.platform == "cpu" else None
+        options = _OPTIONS.get(where.platform, KEEP_CASTS)
         self._run = jax.jit(_body(graph), donate_argnums=donate, compiler_options=options)
         self.compiled = False
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
@@ -100,6 +102,7 @@ def _body(graph: Graph) -> Callable[..., list[jax.Array]]:
     """The function that jax traces."""
     steps, numbers, wanted = graph.applications(), tuple(graph.numbers), tuple(graph.wanted)
     places = _leaf_places(graph)
+    taken = {number for _, inputs in steps for number in inputs}
 
     def run(*args: Any) -> list[jax.Array]:
         entries: dict[int, jax.Array] = {}
@@ -112,7 +115,8 @@ def _body(graph: Graph) -> Callable[..., list[jax.Array]]:
             if found is None:
                 with jax.named_scope(signature.name.replace(" ", "_")):
                     found = applications[signature, inputs] = signature.fn(*[entries[i] for i in inputs])
-            entries[number] = found[output.index]
+            entry = found[output.index]
+            entries[number] = settled(entry) if signature.rounds and number in taken else entry
         return [entries[n] for n in wanted]
 
     return run

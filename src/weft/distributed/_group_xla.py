@@ -31,6 +31,7 @@ from weft._comm.reductions import check_reduction
 from weft._comm.store import PrefixStore, Store
 from weft._comm.tcp_store import TCPStore
 from weft._comm.tunnel import Gate, Tunnel
+from weft._lazy.precision import KEEP_CASTS
 from weft._lazy.runtime import in_runtime, is_ready, join_runtime, unfinished
 from weft.distributed._group import Array, Backend
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
@@ -193,7 +194,8 @@ def _program(mesh: Mesh, body: Body, *static: Any) -> Callable[[jax.Array], jax.
     def run(x: jax.Array) -> jax.Array:
         return body(x, *static)
 
-    return jax.jit(jax.shard_map(run, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
+    sharded = jax.shard_map(run, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    return jax.jit(sharded, compiler_options=KEEP_CASTS)
 
 
 def _gather(x: jax.Array) -> jax.Array:

@@ -67,6 +67,14 @@ class Cast(Enum):
     BANNED = "refuse, with advice"
 
 
+class Arithmetic(Enum):
+    """How the body computes."""
+
+    WIDE = "16-bit floats in float32; the result is rounded once, at the end"
+    OWN = "in the type of the inputs, as products that add up in float32 by themselves do"
+    NONE = "not at all: elements are moved, chosen or drawn"
+
+
 class Kind(Enum):
     """What a parameter of a row is."""
 
@@ -119,6 +127,8 @@ class OpDef:
     dims: Rule | None = None
     promote: Promote = Promote.NONE
     cast: Cast = Cast.NONE
+    arithmetic: Arithmetic = Arithmetic.WIDE
+    exact_numbers: bool = False  # numbers beside 16-bit floats keep float32's precision, else are rounded as those
     vjp: Callable[..., Any] | None = None
     outputs: tuple[str, ...] = ()  # names of the outputs when there are several
     aux: int = 0  # trailing outputs that only the derivative reads
@@ -172,6 +182,8 @@ def defop(
     dims: Rule | None = None,
     promote: Promote = Promote.NONE,
     cast: Cast = Cast.NONE,
+    arithmetic: Arithmetic | None = None,
+    exact_numbers: bool = False,
     vjp: Callable[..., Any] | None = None,
     outputs: Sequence[str] = (),
     aux: int = 0,
@@ -205,6 +217,8 @@ def defop(
     `input` also becomes a Tensor method unless `method` says otherwise. `vjp` has the body's parameters after
     the cotangent(s) and the output(s), and returns one gradient (or None) per tensor input; several cotangents
     and outputs come as tuples, an absent cotangent as zeros. Without it the derivative is `jax.vjp`.
+    The `arithmetic` is that of the derivative, too; unless given, that of views is none, that of rows which autocast
+    lowers their own, and that of all others wide.
     """
 
     def make(impl: Callable[..., Any]) -> OpDef:
@@ -213,8 +227,10 @@ def defop(
             raise ValueError(f"operator {row_name!r} has two rows; give one of them another name")
         params = _params(impl)
         is_method = method if method is not None else bool(params) and params[0].name == "input" and not module
+        usual = Arithmetic.NONE if view else Arithmetic.OWN if cast is Cast.LOWER else Arithmetic.WIDE
         row = OpDef(
-            row_name, impl, params, dims, promote, cast, vjp, tuple(outputs), aux, partial, linear, view, write,
+            row_name, impl, params, dims, promote, cast, arithmetic or usual, exact_numbers, vjp,
+            tuple(outputs), aux, partial, linear, view, write,
             check, check_text, check_error, warning, differentiable, saves, grad_name, function,
             row_name if is_method is True else is_method or "",
             property, (dunder,) if isinstance(dunder, str) else tuple(dunder),

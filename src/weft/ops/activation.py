@@ -13,7 +13,7 @@ from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTyp
 from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._neural import like, require_float, size_of, wide
 from weft.ops._reduce import to_dtype
-from weft.ops._table import Array, Cast, Dim, DTypeArg, Key, Promote, Scalar, defop
+from weft.ops._table import Arithmetic, Array, Cast, Dim, DTypeArg, Key, Promote, Scalar, defop
 from weft.ops._words import scalar_word
 
 _SELU_ALPHA = 1.6732632423543772  # https://arxiv.org/abs/1706.02515
@@ -157,13 +157,13 @@ def logsigmoid(input: Array) -> Array:
     return jax.nn.log_sigmoid(wide(input)).astype(input.dtype)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, module=_FUNCTIONAL)
+@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, module=_FUNCTIONAL)
 def softsign(input: Array) -> Array:
     """x / (1 + |x|)."""
     return input / (size_of(input) + 1)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, module=_FUNCTIONAL)
+@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, module=_FUNCTIONAL)
 def tanhshrink(input: Array) -> Array:
     """x - tanh(x)."""
     return input - jnp.tanh(input)
@@ -222,7 +222,7 @@ def _prelu_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters, weight), (letters,), frozenset({"weight"}))
 
 
-@defop(dims=_prelu_dims, cast=Cast.LOWER, method=True, also=_FUNCTIONAL)
+@defop(arithmetic=Arithmetic.WIDE, dims=_prelu_dims, cast=Cast.LOWER, method=True, also=_FUNCTIONAL)
 def prelu(input: Array, weight: Array) -> Array:
     """Negative elements times `weight`, which holds one number, or one per entry of dim 1."""
     if input.dtype != weight.dtype:

@@ -10,7 +10,7 @@ from weft._base.dtype import BOOL, FLOAT, INTEGER, from_numpy
 from weft.errors import DTypeError
 from weft.ops._dims import pointwise
 from weft.ops._rows import alias, category, documented, require
-from weft.ops._table import Array, OpDef, Operand, Promote, defop
+from weft.ops._table import Arithmetic, Array, OpDef, Operand, Promote, defop
 from weft.ops._words import scalar_word
 
 Binary = Callable[[Array, Array], Array]
@@ -60,7 +60,7 @@ def isclose(input: Array, other: Array, rtol: float = 1e-05, atol: float = 1e-08
     return close | ((input != input) & (other != other)) if equal_nan else close
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, function=False, method=False)
+@defop(arithmetic=Arithmetic.NONE, dims=pointwise, promote=Promote.COMMON, function=False, method=False)
 def where(condition: Array, input: Operand, other: Operand) -> Array:
     """`input` where `condition` is true, else `other`."""
     return jnp.where(condition.astype(bool), input, other)  # promotion has cast the condition too

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import per_channel, spread
-from weft.ops._table import Array, Cast, Ints, OpDef, Shape, defop
+from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
 from weft.ops._words import c_word, scalar_word
 
 Pairs = Sequence[tuple[int, int]]
@@ -269,7 +269,7 @@ def _first_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(((*lead, "in", 0, 1),), ((*lead, "block", "place"),), frozenset({"in", 0, 1}))
 
 
-@defop(dims=_first_whole, function=False, method=False)
+@defop(arithmetic=Arithmetic.NONE, dims=_first_whole, function=False, method=False)
 def im2col(input: Array, kernel_size: Ints, dilation: Ints = 1, padding: Any = 0, stride: Ints = 1) -> Array:
     """Sliding blocks of (batch, channels, height, width) as columns: (batch, channels * kernel, blocks)."""
     steps = _pairs(kernel_size, dilation, padding, stride)

@@ -13,7 +13,7 @@ from weft.ops._dims import Factors, Sizes, einsum
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_SELF, outside_dim
 from weft.ops._neural import lengths, wide
-from weft.ops._table import Array, Cast, Scalar, defop
+from weft.ops._table import Arithmetic, Array, Cast, Scalar, defop
 from weft.ops._words import c_word, scalar_word
 
 _FUNCTIONAL = "nn.functional"
@@ -56,7 +56,13 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     return y + bias
 
 
-@defop(dims=einsum("... i, ... j, o i j -> ... o"), cast=Cast.PROMOTE, method=False, also="nn.functional")
+@defop(
+    arithmetic=Arithmetic.OWN,
+    dims=einsum("... i, ... j, o i j -> ... o"),
+    cast=Cast.PROMOTE,
+    method=False,
+    also="nn.functional",
+)
 def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = None) -> Array:
     """input1' weight[o] input2 + bias[o] for every output o."""
     for at, (a, b) in enumerate(zip(input1.shape[:-1], input2.shape[:-1], strict=True)):
@@ -106,7 +112,7 @@ def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float
 
 
 @defop(
-    dims=_embedding_dims, function=False, vjp=_embedding_vjp, method=False,
+    arithmetic=Arithmetic.NONE, dims=_embedding_dims, function=False, vjp=_embedding_vjp, method=False,
     check=_bad_row, check_text=OUT_OF_SELF,
 )  # fmt: skip
 def embedding(input: Array, weight: Array, padding_idx: int | None = None, scale_grad_by_freq: bool = False) -> Array:

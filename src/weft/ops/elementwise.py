@@ -14,7 +14,7 @@ from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, DType, bool_, from_n
 from weft.errors import DeferredValueError, DTypeError
 from weft.ops._dims import pointwise
 from weft.ops._rows import alias, category, in_float32, refuse_complex, require, unbroadcast
-from weft.ops._table import Array, Cast, Operand, Promote, Scalar, defop
+from weft.ops._table import Arithmetic, Array, Cast, Operand, Promote, Scalar, defop
 from weft.ops._words import scalar_word
 
 _BOOL_MINUS = "Subtraction, the `-` operator, with {} is not supported. {} operator instead."
@@ -75,21 +75,21 @@ def rsub(input: Array, other: Operand, *, alpha: Scalar = 1) -> Array:
 
 @defop(
     dims=pointwise, promote=Promote.COMMON, linear="each", dunder=("__mul__", "__rmul__"), inplace=True,
-    of_numbers=True,
+    exact_numbers=True, of_numbers=True,
 )  # fmt: skip
 def mul(input: Operand, other: Operand) -> Array:
     """`input * other`; booleans multiply as `and`."""
     return jnp.multiply(input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, inplace=True)
+@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, exact_numbers=True, inplace=True)
 def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
     """`input + value * tensor1 * tensor2`."""
     require(input, "addcmul_cpu_out", INTEGER, FLOAT, COMPLEX)
     return in_float32(lambda x, v, a, b: x + v * a * b, input, jnp.asarray(value), tensor1, tensor2)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, inplace=True)
+@defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, exact_numbers=True, inplace=True)
 def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
     """`input + value * tensor1 / tensor2`; `DTypeError` for integers."""
     if category(input) < FLOAT:
@@ -116,8 +116,8 @@ def _between(a: Array, b: Array, weight: Array) -> Array:
 
 
 @defop(
-    grad_name="Div", dims=pointwise, promote=Promote.FLOAT, dunder=("__truediv__", "__rtruediv__"), inplace=True,
-    of_numbers=True,
+    grad_name="Div", dims=pointwise, promote=Promote.FLOAT, dunder="__truediv__", inplace=True,
+    exact_numbers=True, of_numbers=True,
 )  # fmt: skip
 def true_divide(input: Operand, other: Operand) -> Array:
     """`input / other`; integers give the default float type."""
@@ -135,7 +135,7 @@ divides = partial(
 )  # fmt: skip
 
 
-@divides(saves=True, function=False, method=False, of_numbers=True)
+@divides(exact_numbers=True, saves=True, function=False, method=False, of_numbers=True)
 def div_trunc(input: Operand, other: Operand) -> Array:
     """`input / other` rounded towards zero, in the common type."""
     require(input, "div_trunc_cpu", INTEGER, FLOAT)
@@ -143,7 +143,7 @@ def div_trunc(input: Operand, other: Operand) -> Array:
     return jnp.trunc(quotient) if category(input) == FLOAT else quotient
 
 
-@divides(saves=True, dunder=("__floordiv__", "__rfloordiv__"), inplace=True, of_numbers=True)
+@divides(exact_numbers=True, saves=True, dunder=("__floordiv__", "__rfloordiv__"), inplace=True, of_numbers=True)
 def floor_divide(input: Operand, other: Operand) -> Array:
     """`input / other` rounded down, in the common type."""
     require(input, "div_floor_cpu", INTEGER, FLOAT)
@@ -206,10 +206,10 @@ def pow_number(input: Array, exponent: int | float) -> Array:
     return jnp.power(base, float(exponent))
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, inplace=True)
 def ldexp(input: Array, other: Array) -> Array:
     """`input * 2 ** other`."""
-    return in_float32(lambda x, y: x * jnp.exp2(y), input, other)
+    return input * jnp.power(jnp.full((), 2, other.dtype), other)
 
 
 # ---- the larger, the smaller, and bounds
@@ -335,7 +335,7 @@ def _xlogy_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array,
     return unbroadcast(g * log, input), unbroadcast(g * (input / other), other)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_xlogy_vjp, inplace=True)
+@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, vjp=_xlogy_vjp, inplace=True)
 def xlogy(input: Operand, other: Operand) -> Array:
     """`input * log(other)`, and 0 where `input` is 0 unless `other` is NaN."""
     require(input, "xlogy_cpu", FLOAT)
@@ -357,7 +357,7 @@ def _nextafter_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Ar
     return unbroadcast(jnp.where(input == other, 0, g), input), jnp.zeros_like(other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, vjp=_nextafter_vjp, inplace=True)
+@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.COMMON, vjp=_nextafter_vjp, inplace=True)
 def nextafter(input: Array, other: Array) -> Array:
     """The float next to `input` in the direction of `other`."""
     require(input, "nextafter_cpu", FLOAT)

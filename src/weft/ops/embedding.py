@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import wide
-from weft.ops._table import Array, defop
+from weft.ops._table import Arithmetic, Array, defop
 from weft.ops._words import scalar_word
 
 
@@ -101,7 +101,7 @@ def _largest(vectors: Array, used: Array, bags: Array, count: int) -> Array:
 
 
 @defop(
-    dims=_bag_dims, function=False, method=False, check=_bad_bag,
+    arithmetic=Arithmetic.OWN, dims=_bag_dims, function=False, method=False, check=_bad_bag,
     check_text="embedding_bag: an index is outside of the table, or offsets do not rise from 0 to the input's length",
 )  # fmt: skip
 def embedding_bag(

@@ -12,7 +12,7 @@ import numpy as np
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import require_float
-from weft.ops._table import Array, OpDef, Shape, defop
+from weft.ops._table import Arithmetic, Array, OpDef, Shape, defop
 
 _SIDES = ("time", "height", "width")
 
@@ -103,8 +103,9 @@ def _fractional_row(n: int) -> OpDef:
         return jnp.take_along_axis(planes, at, axis=1).reshape(shape), at.reshape(shape)
 
     return defop(
-        f"fractional_max_pool{n}d_from", dims=_plane_dims, outputs=("output", "indices"), function=False, method=False
-    )(fractional_max_pool)
+        f"fractional_max_pool{n}d_from", arithmetic=Arithmetic.NONE, dims=_plane_dims, outputs=("output", "indices"),
+        function=False, method=False,
+    )(fractional_max_pool)  # fmt: skip
 
 
 _ROWS = tuple(_fractional_row(n) for n in (2, 3))

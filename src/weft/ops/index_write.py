@@ -26,7 +26,7 @@ from weft.ops._index import (
     rows,
     wrapped,
 )
-from weft.ops._table import Array, Dim, Filling, Operand, Scalar, defop
+from weft.ops._table import Arithmetic, Array, Dim, Filling, Operand, Scalar, defop
 from weft.ops._words import c_word, scalar_word
 
 
@@ -146,6 +146,7 @@ def _index_copy_vjp(
 
 
 @defop(
+    arithmetic=Arithmetic.NONE,
     dims=_writes_slices, vjp=_index_copy_vjp, check=_index_copy_check, check_text=OUT_OF_BOUNDS, inplace=True
 )  # fmt: skip
 @isolated
@@ -178,6 +179,7 @@ def _index_fill_vjp(
 
 
 @defop(
+    arithmetic=Arithmetic.NONE,
     dims=_fills_slices, vjp=_index_fill_vjp, check=_index_fill_check, check_text=OUT_OF_BOUNDS, inplace=True
 )  # fmt: skip
 @isolated
@@ -213,7 +215,14 @@ def _put_vjp(
     return d_input, None, where.get(**UNCHECKED).reshape(source.shape)
 
 
-@defop(dims=flat_write, vjp=_put_vjp, check=_put_check, check_text=OUT_OF_ELEMENTS, inplace=True)
+@defop(
+    arithmetic=Arithmetic.NONE,
+    dims=flat_write,
+    vjp=_put_vjp,
+    check=_put_check,
+    check_text=OUT_OF_ELEMENTS,
+    inplace=True,
+)
 @isolated
 def put(input: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
     """`input` with elements of `source` written, or added, at places of the flattened `input`."""
@@ -245,7 +254,7 @@ def _require_mask(op: str, mask: Array) -> None:
         raise DTypeError(f"{op}_ only supports boolean masks, but got mask with dtype {c_word(mask)}")
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True)
 def fill(input: Array, value: Filling) -> Array:
     """One value in every element, in the element type of `input`."""
     if value.ndim:
@@ -253,13 +262,13 @@ def fill(input: Array, value: Filling) -> Array:
     return jnp.broadcast_to(_real_into(input, value, _overflow(input)), input.shape)
 
 
-@defop(dims=pointwise, function=False, method=False, inplace=True)
+@defop(arithmetic=Arithmetic.NONE, dims=pointwise, function=False, method=False, inplace=True)
 def zero(input: Array) -> Array:
     """Zero in every element."""
     return jnp.zeros_like(input)
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True)
 def masked_fill(input: Array, mask: Array, value: Filling) -> Array:
     """`input` with one value where the mask, which broadcasts, is true."""
     _require_mask("masked_fill", mask)
@@ -276,7 +285,7 @@ def _masked_scatter_check(input: Array, mask: Array, source: Array) -> Array:
 
 
 @defop(
-    dims=flat_write, check=_masked_scatter_check, inplace=True,
+    arithmetic=Arithmetic.NONE, dims=flat_write, check=_masked_scatter_check, inplace=True,
     check_text="Number of elements of source < number of ones in mask", check_error=DeferredValueError,
 )  # fmt: skip
 def masked_scatter(input: Array, mask: Array, source: Array) -> Array:

@@ -33,7 +33,7 @@ from weft.ops._index import (
     rows,
     wrapped,
 )
-from weft.ops._table import Array, Arrays, Cast, Dim, defop
+from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, defop
 from weft.ops._words import scalar_word
 
 # Dimension rules
@@ -120,7 +120,7 @@ def _index_tensors_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -
 
 
 @defop(
-    grad_name="Index",
+    arithmetic=Arithmetic.NONE, grad_name="Index",
     dims=_advanced_read, linear="each", check=_index_tensors_check, check_text=OUT_OF_BOUNDS,
     function=False, method=False,
 )  # fmt: skip
@@ -161,6 +161,7 @@ def _index_put_vjp(
 
 
 @defop(
+    arithmetic=Arithmetic.NONE,
     dims=flat_write, cast=Cast.PROMOTE, vjp=_index_put_vjp, check=_index_put_check, check_text=OUT_OF_BOUNDS,
     function=False, method=False,
 )  # fmt: skip
@@ -197,7 +198,7 @@ def _gather_check(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = F
     return outside_dim(index, input, dim)
 
 
-@defop(dims=_gathers, linear="each", check=_gather_check, check_text=OUT_OF_BOUNDS)
+@defop(arithmetic=Arithmetic.NONE, dims=_gathers, linear="each", check=_gather_check, check_text=OUT_OF_BOUNDS)
 def gather(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -> Array:
     """Elements of `input` at the places of `index`, with the coordinate along `dim` taken from it.
 
@@ -225,7 +226,9 @@ def _take_along_dim_check(input: Array, indices: Array, dim: Dim = None) -> Miss
     return outside_dim(indices, input, dim, negative=True)
 
 
-@defop(dims=_takes_along, linear="each", check=_take_along_dim_check, check_text=OUT_OF_BOUNDS)
+@defop(
+    arithmetic=Arithmetic.NONE, dims=_takes_along, linear="each", check=_take_along_dim_check, check_text=OUT_OF_BOUNDS
+)
 def take_along_dim(input: Array, indices: Array, dim: Dim = None) -> Array:
     """Elements along `dim` at `indices`, which broadcast in other dims; both are flat when `dim` is None."""
     if indices.dtype != jnp.int64:
@@ -249,7 +252,7 @@ def _take_check(input: Array, index: Array) -> Misses:
     return outside_elements(index, input)
 
 
-@defop(dims=_flat_read, linear="each", check=_take_check, check_text=OUT_OF_ELEMENTS)
+@defop(arithmetic=Arithmetic.NONE, dims=_flat_read, linear="each", check=_take_check, check_text=OUT_OF_ELEMENTS)
 def take(input: Array, index: Array) -> Array:
     """Elements of the flattened `input`; the result has the shape of `index`."""
     require_elements("take", index)
@@ -267,7 +270,7 @@ def _index_select_check(input: Array, dim: Dim, index: Array) -> Misses:
     return outside_dim(index, input, dim)
 
 
-@defop(dims=_selects, linear="each", check=_index_select_check, check_text=OUT_OF_SELF)
+@defop(arithmetic=Arithmetic.NONE, dims=_selects, linear="each", check=_index_select_check, check_text=OUT_OF_SELF)
 def index_select(input: Array, dim: Dim, index: Array) -> Array:
     """Slices along `dim` at the places in the vector `index`."""
     require_vector(index, "index_select(): Index is supposed to be a vector")

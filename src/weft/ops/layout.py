@@ -15,11 +15,11 @@ from weft.errors import DimError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Rule, Sizes, along
 from weft.ops._rows import alias
 from weft.ops._shape_dims import fresh, same, square, wrapped
-from weft.ops._table import Array, Arrays, Cast, Dim, Dims, Promote, Scalar, Shape, defop
+from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, Dims, Promote, Scalar, Shape, defop
 from weft.ops.shape import diagonals, once
 
-joins = partial(defop, promote=Promote.COMMON, cast=Cast.PROMOTE, linear="all")
-moves = partial(defop, linear="each")
+joins = partial(defop, arithmetic=Arithmetic.NONE, promote=Promote.COMMON, cast=Cast.PROMOTE, linear="all")
+moves = partial(defop, arithmetic=Arithmetic.NONE, linear="each")
 
 # --- joining ---
 
@@ -323,7 +323,7 @@ def _pad_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,), (letters,), frozenset(whole))
 
 
-@defop(dims=_pad_dims, function=False, method=False)
+@defop(arithmetic=Arithmetic.NONE, dims=_pad_dims, function=False, method=False)
 def constant_pad(input: Array, pad: Shape, value: Scalar = 0) -> Array:
     """`value` around the tensor: `pad` lists before and after, last dim first; negative counts cut."""
     if len(pad) % 2:

@@ -16,7 +16,7 @@ from weft.ops._dims import einsum as einsum_rule
 from weft.ops._equation import parse
 from weft.ops._rows import category, documented, factory, require, unbroadcast
 from weft.ops._shape_dims import fresh, wrapped
-from weft.ops._table import Array, Arrays, Cast, DTypeArg, Promote, defop
+from weft.ops._table import Arithmetic, Array, Arrays, Cast, DTypeArg, Promote, defop
 from weft.ops._words import scalar_word
 from weft.ops.shape import once
 
@@ -57,7 +57,7 @@ def _tensordot_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
     return Factors(ins, (tuple(x for term in ins for x in term if x not in gone),))
 
 
-@defop(dims=_tensordot_dims, cast=Cast.PROMOTE, partial="sum", linear="each", function=False)
+@defop(arithmetic=Arithmetic.OWN, dims=_tensordot_dims, cast=Cast.PROMOTE, partial="sum", linear="each", function=False)
 def tensordot(a: Array, b: Array, dims_a: tuple[int, ...], dims_b: tuple[int, ...]) -> Array:
     """Sum of products over pairs of dims; the other dims of `a`, then of `b` stay."""
     for dims in (dims_a, dims_b):

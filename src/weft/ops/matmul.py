@@ -14,11 +14,11 @@ from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes, broadcast_shapes, einsum
 from weft.ops._rows import alias, category, require
-from weft.ops._table import Array, Arrays, Cast, Promote, Scalar, defop
+from weft.ops._table import Arithmetic, Array, Arrays, Cast, Promote, Scalar, defop
 from weft.ops._words import c_word, scalar_word
 from weft.ops.shape import expanded
 
-product = partial(defop, cast=Cast.LOWER, partial="sum", linear="each")
+product = partial(defop, arithmetic=Arithmetic.OWN, cast=Cast.LOWER, partial="sum", linear="each")
 fused = partial(defop, cast=Cast.LOWER, inplace=True)
 
 _NUMBERS = (INTEGER, FLOAT, COMPLEX)

@@ -18,7 +18,7 @@ from weft._base.dtype import from_numpy
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import require_float, spread, wide
-from weft.ops._table import Array, Cast, Ints, OpDef, Shape, defop
+from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
 from weft.ops._words import scalar_word
 
 _FUNCTIONAL = "nn.functional"
@@ -317,7 +317,7 @@ def _max_rows(n: int) -> tuple[OpDef, ...]:
         """The largest element of each of `output_size` windows and its flat position in the plane."""
         return tuple(_maxima(input, _adaptive_windows(n, input, output_size), indices=True))
 
-    plain = {"dims": _space_dims(n), "function": False, "method": False}
+    plain = {"arithmetic": Arithmetic.NONE, "dims": _space_dims(n), "function": False, "method": False}
     pair = {**plain, "dims": _space_dims(n, 2), "outputs": ("output", "indices")}
     return (
         defop(f"max_pool{n}d_values", **plain)(max_pool),

@@ -14,7 +14,7 @@ from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DeferredValueError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
 from weft.ops._rows import category, factory, require
-from weft.ops._table import Array, DTypeArg, Key, Operand, Promote, Scalar, Shape, defop
+from weft.ops._table import Arithmetic, Array, DTypeArg, Key, Operand, Promote, Scalar, Shape, defop
 from weft.ops._words import scalar_word
 
 _NORMAL = "normal_kernel_cpu"
@@ -86,7 +86,7 @@ def _bernoulli_check(input: Array, p: Operand | None = None, *, key: Key) -> Arr
 
 
 @defop(
-    dims=pointwise, check=_bernoulli_check,
+    arithmetic=Arithmetic.OWN, dims=pointwise, check=_bernoulli_check,
     check_text="Expected p_in >= 0 && p_in <= 1 to be true, but got false.", check_error=DeferredValueError,
 )  # fmt: skip
 def bernoulli(input: Array, p: Operand | None = None, *, key: Key) -> Array:
@@ -103,6 +103,7 @@ def _normal_sample_check(mean: Operand, std: Operand, *, key: Key) -> Array | No
 
 
 @defop(
+    arithmetic=Arithmetic.OWN,
     dims=pointwise, promote=Promote.COMMON, check=_normal_sample_check, function=False, method=False,
     check_text="normal expects all elements of std >= 0.0", check_error=DeferredValueError,
 )  # fmt: skip
@@ -120,6 +121,7 @@ def _rates_check(input: Array, *, key: Key) -> Array:
 
 
 @defop(
+    arithmetic=Arithmetic.OWN,
     dims=pointwise,
     check=_rates_check,
     check_text="invalid Poisson rate, expected rate to be non-negative",
@@ -132,7 +134,7 @@ def poisson(input: Array, *, key: Key) -> Array:
     return jax.random.poisson(key, rates, dtype=jnp.int64).astype(input.dtype)
 
 
-@defop(dims=pointwise)
+@defop(arithmetic=Arithmetic.OWN, dims=pointwise)
 def binomial(count: Array, prob: Array, *, key: Key) -> Array:
     """How many of `count` draws succeed that each do with probability `prob`."""
     require(count, "binomial_cpu", FLOAT)
@@ -140,7 +142,7 @@ def binomial(count: Array, prob: Array, *, key: Key) -> Array:
     return jax.random.binomial(key, *jax.lax.stop_gradient((count, prob)), shape, count.dtype)
 
 
-@defop("_standard_gamma", dims=pointwise, method=False)
+@defop("_standard_gamma", arithmetic=Arithmetic.OWN, dims=pointwise, method=False)
 def standard_gamma(input: Array, *, key: Key) -> Array:
     """Gamma numbers with the shape parameters in `input` and scale 1; differentiable in the parameters."""
     require(input, "gamma_cpu", FLOAT)
@@ -160,6 +162,7 @@ def _multinomial_check(input: Array, num_samples: int, replacement: bool = False
 
 
 @defop(
+    arithmetic=Arithmetic.OWN,
     dims=_samples, check=_multinomial_check,
     check_text="probability tensor contains either `inf`, `nan` or element < 0, "
     "or is an invalid multinomial distribution (sum of probabilities <= 0)",
@@ -191,7 +194,7 @@ def multinomial(input: Array, num_samples: int, replacement: bool = False, *, ke
 # Fills of an existing tensor: only its shape and type matter
 
 
-_fill = partial(defop, dims=pointwise, function=False, method=False, inplace=True)
+_fill = partial(defop, arithmetic=Arithmetic.OWN, dims=pointwise, function=False, method=False, inplace=True)
 """A row with an in-place form alone."""
 
 

@@ -14,7 +14,7 @@ from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import like, wide
 from weft.ops._resize import MODES, resized
 from weft.ops._rows import alias
-from weft.ops._table import Array, Cast, Scalar, Shape, defop
+from weft.ops._table import Arithmetic, Array, Cast, Scalar, Shape, defop
 
 _FUNCTIONAL = "nn.functional"
 
@@ -66,7 +66,7 @@ def _check_source(input: Array, dim: int, before: int, after: int, mode: str) ->
         raise ShapeError("Padding value causes wrapping around more than once.")
 
 
-@defop(dims=_padded_whole, module=_FUNCTIONAL)
+@defop(arithmetic=Arithmetic.NONE, dims=_padded_whole, module=_FUNCTIONAL)
 def pad(input: Array, pad: Shape, mode: str = "constant", value: Scalar | None = None) -> Array:
     """The last dims made longer, or shorter by negative amounts; `pad` starts with the last dim."""
     _check_pad(input, pad, mode)
@@ -124,7 +124,7 @@ def _check_shuffle(input: Array, factor: int, name: str, word: str) -> None:
         raise ShapeError(f"{name} expects a positive {word}, but got {factor}")
 
 
-@defop(dims=_image_dims, method=False, also="nn.functional")
+@defop(arithmetic=Arithmetic.NONE, dims=_image_dims, method=False, also="nn.functional")
 def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
     """(..., C r r, H, W) as (..., C, H r, W r)."""
     r = upscale_factor
@@ -141,7 +141,7 @@ def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
     return x.reshape(*lead, channels // (r * r), height * r, width * r)
 
 
-@defop(dims=_image_dims, method=False, also="nn.functional")
+@defop(arithmetic=Arithmetic.NONE, dims=_image_dims, method=False, also="nn.functional")
 def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
     """(..., C, H r, W r) as (..., C r r, H, W)."""
     r = downscale_factor
@@ -159,7 +159,7 @@ def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
     return x.reshape(*lead, channels * r * r, height // r, width // r)
 
 
-@defop(dims=_image_dims, method=False, also="nn.functional")
+@defop(arithmetic=Arithmetic.NONE, dims=_image_dims, method=False, also="nn.functional")
 def channel_shuffle(input: Array, groups: int) -> Array:
     """Channels dealt out over `groups`: (batch, g, C / g, ...) with the two middle dims swapped."""
     if input.ndim < 3:

@@ -21,7 +21,7 @@ from weft.ops._reduce import (
     require_sized,
     shared_vjp,
 )
-from weft.ops._table import Array, Cast, Dim, Operand, defop
+from weft.ops._table import Arithmetic, Array, Cast, Dim, Operand, defop
 from weft.ops._words import scalar_word
 from weft.ops.sorting import ranked
 
@@ -41,7 +41,7 @@ def _kthvalue_vjp(g: Any, out: Any, input: Array, k: int, dim: Dim = -1, keepdim
     return (picked_vjp(g, out, input, dim),)
 
 
-@defop(dims=reduces_twice, outputs=("values", "indices"), vjp=_kthvalue_vjp)
+@defop(arithmetic=Arithmetic.NONE, dims=reduces_twice, outputs=("values", "indices"), vjp=_kthvalue_vjp)
 @lifted
 def kthvalue(input: Array, k: int, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The `k`-th smallest element along `dim`, counted from one, and its index."""
@@ -82,14 +82,28 @@ def _median_all(input: jax.Array, skip_nan: bool) -> jax.Array:
     return _at(jnp.sort(flat), _middle(flat, 0, skip_nan), 0, False)
 
 
-@defop(dims=reduces_twice, outputs=("values", "indices"), vjp=_select_vjp, function=False, method=False)
+@defop(
+    arithmetic=Arithmetic.NONE,
+    dims=reduces_twice,
+    outputs=("values", "indices"),
+    vjp=_select_vjp,
+    function=False,
+    method=False,
+)
 @lifted
 def median_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
     """The lower median along `dim` and its index; NaN where there is one."""
     return _median_dim(input, dim, keepdim, skip_nan=False)
 
 
-@defop(dims=reduces_twice, outputs=("values", "indices"), vjp=_select_vjp, function=False, method=False)
+@defop(
+    arithmetic=Arithmetic.NONE,
+    dims=reduces_twice,
+    outputs=("values", "indices"),
+    vjp=_select_vjp,
+    function=False,
+    method=False,
+)
 @lifted
 def nanmedian_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
     """The lower median along `dim` of the elements that are not NaN, and its index."""
@@ -100,13 +114,13 @@ def _median_all_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
     return (shared_vjp(g, out, input),)
 
 
-@defop(grad_name="Median", dims=reduces, vjp=_median_all_vjp, function=False, method=False)
+@defop(arithmetic=Arithmetic.NONE, grad_name="Median", dims=reduces, vjp=_median_all_vjp, function=False, method=False)
 def median_all(input: Array) -> Array:
     """The lower median of all elements; NaN where there is one."""
     return _median_all(input, skip_nan=False)
 
 
-@defop(dims=reduces, vjp=_median_all_vjp, function=False, method=False)
+@defop(arithmetic=Arithmetic.NONE, dims=reduces, vjp=_median_all_vjp, function=False, method=False)
 def nanmedian_all(input: Array) -> Array:
     """The lower median of all elements that are not NaN."""
     return _median_all(input, skip_nan=True)
@@ -116,7 +130,7 @@ def _mode_vjp(g: Any, out: Any, input: Array, dim: Dim = -1, keepdim: bool = Fal
     return (picked_vjp(g, out, input, dim),)
 
 
-@defop(dims=reduces_twice, outputs=("values", "indices"), vjp=_mode_vjp)
+@defop(arithmetic=Arithmetic.NONE, dims=reduces_twice, outputs=("values", "indices"), vjp=_mode_vjp)
 @lifted
 def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The most frequent element along `dim`, the smallest of several, and its last index."""

@@ -19,7 +19,7 @@ from weft.ops._reduce import (
     scattered_vjp,
     twice,
 )
-from weft.ops._table import Array, Dim, Operand, defop
+from weft.ops._table import Arithmetic, Array, Dim, Operand, defop
 from weft.ops._words import scalar_word
 
 _along_twice = twice(along)
@@ -45,14 +45,14 @@ def _sort_vjp(
     return (scattered_vjp(g[0], out[1], input, dim),)
 
 
-@defop(dims=_along_twice, outputs=("values", "indices"), vjp=_sort_vjp)
+@defop(arithmetic=Arithmetic.NONE, dims=_along_twice, outputs=("values", "indices"), vjp=_sort_vjp)
 @lifted
 def sort(input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool | None = False) -> tuple[Array, Array]:
     """Elements in order along `dim`, and where each came from. Always stable."""
     return ranked(input, dim, descending)
 
 
-@defop(dims=along)
+@defop(arithmetic=Arithmetic.NONE, dims=along)
 @lifted
 def argsort(input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool = False) -> Array:
     """Indices that sort the input along `dim`; int64. Always stable."""
@@ -63,7 +63,7 @@ def _along_first(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return along(shapes, {**static, "dim": 0})
 
 
-@defop(dims=_along_first)
+@defop(arithmetic=Arithmetic.NONE, dims=_along_first)
 @lifted
 def msort(input: Array) -> Array:
     """Elements in order along the first dim."""
@@ -77,7 +77,7 @@ def _topk_vjp(
     return (scattered_vjp(g[0], out[1], input, dim),)
 
 
-@defop(dims=_along_twice, outputs=("values", "indices"), vjp=_topk_vjp)
+@defop(arithmetic=Arithmetic.NONE, dims=_along_twice, outputs=("values", "indices"), vjp=_topk_vjp)
 @lifted
 def topk(input: Array, k: int, dim: Dim = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
     """The `k` largest or smallest elements along `dim` in order, and their indices."""
@@ -169,6 +169,7 @@ def _sorter_out_of_range(
 
 
 @defop(
+    arithmetic=Arithmetic.NONE,
     dims=_searches, check=_sorter_out_of_range, check_text="torch.searchsorted(): sorter index out of range",
     method=False, differentiable=False,
 )  # fmt: skip
@@ -188,7 +189,7 @@ def _buckets(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters, ("sorted",)), (letters,), frozenset({"sorted"}))
 
 
-@defop(dims=_buckets, method=False, differentiable=False)
+@defop(arithmetic=Arithmetic.NONE, dims=_buckets, method=False, differentiable=False)
 def bucketize(input: Operand, boundaries: Array, *, out_int32: bool = False, right: bool = False) -> Array:
     """Which interval between sorted `boundaries` holds each value; closed on the right unless `right`."""
     if boundaries.ndim != 1:

@@ -6,17 +6,17 @@ import jax.numpy as jnp
 
 from weft.errors import ShapeError
 from weft.ops._dims import pointwise
-from weft.ops._table import Array, Arrays, defop
+from weft.ops._table import Arithmetic, Array, Arrays, defop
 from weft.ops.shape import expanded
 
 
-@defop(function=False, method=False, view=True, dims=pointwise)
+@defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=True, dims=pointwise)
 def alias(input: Array) -> Array:
     """The same elements, as a view."""
     return input
 
 
-@defop(function=False, method=False, view=True, differentiable=False, dims=pointwise)
+@defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=True, differentiable=False, dims=pointwise)
 def detach(input: Array) -> Array:
     """The same elements, outside of the tape."""
     return input
@@ -27,14 +27,16 @@ def _carry_vjp(g: Array, out: Array, old: Array, new: Array) -> tuple[Array, Non
     return g, None
 
 
-@defop(grad_name="CopyBackwards", function=False, method=False, vjp=_carry_vjp, dims=pointwise)
+@defop(
+    arithmetic=Arithmetic.NONE, grad_name="CopyBackwards", function=False, method=False, vjp=_carry_vjp, dims=pointwise
+)
 def carry(old: Array, new: Array) -> Array:
     """`new`, whose gradient goes to `old`: data replaced behind the tape's back."""
     del old
     return new
 
 
-@defop(grad_name="CopyBackwards", function=False, method=False)
+@defop(arithmetic=Arithmetic.NONE, grad_name="CopyBackwards", function=False, method=False)
 def copy(input: Array, src: Array) -> Array:
     """`src` cast and expanded to the type of `input`."""
     if len(src.shape) > len(input.shape):
@@ -44,7 +46,7 @@ def copy(input: Array, src: Array) -> Array:
     return jnp.broadcast_to(src.astype(input.dtype), expanded(src, input.shape))
 
 
-@defop(function=False, method=False)
+@defop(arithmetic=Arithmetic.NONE, function=False, method=False)
 def pass_through(tensors: Arrays) -> tuple[Array, ...]:
     """The same tensors, in one application."""
     return tuple(tensors)

@@ -13,7 +13,7 @@ from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._rows import alias, category, documented, refuse_complex, require
-from weft.ops._table import Array, DTypeArg, OpDef, Promote, Scalar, defop
+from weft.ops._table import Arithmetic, Array, DTypeArg, OpDef, Promote, Scalar, defop
 
 _BOOL_NEG = (
     "Negation, the `-` operator, on a bool tensor is not supported. "
@@ -33,7 +33,7 @@ def neg(input: Array) -> Array:
     return jnp.negative(input)
 
 
-@defop(dims=pointwise, linear="each", dunder="__pos__")
+@defop(arithmetic=Arithmetic.NONE, dims=pointwise, linear="each", dunder="__pos__")
 def positive(input: Array) -> Array:
     """`input` itself; `DTypeError` for booleans."""
     if category(input) == BOOL:
@@ -187,7 +187,7 @@ def conj(input: Array) -> Array:
     return _conjugate(input)
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True)
 def conj_physical(input: Array) -> Array:
     """The complex conjugate in a tensor of its own."""
     return _conjugate(input)
@@ -267,13 +267,13 @@ def nan_to_num(
 # ---- copies
 
 
-@defop(dims=pointwise, linear="each")
+@defop(arithmetic=Arithmetic.NONE, dims=pointwise, linear="each")
 def clone(input: Array) -> Array:
     """A tensor of the same elements that shares nothing with `input`."""
     return input
 
 
-@defop(grad_name="ToCopy", dims=pointwise, function=False, method=False)
+@defop(arithmetic=Arithmetic.NONE, grad_name="ToCopy", dims=pointwise, function=False, method=False)
 def to_dtype(input: Array, dtype: DTypeArg = None) -> Array:
     """`input` with another element type; complex numbers lose their imaginary part to real types."""
     if dtype is None:

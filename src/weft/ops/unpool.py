@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from weft.errors import DeferredValueError, DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import require_float
-from weft.ops._table import Array, Shape, defop
+from weft.ops._table import Arithmetic, Array, Shape, defop
 from weft.ops._words import scalar_word
 
 
@@ -62,6 +62,7 @@ def _unpool_vjp(g: Array, out: Array, input: Array, indices: Array, output_size:
 
 
 @defop(
+    arithmetic=Arithmetic.NONE,
     dims=_planes, vjp=_unpool_vjp, function=False, method=False, check=_bad_place, check_error=DeferredValueError,
     check_text="Found an invalid max index",
 )  # fmt: skip

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from weft._base.dtype import bool_, complex128, float64, uint8
+from weft._lazy.precision import is_half
 from weft._tensor.scalar import Number
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError
 from weft.ops._words import scalar_word
+
+
+def _is_operand(value: Any) -> bool:
+    return isinstance(value, Tensor | bool | int | float | complex)
 
 
 @composite(inplace=True)
@@ -29,6 +34,12 @@ def div(
 composite("divide", inplace=True)(div)
 
 
+@composite("__rtruediv__", function=False)
+def reflected_division(input: Tensor, dividend: Any) -> Any:
+    """`dividend / input`, computed as PyTorch does: the reciprocal, rounded, times the number."""
+    return op.reciprocal(input).__mul__(dividend)
+
+
 # ---- powers: a number in the exponent is a constant of the program, so that squares stay products
 
 
@@ -37,6 +48,8 @@ def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None
     """`input ** exponent`."""
     whole = type(exponent) is int
     if isinstance(input, Tensor) and (whole or (type(exponent) is float and input.dtype.is_differentiable)):
+        if is_half(input.dtype.numpy) and not whole:
+            exponent = float(input.dtype.numpy.type(exponent))  # numbers are rounded like the tensors beside them
         return op.pow_number(input, exponent, out=out)
     return op.pow(input, exponent, out=out)
 
@@ -56,19 +69,19 @@ def invert(input: Tensor) -> Tensor:
 @composite("__pow__", function=False)
 def power(input: Tensor, exponent: Any) -> Any:
     """`input ** exponent`."""
-    return pow(input, exponent) if _can_be_raised(exponent) else NotImplemented
+    return pow(input, exponent) if _is_operand(exponent) else NotImplemented
 
 
 @composite("__rpow__", function=False)
 def reflected_power(input: Tensor, base: Any) -> Any:
     """`base ** input`."""
-    return pow(base, input) if _can_be_raised(base) else NotImplemented
+    return pow(base, input) if _is_operand(base) else NotImplemented
 
 
 @composite("__ipow__", function=False)
 def inplace_power(input: Any, exponent: Any) -> Any:
     """`input **= exponent`."""
-    return input.pow_(exponent) if _can_be_raised(exponent) else NotImplemented
+    return input.pow_(exponent) if _is_operand(exponent) else NotImplemented
 
 
 @composite(inplace=True)

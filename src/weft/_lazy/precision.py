@@ -1,0 +1,44 @@
+"""Precision: every result has its element type's, whatever a program computes it together with.
+
+XLA would keep more bits inside of a program: it drops casts to a narrower type and back, rewrites `log(exp(x))` to `x`
+and `a / b / c` to `a / (b * c)`, and contracts products and sums. Then a value would depend on what else is computed
+with it, and on when something is read.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+KEEP_CASTS = {"xla_allow_excess_precision": False}
+"""What a program is compiled with, on every device."""
+
+
+def is_half(dtype: jnp.dtype) -> bool:
+    """Whether numbers of this type take 16 bits. Their operators compute in float32, as PyTorch's kernels do."""
+    return dtype in (jnp.float16, jnp.bfloat16)
+
+
+def widened(array: jax.Array) -> jax.Array:
+    """The array in the type that it is computed in."""
+    return array.astype(jnp.float32) if is_half(array.dtype) else array
+
+
+@jax.custom_jvp
+def settled(array: jax.Array) -> jax.Array:
+    """The array as it is, which XLA merges with nothing that follows.
+
+    A choice that depends on the value is what neither XLA nor LLVM sees through, and costs two instructions; a barrier
+    would keep XLA from fusing loops. 16-bit results need none: a cast ends them.
+    """
+    if jnp.iscomplexobj(array):
+        return lax.complex(settled(array.real), settled(array.imag))
+    if not jnp.issubdtype(array.dtype, jnp.floating) or is_half(array.dtype):
+        return array
+    return jnp.where(array == array, array, jnp.nan)
+
+
+@settled.defjvp
+def _settled_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return settled(primals[0]), tangents[0]
