@@ -212,7 +212,7 @@ class Exploit:
 @pytest.mark.parametrize("protocol", range(6))
 def test_no_code_is_run(protocol, tmp_path):
     mark = tmp_path / "mark"
-    for function, shown in ((exec, "exec"), (eval, "eval"), (open, "io.open"), (getattr, "getattr")):
+    for function, shown in ((exec, "exec"), (eval, "eval"), (open, f"{open.__module__}.open"), (getattr, "getattr")):
         content = archive(pickle.dumps([Exploit(function, f"open({str(mark)!r}, 'w')", "w")], protocol))
         for weights_only in (True, False):
             with pytest.raises(pickle.UnpicklingError, match=f"Unsupported global: GLOBAL {shown} was not an allowed"):
