@@ -116,7 +116,6 @@ VIEWS_IN_PLACE = Kind(
     any="""
         {x}.unsqueeze_({new_dim})
         {x}.squeeze_()
-        {x}.detach_()
     """,
     wide="""
         {x}.transpose_({dim}, {dim})
@@ -171,6 +170,7 @@ OPERATORS = Kind(
         torch.maximum({x}, {tensor})
     """,
     floating="""
+        {x} / 3
         {x}.relu()
         {x}.exp()
         {x}.sigmoid()
