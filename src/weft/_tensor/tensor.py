@@ -266,9 +266,7 @@ class Tensor(Derived):
             raise GradientError("Can't detach views in-place. Use detach() instead")
         value = self._read()
         if value.tape is not None:
-            grad = self.grad
-            self._value = own(value)
-            self._tape = None
+            grad, self._value, self._tape = self.grad, own(value), None
             self.grad = grad
         return self
 

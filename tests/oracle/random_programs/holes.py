@@ -84,7 +84,7 @@ class Holes:
         return repr(self._one(NUMBERS if self._random.random() < 0.95 else ODD_NUMBERS))
 
     def positive(self) -> str:
-        return self._one(("2", "4", "0.5", "3"))
+        return self._one(("2", "4", "0.5"))
 
     def mask(self) -> str:
         masks = [n for n, m in self._tensors.items() if m.dtype == torch.bool and m.shape == self._x.shape]

@@ -116,7 +116,6 @@ VIEWS_IN_PLACE = Kind(
     any="""
         {x}.unsqueeze_({new_dim})
         {x}.squeeze_()
-        {x}.detach_()
     """,
     wide="""
         {x}.transpose_({dim}, {dim})
@@ -171,6 +170,7 @@ OPERATORS = Kind(
         torch.maximum({x}, {tensor})
     """,
     floating="""
+        {x} / 3
         {x}.relu()
         {x}.exp()
         {x}.sigmoid()
@@ -279,13 +279,12 @@ WRITES = Kind(
         {x}.narrow({dim}, 0, 1).fill_({number})
         {x}.unbind({dim})[0].add_({number})
         {x}.transpose({dim}, {dim}).add_({y})
-        {x}.index_fill_({dim}, torch.tensor([0]), {number})
-        {x}.cumsum_({dim})
     """,
     rows="""
         {x}[{ids}] = {number}
         {x}[{ids}] = {x}[{ids}]
         {x}[{ids}] += {number}
+        {x}.index_fill_(0, torch.tensor([0]), {number})
         {x}.index_add_(0, torch.tensor([1, 1]), {x}[:2].clone())
         {x}.index_copy_(0, torch.tensor([1, 0]), {x}[:2].clone())
         {x}.put_(torch.tensor([0, -1]), {x}.reshape(-1)[:2].clone())
@@ -307,6 +306,7 @@ WRITES = Kind(
     """,
     floating="""
         {x}.relu_()
+        {x}.cumsum_(-1)
         {x}.div_({positive})
         {x}.sigmoid_()
         torch.nn.functional.relu({x}, inplace=True)

@@ -95,10 +95,9 @@ class Writer:
         x = self._run.tensors.get(head.rpartition(": ")[2])
         if x is None or not expression:
             return line
-        dense = x.is_contiguous() and x.untyped_storage().nbytes() == x.numel() * x.element_size()
-        if x.untyped_storage().data_ptr() not in held and not dense:
+        if x.untyped_storage().data_ptr() not in held and not _is_dense(x):
             line = f"{head} = ({expression}).contiguous()"
-        elif x._base is not None and x._base.requires_grad and x.requires_grad and x.is_leaf:
+        elif _only_claims_a_gradient(x):
             line = f"{line}.detach()"
         else:
             return line
@@ -107,16 +106,34 @@ class Writer:
         return line
 
     def _is_sound(self) -> bool:
-        """Whether all tensors may be read, are small, in both senses, and hold numbers."""
+        """Whether all tensors can be read, are small, in both senses, hold numbers, and are as Weft would have them."""
         tensors = list(self._run.tensors.values())
         try:
             grads = [x.grad for x in tensors if x.is_leaf and x.grad is not None]
         except RuntimeError:  # a view without a gradient whose base was written with one
             return False
-        for x in [*tensors, *grads]:
-            if x.numel() > ELEMENTS or (NEEDS["differentiable"](x) and not bool((x.detach().abs() < LARGEST).all())):
-                return False
-        return True
+        return not any(map(_is_odd, tensors)) and all(map(_is_small, [*tensors, *grads]))
+
+
+def _is_small(x: torch.Tensor) -> bool:
+    if x.numel() > ELEMENTS:
+        return False
+    return NEEDS["discrete"](x) or bool((x.detach().abs() < LARGEST).all())
+
+
+def _is_odd(x: torch.Tensor) -> bool:
+    """Whether a tensor is of PyTorch's own kind: strides of dims of size one that no view explains, for example."""
+    strides = torch.empty(x.shape).stride()
+    return _only_claims_a_gradient(x) or (x._base is None and _is_dense(x) and x.stride() != strides)
+
+
+def _is_dense(x: torch.Tensor) -> bool:
+    return x.is_contiguous() and x.untyped_storage().nbytes() == x.numel() * x.element_size()
+
+
+def _only_claims_a_gradient(x: torch.Tensor) -> bool:
+    """Whether a view says that it requires a gradient because its base does; none would come."""
+    return x._base is not None and x._base.requires_grad and x.requires_grad and x.is_leaf
 
 
 def written(seed: int) -> tuple[str, ...]:
