@@ -51,7 +51,7 @@ def backward(
 _running = threading.local()
 
 
-class queueing:  # noqa: N801  a context manager, called like a function
+class queueing:
     """Put what `queue_callback` gets in this thread into a list."""
 
     __slots__ = ("_before", "_queued")

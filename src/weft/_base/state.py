@@ -53,7 +53,7 @@ class Ambient:
         capture: Any = None,
     ) -> None:
         self.pending = pending
-        self.grad = grad
+        self.grad = grad = grad and not inference
         self.inference = inference
         self.anomaly = anomaly
         self.eager = eager
@@ -75,7 +75,7 @@ def ambient() -> Ambient:
     return state
 
 
-class using:  # noqa: N801  a context manager, called like a function
+class using:
     """Set fields of the ambient state for one block."""
 
     __slots__ = ("_fields", "_token")

@@ -12,7 +12,7 @@ from weft._base import state
 from weft._base.device import CPU, device
 from weft._base.dtype import DType, from_numpy, result_type
 from weft._base.site import warn_user
-from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
+from weft._lazy.value import INTERIOR, Aval, Tape, aval_of, marked
 from weft.errors import ArgumentError, DeferredIndexError, DeviceError, DimError, GradientError, ShapeError, WeftError
 from weft.ops._index import Misses, missed
 from weft.ops._table import TENSOR_KINDS, Kind, OpDef, Promote
@@ -197,6 +197,8 @@ state.on_dtype_change(_forget_signatures)
 def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
     """The signature of `call` on inputs of these types; raises what does not fit, in PyTorch's words."""
     found = call.signatures.get(avals)
+    if found is None and any(aval.inference for aval in avals):
+        return signature_of(call, tuple(marked(aval, False) for aval in avals))
     if found is None:
         plain = call_of(call.op, _normalised(call, avals), call.device)
         warning = call.op.warning(_shapes(call, avals)) if call.op.warning else ""

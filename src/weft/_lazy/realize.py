@@ -67,6 +67,11 @@ def register_reads(reads: Reads) -> None:
     _Shared.reads = reads
 
 
+def read_inputs(value: Value) -> Sequence[int]:
+    """Positions of the inputs of a value's application that its derivative will read."""
+    return _Shared.reads(value)[0]
+
+
 # --- entry points ---------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,8 @@ from weft._base.site import user_site
 from weft._base.state import Ambient
 from weft._lazy import realize
 from weft._lazy.infer import Output, Signature
-from weft._lazy.value import Shared, Tape, Value, tick
+from weft._lazy.value import Shared, Tape, Value, marked, tick
+from weft.errors import GradientError
 
 _new = object.__new__
 
@@ -46,6 +47,13 @@ def record(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) ->
         if signature.main < len(values):
             main = values[: signature.main]
             main[0].extras = values[signature.main :]
+    if ambient.inference:
+        for value in values:
+            value.aval = marked(value.aval, True)
+    elif main[0].tape is not None:
+        for x in inputs:
+            if x.aval.inference and any(inputs[at].aval.inference for at in realize.read_inputs(main[0])):
+                raise saved_inference()
     if signature.check is not None:
         site = user_site()
         for value in values:
@@ -56,6 +64,15 @@ def record(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) ->
     if ambient.anomaly or ambient.eager:
         _serve_modes(main, ambient)
     return main
+
+
+def saved_inference() -> GradientError:
+    """The error for a derivative that would read what was made in inference mode."""
+    return GradientError(
+        "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
+        "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it "
+        "in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
+    )
 
 
 def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:
