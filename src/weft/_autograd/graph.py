@@ -30,7 +30,7 @@ def key_of(x: Value | Tape) -> Key:
     return tape.time if isinstance(tape, Passed) else x.time  # pyright: ignore[reportAttributeAccessIssue]  no leaf's
 
 
-def vertex_of(x: Value) -> Vertex:
+def vertex_of(x: Vertex) -> Vertex:
     """Where the links of a value's application are: in what a pass has left of it, or in the value."""
     return x.tape if isinstance(x.tape, Passed) else x
 
