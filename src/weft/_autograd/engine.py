@@ -212,7 +212,7 @@ class Pass:
             if not retain_graph:
                 leave(vertex, derivative.saves, passed)  # pyright: ignore[reportArgumentType]
 
-    def _made(self, derivative: Derivative, available: tuple[Value, ...]) -> Sequence[Value]:
+    def _made(self, derivative: Derivative, available: tuple[Any, ...]) -> Sequence[Value]:
         """The gradients that take computing, from (*inputs, *outputs, *cotangents)."""
         if derivative.signature is None:
             return ()
@@ -406,7 +406,7 @@ def _check_finite(head: Vertex, grads: Sequence[Value]) -> None:
             )
 
 
-def backward_name(value: Value) -> str:
+def backward_name(value: Vertex) -> str:
     """What `grad_fn` is called: `AddBackward0` for `add`, and what a row's `grad_name` says where PyTorch differs."""
     origin = vertex_of(value).origin
     assert origin is not None, "only applications are inside of the tape"

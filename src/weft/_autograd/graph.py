@@ -1,8 +1,8 @@
 """The graph that a backward pass runs over, and what it leaves of it.
 
 Before, the tape is the recorded values themselves. A pass gives each application that it executes a tape of its own
-(`Passed`), whose links lead to such tapes, to those of leaves, and to values that the pass has not come to. So the graph
-of a loss that is kept holds no arrays, and what saved nothing can be executed again.
+(`Passed`), whose links lead to such tapes, to those of leaves, and to values that the pass has not come to. So the
+graph of a loss that is kept holds no arrays, and what saved nothing can be executed again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def key_of(x: Value | Tape) -> Key:
     return tape.time if isinstance(tape, Passed) else x.time  # pyright: ignore[reportAttributeAccessIssue]  no leaf's
 
 
-def vertex_of(x: Value) -> Vertex:
+def vertex_of(x: Vertex) -> Vertex:
     """Where the links of a value's application are: in what a pass has left of it, or in the value."""
     return x.tape if isinstance(x.tape, Passed) else x
 

@@ -58,7 +58,7 @@ class Ambient:
         capture: Any = None,
     ) -> None:
         self.pending = pending
-        self.grad = grad
+        self.grad = grad = grad and not inference
         self.inference = inference
         self.anomaly = anomaly
         self.eager = eager

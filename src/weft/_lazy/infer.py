@@ -16,7 +16,7 @@ from weft._base.device import CPU, device
 from weft._base.dtype import DType, bool_, complex128, float64, from_numpy, int64, result_type
 from weft._base.site import warn_user
 from weft._lazy.precision import is_half, widened
-from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
+from weft._lazy.value import INTERIOR, Aval, Tape, aval_of, marked
 from weft.errors import (
     ArgumentError,
     DeviceError,
@@ -256,6 +256,8 @@ state.on_dtype_change(_forget_signatures)
 def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
     """The signature of `call` on inputs of these types; raises what does not fit, in PyTorch's words."""
     found = call.signatures.get(avals)
+    if found is None and any(aval.inference for aval in avals):
+        return signature_of(call, tuple(marked(aval, False) for aval in avals))
     if found is None:
         plain = call_of(call.op, _normalised(call, avals), call.device)
         warning = call.op.warning(_shapes(call, avals)) if call.op.warning else ""

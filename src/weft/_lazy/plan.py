@@ -60,6 +60,11 @@ def register_reads(reads: Reads) -> None:
     _Shared.reads = reads
 
 
+def read_inputs(value: Value) -> Sequence[int]:
+    """Positions of the inputs of a value's application that its derivative will read."""
+    return _Shared.reads(value)[0]
+
+
 def place(value: Value) -> None:
     """Move a value from a NumPy array to its device. On a CPU the memory stays; XLA never writes over it."""
     host = value.array

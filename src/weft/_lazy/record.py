@@ -6,7 +6,9 @@ from weft._base.site import user_site
 from weft._base.state import Ambient
 from weft._lazy import checks, realize
 from weft._lazy.infer import Signature
-from weft._lazy.value import Shared, Tape, Value, recorded
+from weft._lazy.plan import read_inputs
+from weft._lazy.value import Shared, Tape, Value, marked, recorded
+from weft.errors import GradientError
 
 
 def record(
@@ -29,6 +31,13 @@ def record(
         if signature.main < len(values):
             main = values[: signature.main]
             main[0].extras = values[signature.main :]
+    if ambient.inference:
+        for value in values:
+            value.aval = marked(value.aval, True)
+    elif main and main[0].tape is not None:
+        for x in inputs:
+            if x.aval.inference and any(inputs[at].aval.inference for at in read_inputs(main[0])):
+                raise saved_inference()
     if signature.doubtful:
         for value in values:
             value.doubt = doubt
@@ -40,6 +49,15 @@ def record(
     if ambient.anomaly or ambient.eager:
         _serve_modes(main, ambient)
     return main
+
+
+def saved_inference() -> GradientError:
+    """The error for a derivative that would read what was made in inference mode."""
+    return GradientError(
+        "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
+        "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it "
+        "in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
+    )
 
 
 def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 class Aval:
     """Interned type of a value: shape, dtype and device. Compare by identity.
 
-    `weak` marks a Python number, which yields to the types of tensors.
+    `weak` marks a Python number, which yields to the types of tensors; `inference` what was made in inference mode.
+    That is part of the type so that the common call, which looks signatures up by types, leaves it to `record`.
     """
 
-    __slots__ = ("device", "dtype", "nbytes", "shape", "weak")
+    __slots__ = ("device", "dtype", "inference", "nbytes", "shape", "weak")
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType, weak: bool, device: device) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], dtype: DType, weak: bool, device: device, inference: bool = False
+    ) -> None:
+        self.inference = inference
         self.shape = shape
         self.dtype = dtype
         self.weak = weak
@@ -41,6 +45,15 @@ _avals: dict[Any, Aval] = {}
 def aval_of(shape: tuple[int, ...], dtype: DType, *, weak: bool = False, device: device = CPU) -> Aval:
     """The one `Aval` with these properties."""
     key = (shape, dtype, weak, device)
+    found = _avals.get(key)
+    return found if found is not None else _avals.setdefault(key, Aval(*key))
+
+
+def marked(aval: Aval, inference: bool) -> Aval:
+    """The same type, of values made in inference mode or not."""
+    if aval.inference is inference:
+        return aval
+    key = (aval.shape, aval.dtype, aval.weak, aval.device, *((True,) if inference else ()))
     found = _avals.get(key)
     return found if found is not None else _avals.setdefault(key, Aval(*key))
 

@@ -33,7 +33,7 @@ from weft._base.state import ambient, default_device, default_dtype
 from weft._lazy.infer import Signature
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
-from weft._lazy.value import Tape, Value, aval_of, tick
+from weft._lazy.value import Aval, Tape, Value, aval_of, marked, tick
 from weft._tensor.tensor import Tensor, operand, own, wrap
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
 
@@ -59,7 +59,7 @@ def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
     own = room_like(array.shape, array.dtype)
     own[...] = array
     held = own if where is CPU else jax.device_put(own, jax_device(where))
-    return wrap(Value(aval_of(tuple(array.shape), dtype, device=where), held))
+    return _leaf(aval_of(tuple(array.shape), dtype, device=where), held)
 
 
 def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
@@ -248,13 +248,17 @@ def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
     if not aligned or dtype is bool_ or array.dtype.kind == "V" or not array.size:
         return from_host(array, CPU)
     held = jnp.from_dlpack(array)
-    return wrap(Value(aval_of(tuple(array.shape), dtype), held, owner=array))
+    return _leaf(aval_of(tuple(array.shape), dtype), held, owner=array)
 
 
 def from_jax_array(array: jax.Array, owner: Any = None) -> Tensor:
     """A tensor that holds a jax array."""
     where, kept = device_of(array), array if owner is None else owner
-    return wrap(Value(aval_of(tuple(array.shape), from_numpy(array.dtype), device=where), array, owner=kept))
+    return _leaf(aval_of(tuple(array.shape), from_numpy(array.dtype), device=where), array, owner=kept)
+
+
+def _leaf(aval: Aval, array: Any, owner: Any = None) -> Tensor:
+    return wrap(Value(marked(aval, ambient().inference), array, owner=owner))
 
 
 def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:

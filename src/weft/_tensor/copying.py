@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from weft._base.state import using
+from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.realize import array_of
+from weft._lazy.value import marked
 from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor, own, wrap
 from weft._tensor.view import make_view
@@ -46,7 +47,9 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
         )
     made = _copied_view(self, memo)
     if made is None:
-        made = handle_on(type(self), self, self.requires_grad)
+        made = handle_on(type(self), self, requires_grad=False)
+        made._read().aval = marked(made._read().aval, ambient().inference)
+        made.requires_grad_(self.requires_grad)
     memo[id(self)] = made
     made.__dict__.update(extras_of(self))
     if self.grad is not None:

@@ -168,6 +168,8 @@ class Tensor(Derived):
             )
         if requires_grad is (value.tape is not None):
             return self
+        if requires_grad and value.aval.inference and not ambient().inference:
+            raise GradientError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
         self._value = fresh = own(value)
         if requires_grad:
             if self._tape is None:

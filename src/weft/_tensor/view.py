@@ -21,7 +21,7 @@ from weft._base.dtype import can_cast
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, Call, call_of
-from weft._lazy.value import Tape, Value
+from weft._lazy.value import Tape, Value, marked
 from weft.errors import DTypeError, InPlaceError, ShapeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._table import TABLE, Kind, OpDef, Param
@@ -61,6 +61,7 @@ def make_view(result: Tensor, source: Tensor, call: Call, others: tuple[Value, .
         steps = (*alias.steps, (call, others))
         tracked = tracked and alias.tracked
     result._alias = Alias(base, steps, tracked)
+    _mark_alike(result._read(), source._read())
     views = base._views
     if views is None:
         base._views = [weakref.ref(result)]
@@ -71,6 +72,12 @@ def make_view(result: Tensor, source: Tensor, call: Call, others: tuple[Value, .
     return result
 
 
+def _mark_alike(value: Value, other: Value) -> None:
+    """A fresh value of storage that was made in inference mode, or not, as another value of that was."""
+    if value.aval.inference is not other.aval.inference:
+        value.aval = marked(value.aval, other.aval.inference)
+
+
 def refresh(view: Tensor) -> Value:
     """The value of a view whose base has been written since it was last read."""
     alias = view._alias
@@ -79,6 +86,7 @@ def refresh(view: Tensor) -> Value:
     with using(grad=alias.tracked):
         for call, others in alias.steps:
             value = apply(call, (value, *others))[0]
+    _mark_alike(value, alias.base._read())
     view._value = value
     if view._tape is not None:
         _keep_on(view, value)
@@ -160,11 +168,21 @@ def write(target: Tensor, value: Value) -> Tensor:
             new = apply(_writing(call), (old, new, *others))[0]
     _set_base(alias.base, new, grad)
     if value.tape is None:  # on the tape, what a view is from here on is a part of the base
+        _mark_alike(value, alias.base._read())
         target._value = value
     return target
 
 
 def _check_writable(target: Tensor, grad: bool) -> None:
+    _check_tape(target, grad)
+    if target._read().aval.inference and not ambient().inference:
+        raise InPlaceError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a "
+            "normal tensor before doing inplace update."
+        )
+
+
+def _check_tape(target: Tensor, grad: bool) -> None:
     tape = target._read().tape
     alias = target._alias
     if not grad or (alias is not None and not alias.tracked):
@@ -223,6 +241,8 @@ def _set_base(base: Tensor, value: Value, grad: bool) -> None:
 
 def set_value(base: Tensor, value: Value) -> None:
     """Point a tensor that owns its storage to another value; its views are read anew."""
+    if base._value is not None:
+        _mark_alike(value, base._value)
     base._value = value
     base._version += 1
     for ref in base._views or ():

@@ -9,7 +9,7 @@ from typing import Any
 from weft._autograd.graph import second_time
 from weft._base.state import ambient, using
 from weft._lazy.infer import Signature
-from weft._lazy.record import record
+from weft._lazy.record import record, saved_inference
 from weft._lazy.runtime import filled_array
 from weft._lazy.value import Tape, Value
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -111,6 +111,8 @@ def _linked(
     cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], inputs: list[Value], results: list[Any]
 ) -> list[Any]:
     """The results as one application on the tape, whose derivative is the user's."""
+    if any(saved is not None and saved[0].aval.inference for saved in ctx._saved):
+        raise saved_inference()
     if not set(ctx._dirty) <= set(map(id, results)):
         raise GradientError(
             "Some elements marked as dirty during the forward method were not returned as output. The inputs that are "

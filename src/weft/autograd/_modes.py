@@ -82,16 +82,13 @@ enable_grad: Any = _with_optional_parentheses("enable_grad", "Record with gradie
 
 
 class inference_mode(_Mode):
-    """Record without gradients, for inference. `inference_mode(False)` does nothing."""
+    """Record without gradients, what never takes part in a backward pass. `inference_mode(False)` records with them."""
 
     def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
         return cls(True)(mode) if callable(mode) else super().__new__(cls)
 
     def __init__(self, mode: bool | Callable[..., Any] = True) -> None:
-        if mode is True:
-            super().__init__(grad=False, inference=True)
-        else:
-            super().__init__()
+        super().__init__(grad=not mode, inference=bool(mode))
 
 
 class set_grad_enabled(_Mode):

@@ -132,8 +132,9 @@ def _rectification(beta2: Scalar, count: Array) -> tuple[Array, Array]:
     seen = bias_left(beta2, count)
     limit = 2 / (1 - double(beta2)) - 1
     length = limit - 2 * count * double(beta2) ** count / seen
+    tractable = length > 5
     rect = (length - 4) * (length - 2) * limit / ((limit - 4) * (limit - 2) * length)
-    return jnp.sqrt(seen * rect), length > 5
+    return jnp.sqrt(seen * jnp.where(tractable, rect, 1)), tractable
 
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)

@@ -88,10 +88,15 @@ def _never(name: str, why: str) -> None:
 for _name, _why in (
     ("is_conj", "a conjugate is computed, not marked"),
     ("is_neg", "a negative is computed, not marked"),
-    ("is_inference", "tensors made in inference mode are like all others"),
     ("is_distributed", "elements belong to one process"),
 ):
     _never(_name, _why)
+
+
+@composite()
+def is_inference(input: Tensor) -> bool:
+    """Whether it was made in inference mode: no backward pass may read it, and no write outside change it."""
+    return input._read().aval.inference
 
 
 # ---- types

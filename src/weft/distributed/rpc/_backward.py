@@ -18,6 +18,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from weft._autograd.graph import Vertex
 from weft._autograd.parts import PassInParts
 from weft._lazy.realize import flush_pending
 from weft._lazy.runtime import filled_array
@@ -122,7 +123,7 @@ class Part:
                 self._tell_of_unused(self._engine.reached.values())
         return self._engine
 
-    def _tell_of_unused(self, reached: Iterable[Value]) -> None:
+    def _tell_of_unused(self, reached: Iterable[Vertex]) -> None:
         """Tensors that came with others that take part, and do not do so themselves, have no gradients."""
         used = [come for come in map(received, reached) if come is not None]
         numbers = {(come.sender, come.number) for come in used}
@@ -144,7 +145,7 @@ class Part:
                     self._context.sends.pop(number, None)
         return self._complete
 
-    def _arrived_at(self, value: Value, grad: Value | None) -> None:
+    def _arrived_at(self, value: Vertex, grad: Value | None) -> None:
         come = received(value)
         assert come is not None, "the graph goes on elsewhere before received values alone"
         if come.context_id != self._context.id:

@@ -14,6 +14,7 @@ from functools import cache
 from itertools import count
 from typing import Any, NamedTuple, NoReturn
 
+from weft._autograd.graph import Vertex
 from weft._lazy.infer import Output, Signature
 from weft._lazy.value import Aval, Tape, Value, tick
 from weft.distributed.rpc._workers import WorkerInfo
@@ -112,7 +113,7 @@ def _way_in(aval: Aval) -> Output:
     return Signature("RecvRpc", lambda array: (array,), (aval,), device=aval.device).outputs[0]
 
 
-def received(value: Value) -> Received | None:
+def received(value: Vertex) -> Received | None:
     """Where a value has come from, None for those of this worker."""
     come = value.tape and value.tape.custom
     return come if isinstance(come, Received) else None
