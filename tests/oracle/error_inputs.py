@@ -1,7 +1,7 @@
 """Wrong calls from PyTorch's operator database, and how both frameworks refuse them. Needs torch.
 
-`python -m tests.oracle.error_inputs` records PyTorch's answers to the calls in `tests/refusals.json`, too; a new call goes
-in as a key with `null`.
+`python -m tests.oracle.error_inputs` records PyTorch's answers to the calls in `tests/refusals.json`, too; a new call
+goes in as a key with `null`.
 """
 
 from __future__ import annotations
