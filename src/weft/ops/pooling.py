@@ -84,7 +84,9 @@ def _maxima(x: Array, windows: Windows, *, indices: bool = False) -> Sequence[Ar
     return arrays
 
 
-def _window_arguments(n: int, kernel_size: Ints, stride: Ints | None, padding: Ints, op: str) -> tuple[Shape, Shape, Shape]:
+def _window_arguments(
+    n: int, kernel_size: Ints, stride: Ints | None, padding: Ints, op: str
+) -> tuple[Shape, Shape, Shape]:
     kernel = spread(kernel_size, n, "kernel_size", op)
     step = kernel if stride is None or stride == () else spread(stride, n, "stride", op)
     if op == "max_pool1d":
