@@ -1,10 +1,11 @@
 PYTHON ?= python3
+VERSIONS := 3.11 3.12 3.13
 VENV := .venv
 BIN := $(VENV)/bin
 # Thousands of small programs run once each: compiling them is most of the work, and nothing of it is worth keeping.
 QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60
 
-.PHONY: demo test bench lint oracle oracle-quick oracle-all stubs soak faults clean
+.PHONY: demo test test-all bench lint oracle oracle-quick oracle-all oracle-soak stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +22,12 @@ demo: $(VENV)/.installed  ## train a GPT in two processes, kill one, and compare
 
 test: $(VENV)/.installed  ## every test that needs no PyTorch
 	$(QUICK) $(BIN)/python -m pytest -n 2
+
+test-all: $(VERSIONS:%=test-%)  ## the same under each supported version of Python that is here
+
+test-%:
+	@if python$* -c "" 2>/dev/null; then $(MAKE) test PYTHON=python$* VENV=.venv-$*; \
+	else echo "python$* is not here: nothing is tested under it"; fi
 
 soak: $(VENV)/.installed  ## the long tests too, and many more random programs
 	$(BIN)/python -m pytest -n 2 -m "not faults" --hypothesis-profile=soak
@@ -44,6 +51,9 @@ oracle-quick: $(VENV)/.oracle  ## the same for modules, optimizers and files, wi
 oracle-all: $(VENV)/.oracle  ## the same with every sample of the operator database
 	WEFT_ORACLE_SAMPLES=0 $(MAKE) oracle
 
+oracle-soak: $(VENV)/.oracle  ## 10,000 random programs, compared with PyTorch and between modes
+	$(QUICK) $(BIN)/python -m pytest -n 2 -m oracle --hypothesis-profile=soak tests/oracle/test_programs.py
+
 bench: $(VENV)/.oracle  ## measure against PyTorch; writes docs/benchmarks.md
 	$(BIN)/python -m bench
 
@@ -51,4 +61,4 @@ stubs: $(VENV)/.installed  ## write the type stubs of the derived functions and 
 	$(BIN)/python -m weft._tensor.stubs
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(VERSIONS:%=.venv-%) .pytest_cache .ruff_cache build dist

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from weft._base.site import user_site
-from weft._base.state import Ambient, ambient
+from weft._base.state import ambient
 from weft._lazy.infer import Call, Signature, signature_of
-from weft._lazy.realize import check_flags, flush
 from weft._lazy.record import record
-from weft._lazy.value import Tape, Value
+from weft._lazy.value import Value
 
 
 def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -18,19 +16,4 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
 
 def apply_signature(signature: Signature, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     """Record a signature on inputs of its types; return the values of its outputs."""
-    state = ambient()
-    values = record(signature, inputs, state)
-    if not state.plain:
-        _serve_modes(values, state)
-    return values
-
-
-def _serve_modes(values: tuple[Value, ...], state: Ambient) -> None:
-    if state.anomaly:
-        site = user_site()
-        for value in values:
-            if value.tape is not None:
-                value.tape = Tape(site=site)
-    if state.eager and state.capture is None:
-        flush(state.pending)
-        check_flags(state.pending.flags)
+    return record(signature, inputs, ambient())

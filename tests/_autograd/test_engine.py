@@ -293,6 +293,14 @@ def test_detach_in_place_makes_a_leaf():
         (leaf(1.0) * 2)[0].detach_()
 
 
+def test_detach_in_place_leaves_the_gradient():
+    x = leaf(1.0, 2.0)
+    (x * 3).sum().backward()
+    x.detach_()
+    assert not x.requires_grad
+    assert x.grad.tolist() == [3, 3]
+
+
 def test_requires_grad_is_for_floating_leaves():
     with pytest.raises(RuntimeError, match=r"^only Tensors of floating point and complex dtype can require gradients"):
         weft.tensor([1]).requires_grad_()

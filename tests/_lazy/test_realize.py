@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 import threading
 
 import numpy as np
@@ -230,79 +229,6 @@ def test_a_failed_program_leaves_its_values_pending(monkeypatch):
 
 
 # --- index checks ---
-
-OUT_OF_RANGE = r"^index\(\): index -?\d is out of bounds for dimension 0 with size 3 \(inputs .*\), called at .*\.py:"
-
-
-def test_a_bad_index_names_the_operator_and_the_line_when_a_value_is_read():
-    line = test_a_bad_index_names_the_operator_and_the_line_when_a_value_is_read.__code__.co_firstlineno
-    y = weft.ones(3)[weft.tensor([0, 3])]
-    with pytest.raises(IndexError, match=f"{OUT_OF_RANGE}{line + 2}$"):
-        y.tolist()
-    assert weft.ones(2).tolist() == [1, 1]
-
-
-BAD_INDICES = [
-    (lambda x, bad: x[weft.tensor(bad)], 9, "index 9 is out of bounds for dimension 0 with size 3"),
-    (lambda x, bad: x[0, weft.tensor(bad)], -5, "index -5 is out of bounds for dimension 0 with size 4"),
-    (lambda x, bad: x[weft.tensor([0, bad])], -4, "index -4 is out of bounds for dimension 0 with size 3"),
-    (lambda x, bad: x[:, weft.tensor([bad])], 2**40,
-     "index 1099511627776 is out of bounds for dimension 1 with size 4"),
-    (lambda x, bad: x[weft.tensor([-3]), weft.tensor([bad])], -5,
-     "index -5 is out of bounds for dimension 0 with size 3 or dimension 1 with size 4"),
-    (lambda x, bad: x.gather(1, weft.tensor([[bad]])), -1, "index -1 is out of bounds for dimension 1 with size 4"),
-    (lambda x, bad: x.index_fill(1, weft.tensor([bad], dtype=weft.int64), 0), -(2**63),
-     "index -9223372036854775808 is out of bounds for dimension 1 with size 4"),
-    (lambda x, bad: x[:0].index_fill(0, weft.tensor([bad]), 0), 0,
-     "index 0 is out of bounds for dimension 0 with size 0"),
-    (lambda x, bad: x.take(weft.tensor([bad])), 12,
-     "out of range: tried to access index 12 on a tensor of 12 elements"),
-    (lambda x, bad: x.index_select(0, weft.tensor([bad])), 3,
-     "index out of range in self: 3 is out of bounds for dimension 0 with size 3"),
-    (lambda x, bad: weft.nn.functional.embedding(weft.tensor([bad]), x), -1,
-     "index out of range in self: -1 is out of bounds for dimension 0 with size 3"),
-    (lambda x, bad: weft.nn.functional.cross_entropy(x, weft.tensor([-100, 0, bad])), 4, "Target 4 is out of bounds."),
-    (lambda x, bad: weft.nn.functional.nll_loss(x, weft.tensor([0, bad, 0]), ignore_index=0), -100,
-     "Target -100 is out of bounds."),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("read", "bad", "text"), BAD_INDICES)
-def test_a_bad_index_is_told(read, bad, text):
-    y = read(weft.ones(3, 4), bad)
-    with pytest.raises(IndexError, match=rf"^\w+\(\): {re.escape(text)} \(inputs"):
-        y.tolist()
-
-
-def test_a_bad_index_is_reported_after_a_flush_in_between():
-    weft.ones(3)[weft.tensor([-4])].relu_()
-    y = weft.ones(3)[weft.tensor([-4])]
-    realize.flush(pending())
-    assert y._value.array is not None
-    with pytest.raises(IndexError, match=OUT_OF_RANGE):
-        (weft.ones(2) + 1).tolist()
-
-
-def test_a_bad_index_in_a_compiled_function_names_the_call():
-    @weft.compile
-    def pick(x, index):
-        return x[index] * 2
-
-    x = weft.ones(3)
-    assert pick(x, weft.tensor([0, 2])).tolist() == [2, 2]
-    line = test_a_bad_index_in_a_compiled_function_names_the_call.__code__.co_firstlineno
-    y = pick(x, weft.tensor([0, 5]))
-    with pytest.raises(IndexError, match=rf"^compiled pick\(\): .*test_realize\.py:{line + 8}$"):
-        y.tolist()
-
-
-def test_unread_checks_are_bounded():
-    x, index = weft.ones(3), weft.tensor([1])
-    for _ in range(100):
-        y = x[index]
-        realize.flush(pending())
-    assert len(pending().flags) <= 64
-    assert y.tolist() == [1]
 
 
 def test_a_loop_of_writes_is_cut_into_equal_programs(compilations):

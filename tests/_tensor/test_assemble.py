@@ -5,8 +5,12 @@ from __future__ import annotations
 import pickle
 from types import FunctionType
 
+import pytest
+
 import weft
-from weft._tensor.assemble import PUBLIC
+from weft import linalg
+from weft._tensor.assemble import PUBLIC, _publish
+from weft._tensor.spelling import COMPOSITES, composite
 from weft.nn import functional
 
 
@@ -19,3 +23,38 @@ def test_functions_and_methods_pickle_by_their_public_names():
     for function in plain:
         assert pickle.loads(pickle.dumps(function)) is function
     assert (weft.mul.__module__, weft.mul.__qualname__) == ("weft", "mul")
+
+
+def test_a_function_of_two_modules_is_one():
+    assert functional.sigmoid is weft.sigmoid
+    assert functional.pdist is weft.pdist
+    assert functional.relu_ is weft.relu_
+    assert linalg.det is weft.det
+    assert "sigmoid_" not in dir(functional)
+
+
+def test_properties_are_read_without_a_call():
+    x = weft.tensor([[1 + 2j, 3]])
+    assert (x.real.tolist(), x.imag.tolist(), x.T.shape, x.mH.shape) == ([[1, 3]], [[2, 0]], (2, 1), (2, 1))
+
+
+@pytest.mark.parametrize("module", ["", "nn.functional", "linalg"])
+@pytest.mark.parametrize(
+    ("name", "over", "text"),
+    [
+        ("add", False, "says over=False, but there is a row"),
+        ("no_such_row", True, "says over=True, but there is no row"),
+    ],
+)
+def test_nothing_is_hidden_by_accident(module, name, over, text):
+    with pytest.raises(ValueError, match=f"^composite '{name}' {text} of this name$"):
+        composite(name, module=module, over=over)(weft.neg)
+    assert (module, name) not in COMPOSITES
+
+
+@pytest.mark.parametrize(("module", "name"), [("", "add"), ("nn.functional", "sigmoid")])
+def test_a_public_name_has_one_function(module, name):
+    before = PUBLIC[module][name]
+    with pytest.raises(TypeError, match=f"has two functions '{name}'; keep one of them$"):
+        _publish(module, name, weft.neg)
+    assert PUBLIC[module][name] is before

@@ -163,3 +163,14 @@ def test_views_of_complex_parts_write():
     z.real.mul_(10)
     z.imag[0] = -1
     assert z.tolist() == [10 - 1j, 30 + 4j]
+
+
+def test_complex_parts_are_assigned_to():
+    z, x = weft.tensor([1 + 2j, 3 + 4j]), numbers(2)
+    z.imag = 5
+    z.real = weft.tensor([-1, -2])
+    x.real = 7
+    assert z.tolist() == [-1 + 5j, -2 + 5j]
+    assert x.tolist() == [7, 7]
+    with pytest.raises(RuntimeError, match=r"^imag is not implemented for tensors with non-complex dtypes\."):
+        x.imag = 1

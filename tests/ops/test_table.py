@@ -107,7 +107,12 @@ def test_a_row_is_well_formed(op):
     assert op.partial in ("", "sum", "prod", "min", "max")
     assert op.linear in ("", "each", "all")
     assert bool(op.check) == bool(op.check_text), "a check says what is wrong"
-    assert op.promote is Promote.NONE or any(p.kind in TENSOR_KINDS for p in op.params)
+    takes_tensors = any(p.kind in TENSOR_KINDS for p in op.params)
+    assert op.promote is Promote.NONE or takes_tensors
+    assert op.factory is not takes_tensors, "what takes no tensor makes one"
+    assert op.also != op.module or not op.also
+    assert not (op.property and op.method)
+    assert op.inplace or not op.inplace_argument
     if op.check is not None:
         inspect.signature(op.check).bind(**dict.fromkeys(names))
     if op.write is not None:

@@ -21,11 +21,11 @@ from torch.testing._internal.common_modules import module_db as _DATABASE
 
 import weft
 from tests.nn.refusals import described
+from tests.oracle.arrays import to_numpy
 from tests.oracle.cases import Case, cotangent
 from tests.oracle.compare import arrays_differ
 from tests.oracle.known import WIDER, reason_for
 from tests.oracle.replay import Result
-from tests.oracle.samples import to_numpy
 from weft.errors import DeferredIndexError, DeferredValueError
 
 DTYPES = ("float32", "float64")

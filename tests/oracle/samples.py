@@ -14,6 +14,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
+from tests.oracle.arrays import to_numpy
 from tests.oracle.cases import DTYPES, Case, Tree, Unsupported, cotangent, decode, encode
 from tests.oracle.known import RENAMED, REORDERED, SIGN_FREE, WRAPPED, is_undefined
 from tests.oracle.replay import public
@@ -121,12 +122,6 @@ def _note(x: Any, flowing: list[torch.Tensor]) -> Tree | None:
     if isinstance(x, torch.Tensor) and x.requires_grad:
         flowing.append(x)
     return _encoded(x, arrays=[])
-
-
-def to_numpy(x: torch.Tensor) -> np.ndarray:
-    """The elements of a tensor, bfloat16 as that of ml_dtypes."""
-    x = x.detach().resolve_conj().resolve_neg().contiguous()
-    return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype is torch.bfloat16 else x.numpy().copy()
 
 
 def _encoded(x: Any, arrays: list[np.ndarray], blank: bool = False) -> Tree | None:

@@ -15,10 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft._lazy.infer import Output, Signature
-from weft._lazy.realize import register_reads
+from weft._lazy.infer import Output, Signature, kinds_of
+from weft._lazy.jaxprs import read_by
+from weft._lazy.plan import register_reads
 from weft._lazy.value import Value
 from weft.errors import WeftError
+from weft.ops._table import Kind
 
 Arrays = tuple[jax.Array, ...]
 
@@ -31,6 +33,7 @@ class Derivative:
     inputs, outputs, cotangents   positions of the operands that it reads, among all of the kind
     sources    for each wanted input: (True, which output of `signature`), (False, which cotangent), or None
     pick       takes the operands out of (*inputs, *outputs, *cotangents)
+    saves      whether a backward pass lets go of something that it reads, so that there is no second one
     """
 
     signature: Signature | None
@@ -39,6 +42,7 @@ class Derivative:
     cotangents: tuple[int, ...]
     sources: tuple[tuple[bool, int] | None, ...]
     pick: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
+    saves: bool = False
 
     @cached_property
     def only(self) -> Output | None:
@@ -75,12 +79,14 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
     passed, made = _sort_results(closed.jaxpr, n + m)
-    read = _read_by(closed.jaxpr, made)
+    read = read_by(closed.jaxpr, made)
     sources: list[tuple[bool, int] | None] = [None] * len(need)
     for at, which in enumerate(present):
         sources[which] = (False, passed[at]) if at in passed else (True, made.index(at))
+    read_arrays = [i for i in read if i < n + m and i not in _numbers(signature)]
+    saves = bool(read_arrays) or (signature.call is not None and signature.call.op.saves)
     if not made:
-        return Derivative(None, (), (), (), tuple(sources))
+        return Derivative(None, (), (), (), tuple(sources), saves=saves)
 
     def fn(*arrays: jax.Array) -> Arrays:
         rest = iter(arrays)
@@ -92,6 +98,7 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
     derived = Signature(
         f"grad of {signature.name}", fn, tuple(avals[i] for i in sorted(read)), device=signature.outputs[0].aval.device
     )
+    derived.require(None, doubtful=signature.doubtful)
     return Derivative(
         derived,
         tuple(i for i in sorted(read) if i < n),
@@ -99,7 +106,14 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
         tuple(i - n - m for i in sorted(read) if i >= n + m),
         tuple(sources),
         _picker(sorted(read)),
+        saves,
     )
+
+
+def _numbers(signature: Signature) -> set[int]:
+    """Positions of the inputs that are no arrays, nor stand for one: a backward pass lets go of none of them."""
+    kinds = kinds_of(signature.call) if signature.call is not None else []
+    return {i for i, kind in enumerate(kinds) if kind is Kind.SCALAR and signature.avals[i].weak}
 
 
 def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -144,20 +158,6 @@ def _sort_results(jaxpr: Any, first: int) -> tuple[dict[int, int], list[int]]:
     cotangents = {id(var): at for at, var in enumerate(jaxpr.invars[first:])}
     passed = {at: cotangents[id(var)] for at, var in enumerate(jaxpr.outvars) if id(var) in cotangents}
     return passed, [at for at in range(len(jaxpr.outvars)) if at not in passed]
-
-
-def _read_by(jaxpr: Any, results: Sequence[int]) -> set[int]:
-    """Positions of the arguments that these results depend on."""
-    live = {id(jaxpr.outvars[at]) for at in results}
-    for eqn in reversed(jaxpr.eqns):
-        if eqn.effects or any(id(var) in live for var in eqn.outvars):
-            inner = eqn.params.get("jaxpr") if eqn.primitive.name in ("jit", "pjit") else None
-            if inner is None:
-                live.update(id(var) for var in eqn.invars)
-            else:
-                outs = [at for at, var in enumerate(eqn.outvars) if id(var) in live]
-                live.update(id(eqn.invars[at]) for at in _read_by(inner.jaxpr, outs))
-    return {at for at, var in enumerate(jaxpr.invars) if id(var) in live}
 
 
 def _reads(value: Value) -> tuple[Sequence[int], Sequence[int]]:

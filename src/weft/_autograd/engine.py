@@ -6,25 +6,23 @@ Whatever uses a value was recorded after it, so in this order a value's cotangen
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 
 from weft._autograd.derive import Derivative, derivative_of
+from weft._autograd.graph import Key, Vertex, inputs_of, is_spent, key_of, leave, lighten, second_time, vertex_of
 from weft._base.state import Ambient, ambient, using
 from weft._lazy.infer import ONE, Call, call_of, signature_of
 from weft._lazy.realize import array_of
-from weft._lazy.record import record, recorded
-from weft._lazy.value import FREED, INTERIOR, Tape, Value
+from weft._lazy.record import record
+from weft._lazy.value import INTERIOR, Passed, Tape, Value, recorded
 from weft.errors import GradientError
 from weft.ops._table import TABLE
 
 Deliver = Callable[[Tape, Value], None]
-_FIRST = (0,)
-_by_time = attrgetter("time")
+_FIRST, _SECOND, _BOTH = (0,), (1,), (0, 1)
 
 
 def backward(
@@ -34,35 +32,40 @@ def backward(
     targets: Sequence[Value] | None = None,
     retain_graph: bool = False,
     create_graph: bool = False,
-) -> dict[Value, Value]:
+) -> list[Value | None]:
     """Run backward from `roots`, pairs of a value and its cotangent.
 
     Without `targets`, every leaf's gradient goes to `deliver` as soon as it is complete. With `targets`, only what
-    leads to them is computed, and their gradients are returned.
+    leads to them is computed, and their gradients are returned, None for those that the roots do not depend on.
     """
-    if getattr(_running, "queued", None) is not None:  # a pass that a derivative of another one runs
-        with using(grad=create_graph):
+    with using(grad=create_graph):
+        if getattr(_running, "queued", None) is not None:  # a pass that a derivative of another one runs
             return Pass(deliver, targets, retain_graph).run(roots)
-    queued: list[Callable[[], None]] = []
-    with queueing(queued), using(grad=create_graph):
-        found = Pass(deliver, targets, retain_graph).run(roots)
-        for callback in queued:
-            callback()
-    return found
+        with queueing([]) as queued:
+            grads = Pass(deliver, targets, retain_graph).run(roots)
+            for callback in queued:
+                callback()
+        return grads
 
 
 _running = threading.local()
 
 
-@contextmanager
-def queueing(queued: list[Callable[[], None]]) -> Iterator[None]:
+class queueing:
     """Put what `queue_callback` gets in this thread into a list."""
-    before = getattr(_running, "queued", None)
-    _running.queued = queued
-    try:
-        yield
-    finally:
-        _running.queued = before
+
+    __slots__ = ("_before", "_queued")
+
+    def __init__(self, queued: list[Callable[[], None]]) -> None:
+        self._queued = queued
+
+    def __enter__(self) -> list[Callable[[], None]]:
+        self._before = getattr(_running, "queued", None)
+        _running.queued = self._queued
+        return self._queued
+
+    def __exit__(self, *_: object) -> None:
+        _running.queued = self._before
 
 
 def queue_callback(callback: Callable[[], None]) -> None:
@@ -76,117 +79,233 @@ def queue_callback(callback: Callable[[], None]) -> None:
 class Pass:
     """One backward pass.
 
-    grads   cotangents so far
-    left    uses of each leaf whose gradients have not arrived
+    reached   everything inside of the tape that the roots depend on
+    families  for outputs of applications with several: all reached outputs, until the application is executed
+    useful    what leads to a target, and the targets; None where all leaves are wanted
+    grads     cotangents so far
+    left      uses of each leaf whose gradients have not arrived
+    wanted    the targets, with their gradients when they are complete
+    passed    what has been executed, and gives up its arrays
     """
 
     def __init__(self, deliver: Deliver, targets: Sequence[Value] | None, retain_graph: bool) -> None:
         self.deliver = deliver
-        self.targets = None if targets is None else set(targets)
-        self.found: dict[Value, Value] = {}
+        self.targets = None if targets is None else [key_of(target) for target in targets]
         self.retain_graph = retain_graph
         self.ambient = ambient()
-        self.grads: dict[Value, Value] = {}
-        self.left: dict[Value, int] = {}
+        self.reached: dict[Key, Vertex] = {}
+        self.families: dict[Key, list[Vertex]] = {}
+        self.useful: set[Key] | None = None
+        self.grads: dict[Key, Value] = {}
+        self.left: dict[Key, int] = {}
+        self.wanted: dict[Key, Value | None] = dict.fromkeys(self.targets or ())
+        self.passed: list[Passed] = []
 
-    def run(self, roots: Sequence[tuple[Value, Value]]) -> dict[Value, Value]:
-        ordered = self._reach(roots)
-        useful = None if self.targets is None else self._leading_to(self.targets, ordered)
+    def run(self, roots: Sequence[tuple[Value, Value]]) -> list[Value | None]:
+        ordered = self._reach([root for root, _ in roots])
         for value, cotangent in roots:
-            self._add(value, cotangent)
-            self._arrived(value)
-        done: set[int] = set()
-        for value in reversed(ordered):
-            if useful is None and value.tape is INTERIOR:
-                origin = value.origin
-                assert origin is not None, "only applications are inside of the tape"
-                if origin.alone:  # the common case
-                    self._differentiate_one(value)
-                    continue
-            self._differentiate(value, ordered, useful, done)
-        return self.found
+            self._add(key_of(value), cotangent)
+            self._arrived(key_of(value))
+        try:
+            self._execute(ordered[::-1])
+        finally:
+            lighten(self.passed)
+        return [self.wanted[key] for key in self.targets or ()]
 
-    def _reach(self, roots: Sequence[tuple[Value, Value]]) -> list[Value]:
-        """Everything inside of the tape that the roots depend on, in order of recording; counts uses of leaves."""
-        reached: set[Value] = set()
-        left = self.left
-        stack: list[Value] = []
-        shared: set[int] = set()  # inputs of applications with several outputs, which share them
-        for root, _ in roots:
-            if root.tape is None:
-                continue
-            if root.tape.leaf:
-                left[root] = left.get(root, 0) + 1
-            elif root not in reached:
-                reached.add(root)
-                stack.append(root)
+    # --- what takes part --------------------------------------------------------------------------------------
+
+    def _reach(self, roots: Sequence[Value]) -> list[Vertex]:
+        """Everything inside of the tape that the roots depend on, in order of recording; counts uses of leaves.
+
+        `RuntimeError` where something would be executed that an earlier pass has spent.
+        """
+        reached, left = self.reached, self.left
+        groups: dict[int, list[Vertex]] = {}
+        spent: list[Vertex] = []
+        stack: list[Vertex] = []
+        for root in roots:
+            if root.tape is not None:
+                self._enter(root, stack, spent)
         while stack:
-            value = stack.pop()
-            tape = value.tape
-            if tape is not INTERIOR and tape.freed:  # pyright: ignore[reportOptionalMemberAccess]  all here have one
-                raise GradientError(
-                    "Trying to backward through the graph a second time (or directly access saved tensors after they "
-                    "have already been freed). Specify retain_graph=True if you need to backward through the graph a "
-                    "second time"
-                )
-            inputs = value.inputs
-            if not value.origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  an application
-                if id(inputs) in shared:
+            vertex = stack.pop()
+            inputs = vertex.inputs
+            if not vertex.origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  an application
+                inputs = inputs_of(vertex)
+                family = self.families[vertex.time] = groups.setdefault(id(inputs), [])
+                family.append(vertex)
+                if len(family) > 1:
                     continue
-                shared.add(id(inputs))
             for x in inputs:
                 tape = x.tape
-                if tape is not None:
-                    if tape.leaf:
-                        left[x] = left.get(x, 0) + 1
-                    elif x not in reached:
-                        reached.add(x)
+                if tape is INTERIOR:
+                    time = x.time
+                    if time not in reached:
+                        reached[time] = x
                         stack.append(x)
-        return sorted(reached, key=_by_time)
+                elif tape is not None:
+                    if tape.leaf:
+                        left[tape] = left.get(tape, 0) + 1
+                    else:
+                        self._enter(x, stack, spent)
+        ordered = [reached[key] for key in sorted(reached)]  # pyright: ignore[reportArgumentType]  numbers, inside of the tape
+        if self.targets is not None:
+            self.useful = self._leading_to(self.targets, ordered)
+        if any(self._needed(inputs_of(vertex)) for vertex in spent):
+            raise second_time()
+        return ordered
 
-    def _leading_to(self, targets: set[Value], ordered: list[Value]) -> set[Value]:
-        """The values through which a target is reached, and the targets."""
-        useful = set(targets)
-        for value in ordered:
-            if value not in useful and any(x.tape is not None and x in useful for x in value.inputs):
-                useful.add(value)
+    def _enter(self, x: Value, stack: list[Vertex], spent: list[Vertex]) -> None:
+        """Come to a root, or an input with a tape of its own."""
+        tape, key = x.tape, key_of(x)
+        if isinstance(key, Tape):
+            self.left[key] = self.left.get(key, 0) + 1
+        elif key not in self.reached:
+            if tape is not None and tape.freed and not isinstance(tape, Passed):  # nobody knows its links
+                raise second_time()
+            vertex = self.reached[key] = vertex_of(x)
+            stack.append(vertex)
+            if is_spent(vertex):
+                spent.append(vertex)
+
+    def _leading_to(self, targets: Sequence[Key], ordered: list[Vertex]) -> set[Key]:
+        """The vertices through which a target is reached, and the targets."""
+        useful = self.useful = set(targets)
+        for vertex in ordered:
+            if self._needed(inputs_of(vertex)):
+                useful.add(key_of(vertex))
         return useful
 
-    def _differentiate_one(self, value: Value) -> None:
-        """Hand the gradient of an application with one output, and nothing special about it, on to its inputs."""
-        inputs, grad = value.inputs, self.grads.pop(value, None)
-        if grad is None:
-            self._skip(inputs)
-        else:
-            signature = value.origin.signature  # pyright: ignore[reportOptionalMemberAccess]  checked by the caller
-            need = _FIRST if len(inputs) == 1 else tuple([i for i, x in enumerate(inputs) if x.tape is not None])
-            derivative = signature.derived.get(need) or derivative_of(signature, need, _FIRST)
-            only = derivative.only
-            if only is not None and not self.ambient.grad and not self.ambient.anomaly:
-                made_one = recorded(only, derivative.pick((*inputs, value, grad)))
-                self.ambient.pending.append(made_one)
-                x = inputs[need[0]]
-                before = self.grads.get(x)
-                self.grads[x] = made_one if before is None else add_values(before, made_one, self.ambient)
-                if x in self.left:
-                    self._arrived(x)
-            else:
-                self._hand_on(inputs, need, derivative, self._gradients_of(value, derivative, grad), (grad,))
-        if not self.retain_graph:
-            _free(value)
+    def _needed(self, inputs: Sequence[Value]) -> tuple[int, ...]:
+        """Positions of the inputs whose gradients are needed."""
+        useful = self.useful
+        return tuple([
+            i for i, x in enumerate(inputs) if x.tape is not None and (useful is None or key_of(x) in useful)
+        ])  # fmt: skip
 
-    def _gradients_of(self, value: Value, derivative: Derivative, grad: Value) -> Sequence[Value]:
+    # --- executing --------------------------------------------------------------------------------------------
+
+    def _execute(self, vertices: Iterable[Vertex]) -> None:
+        """Hand gradients on from the applications that the vertices stand for, each after all that use it."""
+        common = self.useful is None and not (self.ambient.anomaly or self.ambient.eager)
+        grads, left, passed, state, retain_graph = self.grads, self.left, self.passed, self.ambient, self.retain_graph
+        for vertex in vertices:
+            origin, inputs = vertex.origin, vertex.inputs
+            if vertex.tape is not INTERIOR or not common or not origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  an application
+                self._differentiate(vertex)
+                continue
+            signature = origin.signature  # pyright: ignore[reportOptionalMemberAccess]
+            need = _FIRST if len(inputs) == 1 else _on_tape(inputs)
+            derivative = signature.derived.get(need) or derivative_of(signature, need, _FIRST)
+            grad = grads.pop(vertex.time, None)
+            if grad is None:
+                self._skip(inputs)
+            elif derivative.only is None:
+                self._hand_on(inputs, need, derivative, self._made(derivative, (*inputs, vertex, grad)), (grad,))
+            else:
+                made = recorded(derivative.only, derivative.pick((*inputs, vertex, grad)), state)
+                x = inputs[need[0]]
+                key = x.time if x.tape is INTERIOR else key_of(x)
+                before = grads.get(key)
+                grads[key] = made if before is None else add_values(before, made, state)
+                if key in left:
+                    self._arrived(key)
+            if not retain_graph:
+                leave(vertex, derivative.saves, passed)  # pyright: ignore[reportArgumentType]
+
+    def _made(self, derivative: Derivative, available: tuple[Value, ...]) -> Sequence[Value]:
+        """The gradients that take computing, from (*inputs, *outputs, *cotangents)."""
         if derivative.signature is None:
             return ()
-        operands = derivative.pick((*value.inputs, value, grad))
-        if self.ambient.plain or self.ambient.grad:
-            made = record(derivative.signature, operands, self.ambient)
+        return record(derivative.signature, derivative.pick(available), self.ambient)
+
+    def _differentiate(self, vertex: Vertex) -> None:
+        """The general case: several outputs, hooks, targets, derivatives written by users, what was passed before."""
+        members = [vertex]
+        family = self.families.get(vertex.time)
+        if family is not None:
+            members, family[:] = list(family), []
+            if not members:
+                return
+        members = [vertex_of(member) for member in members]  # a derivative may have run a pass over them
+        inputs = inputs_of(members[0])
+        given = self._given(members)
+        need = self._needed(inputs)
+        if not need:
+            return
+        if any(map(is_spent, members)):
+            raise second_time()
+        custom = members[0].tape.custom  # pyright: ignore[reportOptionalMemberAccess]  inside of the tape
+        saves = False
+        if custom is not None and given:
+            grads = custom(dict(given), members)
+            for i in need:
+                if grads[i] is not None:
+                    self._add(key_of(inputs[i]), grads[i])
+                self._arrived(key_of(inputs[i]))
+        elif custom is not None:
+            self._skip(inputs)
         else:
-            made = [recorded(output, operands) for output in derivative.signature.outputs]
-            self.ambient.pending.extend(made)
-        if self.ambient.anomaly:
-            _check_finite(value, made)
-        return made
+            saves = self._differentiate_several(members, inputs, need, given)
+        if not self.retain_graph:
+            for member in members:
+                if isinstance(member, Value):
+                    leave(member, saves, self.passed)
+
+    def _given(self, members: list[Vertex]) -> list[tuple[int, Value]]:
+        """Cotangents of an application's outputs by index, after hooks."""
+        given: list[tuple[int, Value]] = []
+        for vertex in members:
+            grad = self.grads.pop(key_of(vertex), None)
+            if grad is None:
+                continue
+            assert vertex.origin is not None, "only applications are inside of the tape"
+            assert vertex.tape is not None, "only applications are inside of the tape"
+            grad = _hooked(vertex.tape, grad)
+            if key_of(vertex) in self.wanted:
+                self.wanted[key_of(vertex)] = grad
+            given.append((vertex.origin.index, grad))
+        return sorted(given, key=lambda pair: pair[0])
+
+    def _differentiate_several(
+        self, members: list[Vertex], inputs: tuple[Value, ...], need: tuple[int, ...], given: list[tuple[int, Value]]
+    ) -> bool:
+        """Hand on the gradients of outputs; returns whether the application has saved something for that."""
+        head = members[0]
+        assert head.origin is not None, "only applications are inside of the tape"
+        signature = head.origin.signature
+        every_input = _on_tape(inputs)
+        every_output = tuple([o.index for o in signature.outputs[: signature.main] if o.taped is not None])
+        if not given:
+            self._skip(inputs)
+            return derivative_of(signature, every_input, every_output).saves
+        derivative = derivative_of(signature, need, tuple([index for index, _ in given]))
+        made: Sequence[Value] = ()
+        if derivative.signature is not None:
+            operands = [inputs[i] for i in derivative.inputs]
+            operands += [self._output(members, i) for i in derivative.outputs]
+            operands += [given[i][1] for i in derivative.cotangents]
+            made = record(derivative.signature, tuple(operands), self.ambient, getattr(head, "doubt", None))
+            if self.ambient.anomaly:
+                _check_finite(head, made)
+        self._hand_on(inputs, need, derivative, made, [grad for _, grad in given])
+        return derivative.saves or derivative_of(signature, every_input, every_output).saves
+
+    def _output(self, members: list[Vertex], index: int) -> Value:
+        """The value of one output of an application. One that nobody kept is recorded anew from the same inputs."""
+        head = members[0]
+        for value in members:
+            assert value.origin is not None, "outputs have an origin"
+            assert isinstance(value, Value), "passed values are not read"
+            if value.origin.index == index:
+                return value
+            main = value.origin.signature.main
+            if value.extras and index >= main:
+                return value.extras[index - main]
+        assert head.origin is not None, "outputs have an origin"
+        values = record(head.origin.signature, head.inputs, self.ambient)
+        return (*values, *(values[0].extras or ()))[index]
+
+    # --- handing on -------------------------------------------------------------------------------------------
 
     def _hand_on(
         self,
@@ -199,102 +318,51 @@ class Pass:
         grads, left = self.grads, self.left
         for i, source in zip(need, derivative.sources, strict=True):
             x = inputs[i]
+            key = x.time if x.tape is INTERIOR else key_of(x)
             if source is not None:
                 grad = made[source[1]] if source[0] else given[source[1]]
-                before = grads.get(x)
-                grads[x] = grad if before is None else add_values(before, grad, self.ambient)
-            if x in left:
-                self._arrived(x)
+                before = grads.get(key)
+                grads[key] = grad if before is None else add_values(before, grad, self.ambient)
+            if key in left:
+                self._arrived(key)
 
-    def _add(self, value: Value, grad: Value) -> None:
-        before = self.grads.get(value)
-        self.grads[value] = grad if before is None else add_values(before, grad, self.ambient)
+    def _add(self, key: Key, grad: Value) -> None:
+        before = self.grads.get(key)
+        self.grads[key] = grad if before is None else add_values(before, grad, self.ambient)
 
-    def _arrived(self, value: Value) -> None:
+    def _arrived(self, key: Key) -> None:
         """One use of a value has handed on its gradient."""
-        left = self.left.get(value)
+        left = self.left.get(key)
         if left is not None:
-            self.left[value] = left - 1
+            self.left[key] = left - 1
             if left == 1:
-                self._complete(value)
+                self._complete(key)
 
     def _skip(self, inputs: Sequence[Value]) -> None:
         """An application without a gradient: its uses of leaves hand on nothing."""
         for x in inputs:
             if x.tape is not None:
-                self._arrived(x)
+                self._arrived(key_of(x))
 
-    def _complete(self, value: Value) -> None:
-        grad = self.grads.pop(value, None)
-        tape = value.tape
-        if grad is None or tape is None:
+    def _complete(self, key: Key) -> None:
+        """All uses of a leaf have arrived."""
+        grad = self.grads.pop(key, None)
+        if grad is None:
             return
-        grad = _hooked(tape, grad)
+        assert isinstance(key, Tape), "uses of leaves alone are counted"
+        grad = _hooked(key, grad)
         if self.targets is None:
-            self.deliver(tape, grad)
-        elif value in self.targets:
-            self.found[value] = grad
+            self.deliver(key, grad)
+        elif key in self.wanted:
+            self.wanted[key] = grad
 
-    def _differentiate(self, value: Value, ordered: list[Value], useful: set[Value] | None, done: set[int]) -> None:
-        """The general case: several outputs, hooks, targets, derivatives written by users."""
-        origin, tape = value.origin, value.tape
-        assert origin is not None, "only applications are inside of the tape"
-        assert tape is not None, "only applications are inside of the tape"
-        inputs, signature = value.inputs, origin.signature
-        if len(signature.outputs) == 1:
-            members = [value]
-        elif id(inputs) in done:
-            return
-        else:
-            done.add(id(inputs))
-            members = [v for v in ordered if v.inputs is inputs]
-        given = self._given(members)
-        need = tuple([i for i, x in enumerate(inputs) if x.tape is not None and (useful is None or x in useful)])
-        if not given or not need:
-            self._skip(inputs)
-        elif tape.custom is not None:
-            grads = tape.custom(dict(given), members)
-            for i in need:
-                if grads[i] is not None:
-                    self._add(inputs[i], grads[i])
-                self._arrived(inputs[i])
-        else:
-            self._differentiate_several(members, need, given)
-        if not self.retain_graph:
-            for member in members:
-                _free(member)
 
-    def _given(self, members: list[Value]) -> list[tuple[int, Value]]:
-        """Cotangents of an application's outputs by index, after hooks."""
-        given: list[tuple[int, Value]] = []
-        for value in members:
-            grad = self.grads.pop(value, None)
-            if grad is None:
-                continue
-            assert value.origin is not None, "only applications are inside of the tape"
-            assert value.tape is not None, "only applications are inside of the tape"
-            grad = _hooked(value.tape, grad)
-            if self.targets is not None and value in self.targets:
-                self.found[value] = grad
-            given.append((value.origin.index, grad))
-        return sorted(given, key=lambda pair: pair[0])
-
-    def _differentiate_several(
-        self, members: list[Value], need: tuple[int, ...], given: list[tuple[int, Value]]
-    ) -> None:
-        head = members[0]
-        inputs = head.inputs
-        assert head.origin is not None, "only applications are inside of the tape"
-        derivative = derivative_of(head.origin.signature, need, tuple([index for index, _ in given]))
-        made: Sequence[Value] = ()
-        if derivative.signature is not None:
-            operands = [inputs[i] for i in derivative.inputs]
-            operands += [_output(members, i) for i in derivative.outputs]
-            operands += [given[i][1] for i in derivative.cotangents]
-            made = record(derivative.signature, tuple(operands), self.ambient)
-            if self.ambient.anomaly:
-                _check_finite(head, made)
-        self._hand_on(inputs, need, derivative, made, [grad for _, grad in given])
+def _on_tape(inputs: Sequence[Value]) -> tuple[int, ...]:
+    """Positions of the inputs that gradients flow to."""
+    if len(inputs) == 2:  # nearly all that have several
+        first, second = inputs
+        return (_FIRST if second.tape is None else _BOTH) if first.tape is not None else _SECOND
+    return tuple([i for i, x in enumerate(inputs) if x.tape is not None])
 
 
 def _hooked(tape: Tape, grad: Value) -> Value:
@@ -325,35 +393,7 @@ def add_values(a: Value, b: Value, state: Ambient) -> Value:
     return record(signature_of(_ADD[0], (a.aval, b.aval)), (a, b), state)[0]
 
 
-def _output(members: list[Value], index: int) -> Value:
-    """The value of one output of an application. One that nobody kept is recorded anew from the same inputs."""
-    for value in members:
-        assert value.origin is not None, "outputs have an origin"
-        if value.origin.index == index:
-            return value
-        main = value.origin.signature.main
-        if value.extras and index >= main:
-            return value.extras[index - main]
-    origin = members[0].origin
-    assert origin is not None, "outputs have an origin"
-    value = recorded(origin.signature.outputs[index], members[0].inputs)
-    value.tape = origin.signature.outputs[index].taped
-    return value
-
-
-def _free(value: Value) -> None:
-    """Let go of what the derivative needed."""
-    if value.tape is INTERIOR:
-        value.tape = FREED
-    elif value.tape is not None:
-        value.tape.freed = True
-        value.tape.custom = None
-    if value.array is not None:
-        value.inputs = ()
-        value.extras = None
-
-
-def _check_finite(head: Value, grads: Sequence[Value]) -> None:
+def _check_finite(head: Vertex, grads: Sequence[Value]) -> None:
     """Anomaly mode: stop at the first derivative that gives NaN, and name the line of the forward operator."""
     assert head.origin is not None, "only applications are differentiated"
     assert head.tape is not None, "only applications are differentiated"
@@ -368,14 +408,14 @@ def _check_finite(head: Value, grads: Sequence[Value]) -> None:
 
 def backward_name(value: Value) -> str:
     """What `grad_fn` is called: `AddBackward0` for `add`, and what a row's `grad_name` says where PyTorch differs."""
-    origin = value.origin
+    origin = vertex_of(value).origin
     assert origin is not None, "only applications are inside of the tape"
     signature = origin.signature
     if value.tape is not None and value.tape.custom is not None:
         return f"{signature.name}Backward"
     said = signature.call.op.grad_name if signature.call is not None else ""
     if callable(said):
-        said = said(tuple(aval.shape for aval in signature.avals), value.aval.shape)
+        said = said(tuple(aval.shape for aval in signature.avals), origin.aval.shape)
     if said:
         return said if "Backward" in said or said == "CopySlices" else f"{said}Backward0"
     words = signature.name.removesuffix("_dim").replace(" ", "_").split("_")

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from weft._autograd.engine import Deliver, Pass, queueing
+from weft._autograd.graph import Key, Vertex, inputs_of, key_of, lighten
 from weft._base.state import ambient, using
-from weft._lazy.value import INTERIOR, Value
+from weft._lazy.value import Tape, Value
 
 
 class PassInParts(Pass):
@@ -22,23 +23,21 @@ class PassInParts(Pass):
     with None where no gradient flows to it. Leaves go to `deliver`.
 
     awaited  how many roots have got nothing
-    ordered  all values inside of the tape that the roots depend on
     """
 
     def __init__(
-        self, roots: Sequence[Value], *, deliver: Deliver, ends: Callable[[Value], bool],
-        arrived_at: Callable[[Value, Value | None], None], retain_graph: bool,
+        self, roots: Sequence[Value], *, deliver: Deliver, ends: Callable[[Vertex], bool],
+        arrived_at: Callable[[Vertex, Value | None], None], retain_graph: bool,
     ) -> None:  # fmt: skip
         super().__init__(deliver, None, retain_graph)
         self.awaited = len(roots)
         self._ends = ends
         self._arrived_at = arrived_at
-        self._ready: list[tuple[int, Value]] = []  # the last recorded first
-        self._done: set[int] = set()
+        self._ready: list[int] = []  # the last recorded first
         self._queued: list[Callable[[], None]] = []
-        self.ordered = self._reach([(root, root) for root in roots])
-        self._siblings: dict[int, int] = {}  # outputs whose cotangents are awaited, by the inputs that they share
-        self._count_uses(roots)
+        ordered = self._reach(roots)
+        self._siblings: dict[int, int] = {}  # outputs whose cotangents are awaited, by their family
+        self._count_uses(roots, ordered)
 
     def give(self, given: Sequence[tuple[Value, Value | None]]) -> None:
         """Go as far as the cotangents of these roots let it. What hooks have queued runs when all have come."""
@@ -47,51 +46,48 @@ class PassInParts(Pass):
             self.awaited -= len(given)
             for root, cotangent in given:
                 if cotangent is not None:
-                    self._add(root, cotangent)
-                self._arrived(root)
+                    self._add(key_of(root), cotangent)
+                self._arrived(key_of(root))
             while self._ready:
-                self._visit(heapq.heappop(self._ready)[1])
+                self._visit(self.reached[-heapq.heappop(self._ready)])
             if not self.awaited:
+                lighten(self.passed)
                 for callback in self._queued:
                     callback()
 
-    def _visit(self, value: Value) -> None:
-        origin = value.origin
-        assert origin is not None, "only applications are inside of the tape"
-        if self._ends(value):
-            self._arrived_at(value, self.grads.pop(value, None))
-        elif value.tape is INTERIOR and origin.alone:
-            self._differentiate_one(value)
+    def _visit(self, vertex: Vertex) -> None:
+        if self._ends(vertex):
+            self._arrived_at(vertex, self.grads.pop(key_of(vertex), None))
         else:
-            self._differentiate(value, self.ordered, None, self._done)
+            self._execute((vertex,))
 
-    def _count_uses(self, roots: Sequence[Value]) -> None:
+    def _count_uses(self, roots: Sequence[Value], ordered: Sequence[Vertex]) -> None:
         """Count the uses of what is inside of the tape; those of leaves have been."""
         left = self.left
-        for value in chain(roots, *map(self._first_inputs, self.ordered)):
-            if value.tape is not None and not value.tape.leaf:
-                left[value] = left.get(value, 0) + 1
+        for x in chain(roots, *map(self._first_inputs, ordered)):
+            if x.tape is not None and not x.tape.leaf:
+                left[key_of(x)] = left.get(key_of(x), 0) + 1
 
-    def _first_inputs(self, value: Value) -> Sequence[Value]:
+    def _first_inputs(self, vertex: Vertex) -> Sequence[Value]:
         """The inputs of an application, which its first output stands for."""
-        assert value.origin is not None, "only applications are inside of the tape"
-        if self._ends(value):
+        if self._ends(vertex):
             return ()
-        if not value.origin.alone:
-            before = self._siblings.get(id(value.inputs), 0)
-            self._siblings[id(value.inputs)] = before + 1
+        family = self.families.get(key_of(vertex))
+        if family is not None:
+            before = self._siblings.get(id(family), 0)
+            self._siblings[id(family)] = before + 1
             if before:
                 return ()
-        return value.inputs
+        return inputs_of(vertex)
 
-    def _complete(self, value: Value) -> None:
+    def _complete(self, key: Key) -> None:
         """All uses of a value have arrived."""
-        tape, origin = value.tape, value.origin
-        if tape is None or tape.leaf or origin is None:
-            super()._complete(value)
+        if isinstance(key, Tape):
+            super()._complete(key)
             return
-        if not origin.alone:
-            self._siblings[id(value.inputs)] -= 1
-            if self._siblings[id(value.inputs)]:
+        family = self.families.get(key)
+        if family is not None:
+            self._siblings[id(family)] -= 1
+            if self._siblings[id(family)]:
                 return
-        heapq.heappush(self._ready, (-value.time, value))
+        heapq.heappush(self._ready, -key)

@@ -5,8 +5,6 @@ A new thread starts from the defaults with an empty list of pending values; noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -20,17 +18,22 @@ class Pending(list[Any]):
     """Values recorded in one thread and not computed yet, in order of recording.
 
     limit    length at which the dead are swept out, and too many living are computed
-    flags    (flags on the device, what they check) of index checks that nobody has read yet
+    checks   those recorded in this thread whose outcome nobody has read yet (`_lazy/checks.py`)
     kept     whether the ends of steps leave it to be computed by who waits for them
     """
 
-    __slots__ = ("flags", "kept", "limit")
+    __slots__ = ("checks", "kept", "limit")
 
     def __init__(self) -> None:
         super().__init__()
         self.limit = LEAST_LIMIT
-        self.flags: list[Any] = []
+        self.checks: list[Any] = []
         self.kept = False
+
+    def absorb(self, region: Pending) -> None:
+        """Take over what was recorded on a list of its own."""
+        self.extend(region)
+        self.checks.extend(region.checks)
 
 
 LEAST_LIMIT = 1024
@@ -77,23 +80,28 @@ def ambient() -> Ambient:
     return state
 
 
-_FIELDS = tuple(f for f in Ambient.__slots__ if f != "plain")
-
-
-@contextmanager
-def using(**fields: Any) -> Iterator[None]:
+class using:
     """Set fields of the ambient state for one block."""
-    token = enter(**fields)
-    try:
-        yield
-    finally:
-        leave(token)
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, **fields: Any) -> None:
+        self._fields = fields
+
+    def __enter__(self) -> None:
+        self._token = enter(**self._fields)
+
+    def __exit__(self, *_: object) -> None:
+        _ambient.reset(self._token)
 
 
 def enter(**fields: Any) -> Any:
     """Set fields until `leave` is called with what this returns."""
     old = ambient()
-    kept = {f: getattr(old, f) for f in _FIELDS}
+    kept = {
+        "pending": old.pending, "grad": old.grad, "inference": old.inference, "anomaly": old.anomaly,
+        "eager": old.eager, "capture": old.capture,
+    }  # fmt: skip
     return _ambient.set(Ambient(**{**kept, **fields}))
 
 

@@ -21,7 +21,7 @@ from weft._checkpoint.archive import Member, Reader
 from weft._checkpoint.buffers import array_on, bytes_of, tensor_of
 from weft._checkpoint.describe import Describer, Rebuilder, dtype_of
 from weft._checkpoint.locate import Locate
-from weft._lazy.realize import array_of, check_flags, flush
+from weft._lazy.realize import array_of, flush, report
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin, is_lazy
@@ -75,7 +75,7 @@ def computed(tensors: list[Tensor]) -> None:
     if tensors:
         pending = ambient().pending
         flush(pending)
-        check_flags(pending.flags)
+        report(pending)
 
 
 def elements_of(tensor: Tensor) -> jax.Array:

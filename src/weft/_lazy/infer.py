@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from weft._base import state
 from weft._base.device import CPU, device
@@ -16,7 +17,6 @@ from weft._base.site import warn_user
 from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
 from weft.errors import (
     ArgumentError,
-    DeferredIndexError,
     DeviceError,
     DimError,
     DTypeError,
@@ -26,7 +26,7 @@ from weft.errors import (
     WeftError,
 )
 from weft.ops._dims import broadcast_shapes
-from weft.ops._index import Misses, missed
+from weft.ops._findings import Failures, Finding, finding
 from weft.ops._table import TENSOR_KINDS, Kind, OpDef, Param, Promote
 
 Arrays = tuple[jax.Array, ...]
@@ -77,7 +77,8 @@ ONE = many(1)
 class Output:
     """One output of a signature. Values point here; its identity is their part of a program's key.
 
-    `alone` tells that the signature has no other; `taped` is the tape of values through which gradients flow.
+    alone     whether it is all there is to the signature: no other output, and nothing in doubt
+    taped     the tape of values through which gradients flow
     """
 
     __slots__ = ("alone", "aval", "index", "signature", "taped")
@@ -90,12 +91,53 @@ class Output:
         self.alone = True
 
 
+class Complaint:
+    """What is said of inputs that an operator cannot take."""
+
+    __slots__ = ("error", "finding", "template")
+
+    def __init__(self, error: type[WeftError], template: str, finding: Finding) -> None:
+        self.error = error
+        self.template = template
+        self.finding = finding
+
+    def text(self, code: int) -> str:
+        """What a code that is not 0 says."""
+        return self.finding.text(self.template, code)
+
+
+class Precondition:
+    """What must hold of the values that a signature is applied to, or its results are no numbers.
+
+    codes       arrays -> for each complaint an int64, 0 unless there is reason for it
+    complaints  in the order of the codes
+    on_host     whether `codes` takes NumPy arrays, too
+    waits       whether a call waits for the codes: programs try factorisations, and something else when they fail
+    """
+
+    __slots__ = ("codes", "complaints", "on_host", "waits")
+
+    def __init__(
+        self,
+        codes: Callable[..., list[Any]],
+        complaints: list[Complaint],
+        *,
+        on_host: bool = False,
+        waits: bool = False,
+    ) -> None:
+        self.codes = codes
+        self.complaints = complaints
+        self.on_host = on_host
+        self.waits = waits
+
+
 class Signature:
     """An application by types: what it computes, and the types that come out.
 
     fn        arrays -> tuple of arrays, one per output
     main      how many outputs are the operator's; the rest only serve its derivative
-    check     arrays -> a number, 0 unless a value is bad, which it then tells (`complaint`); or None
+    precondition   what must hold of the inputs' values, or None
+    doubtful  whether there is one, or one of the signature that this is the derivative of
     grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
               row has a hand-written derivative; or None
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
@@ -105,16 +147,16 @@ class Signature:
         "avals",
         "call",
         "check",
-        "check_error",
-        "check_text",
-        "check_where",
         "derived",
+        "doubtful",
         "fn",
         "grads",
         "main",
         "name",
         "outputs",
+        "precondition",
     )
+    check: Any  # the precondition as a signature (`_lazy/checks.py`)
 
     def __init__(
         self,
@@ -126,19 +168,14 @@ class Signature:
         aux: int = 0,
         differentiable: bool = True,
         call: Call | None = None,
-        check: Callable[..., jax.Array] | None = None,
-        check_text: str = "index out of range",
-        check_error: type[WeftError] = DeferredIndexError,
+        precondition: Precondition | None = None,
         grads: Callable[..., Sequence[jax.Array | None]] | None = None,
     ) -> None:
         self.name = name
         self.fn = fn
         self.avals = avals
         self.call = call
-        self.check = check
-        self.check_text = check_text
-        self.check_error = check_error
-        self.check_where = ""
+        self.check = None
         self.grads = grads
         self.derived: dict[Any, Any] = {}
         structs = jax.eval_shape(fn, *(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
@@ -149,16 +186,18 @@ class Signature:
             taped = INTERIOR if smooth and aval.dtype.is_differentiable else None
             outputs.append(Output(self, index, aval, taped))
         self.outputs = tuple(outputs)
-        for output in outputs:
-            output.alone = len(outputs) == 1
+        self.require(precondition)
         self.main = len(outputs) - aux
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(map(repr, self.avals))})"
 
-    def complaint(self, code: int) -> str:
-        """What the check says that gave this number."""
-        return self.check_text.format(missed(code), self.check_where)
+    def require(self, precondition: Precondition | None, *, doubtful: bool = False) -> None:
+        """Set what must hold of the inputs; `doubtful` without one, where that of another signature counts."""
+        self.precondition = precondition
+        self.doubtful = doubtful or precondition is not None
+        for output in self.outputs:
+            output.alone = len(self.outputs) == 1 and not self.doubtful
 
 
 class Call:
@@ -239,25 +278,13 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         out = op.impl(*args, **kwargs)
         return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
-    def check(*arrays: jax.Array) -> jax.Array:
-        found = bad(*arrays)
-        return found.code() if isinstance(found, Misses) else jnp.any(found).astype(jnp.int64)
-
-    def bad(*arrays: jax.Array) -> Any:
-        assert op.check is not None, "only called where there is one"
-        args, kwargs = place(arrays)
-        return op.check(*args, **kwargs)
-
     try:
         found = Signature(
             op.name, fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
-            check_text=op.check_text, check_error=op.check_error, grads=_hand_written(call, place) if op.vjp else None,
+            grads=_hand_written(call, place) if op.vjp else None,
         )  # fmt: skip
-        structs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
-        checked = None if op.check is None else jax.eval_shape(bad, *structs)
-        if checked is not None:
-            found.check = check
-            found.check_where = checked.where if isinstance(checked, Misses) else ""
+        if op.check is not None:
+            found.require(_precondition(op, avals, place))
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
@@ -269,6 +296,32 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         if output.aval.nbytes > _MOST:
             raise ShapeError(f"{op.name}(): Storage size calculation overflowed with sizes={list(output.aval.shape)}")
     return found
+
+
+def _precondition(
+    op: OpDef, avals: tuple[Aval, ...], place: Callable[..., tuple[list[Any], dict[str, Any]]]
+) -> Precondition | None:
+    """What the row's check demands of inputs of these types, or None."""
+    check = op.check
+    assert check is not None, "only called where there is one"
+
+    def findings(*arrays: Any) -> Finding | None:
+        args, kwargs = place(arrays)
+        result = check(*args, **kwargs)
+        return None if result is None else finding(result)
+
+    abstract = jax.eval_shape(findings, *(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
+    if abstract is None:
+        return None
+
+    def codes(*arrays: Any) -> list[Any]:
+        result = findings(*arrays)
+        assert result is not None, "that depends on types alone"
+        return [result.code()]
+
+    fails = isinstance(abstract, Failures)
+    template = op.check_text if fails else f"{op.name}(): {op.check_text}"
+    return Precondition(codes, [Complaint(op.check_error, template, abstract)], on_host=not fails, waits=fails)
 
 
 _INT64 = range(-(2**63), 2**63)
@@ -293,7 +346,7 @@ def _refusal(call: Call, avals: tuple[Aval, ...], error: Exception) -> Exception
 
 def _require_types(call: Call, avals: tuple[Aval, ...]) -> None:
     """Raises for element types that the row refuses before promotion, and for numbers where a tensor is needed."""
-    op, kinds = call.op, _kinds(call)
+    op, kinds = call.op, kinds_of(call)
     operands = [a for a, kind in zip(avals, kinds, strict=True) if kind in TENSOR_KINDS]
     if operands and not op.of_numbers and all(a.weak for a in operands):
         given = ", ".join(_PYTHON_NAMES.get(a.dtype, a.dtype.name) for a in operands)
@@ -321,7 +374,7 @@ def _misfit(call: Call, avals: tuple[Aval, ...]) -> WeftError | None:
 
 def _shapes(call: Call, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
     """The shapes of the inputs that are tensors."""
-    return [a.shape for a, kind in zip(avals, _kinds(call), strict=True) if kind in TENSOR_KINDS]
+    return [a.shape for a, kind in zip(avals, kinds_of(call), strict=True) if kind in TENSOR_KINDS]
 
 
 def _hand_written(
@@ -363,7 +416,7 @@ def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
     return _cast(grad, array.dtype)
 
 
-def _kinds(call: Call) -> list[Kind]:
+def kinds_of(call: Call) -> list[Kind]:
     """The kind of each flat input."""
     kinds: list[Kind] = []
     for param, entry in zip(call.op.params, call.static, strict=True):
@@ -373,7 +426,7 @@ def _kinds(call: Call) -> list[Kind]:
 
 
 def _arguments(call: Call, arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
-    """Flat inputs and static entries, as the body takes them."""
+    """Flat inputs and static entries, as the body takes them; among NumPy arrays there is no random key."""
     rest = iter(arrays)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -384,7 +437,7 @@ def _arguments(call: Call, arrays: Sequence[jax.Array]) -> tuple[list[Any], dict
             value = tuple(next(rest) for _ in range(entry.count))
         elif param.kind is Kind.KEY:
             seed, offset = next(rest), next(rest)
-            value = jax.random.fold_in(jax.random.key(seed), offset)
+            value = None if isinstance(seed, np.ndarray) else jax.random.fold_in(jax.random.key(seed), offset)
         else:
             value = next(rest)
         if param.keyword_only:
@@ -405,7 +458,7 @@ def _cast(array: jax.Array, dtype: Any) -> jax.Array:
 def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Any]:
     """The dtype that each input is cast to before the body, or None."""
     target: DType | None = None
-    kinds = _kinds(call)
+    kinds = kinds_of(call)
     taking_part = [a for a, k in zip(avals, kinds, strict=True) if k in TENSOR_KINDS]
     if call.op.promote is not Promote.NONE and taking_part:
         default = state.default_dtype()
@@ -431,7 +484,7 @@ def common_device(name: str, avals: tuple[Aval, ...]) -> device:
 
 def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
     """The static part with dims made non-negative, and checked against the first tensor or the widest of a list."""
-    ranks = [(len(a.shape), k) for a, k in zip(avals, _kinds(call), strict=True) if k in TENSOR_KINDS]
+    ranks = [(len(a.shape), k) for a, k in zip(avals, kinds_of(call), strict=True) if k in TENSOR_KINDS]
     ndim = ranks[0][0] if ranks else 0
     if not ranks and any(param.kind is Kind.ARRAYS for param in call.op.params):
         return call.static  # the body says what an empty list lacks

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.device import CPU
-from weft._lazy.infer import Output, Signature
+from weft._lazy.infer import Output, Precondition, Signature
 from weft._lazy.value import Value, inputs_first
 
 Step = tuple[Output, tuple[int, ...], bool]
@@ -56,9 +56,10 @@ def outline(
         if len(_signatures) >= _MOST_SIGNATURES:
             del _signatures[next(iter(_signatures))]
         run = _runner(steps, made, places, results, barrier)
-        check = _checker(steps, made, places) if any(s[0].signature.check for s in steps) else None
         where = next((leaf.aval.device for leaf in leaves if not leaf.aval.weak), CPU)
-        found = _signatures[key] = Signature(name, run, avals, device=where, check=check)
+        found = _signatures[key] = Signature(
+            name, run, avals, device=where, precondition=_precondition(steps, made, places)
+        )
     return found, leaves
 
 
@@ -99,20 +100,19 @@ def _runner(
     return run
 
 
-def _checker(steps: Sequence[Step], made: Sequence[int], places: Sequence[int]) -> Callable[..., jax.Array]:
-    """Whether any index in the region is out of range: 0 or 1."""
-    run = _runner(steps, made, places, tuple(dict.fromkeys([*places, *made])), barrier=False)
+def _precondition(steps: Sequence[Step], made: Sequence[int], places: Sequence[int]) -> Precondition | None:
+    """All that must hold in the region."""
+    demands = {(o.signature, ins): o.signature.precondition for o, ins, _ in steps if o.signature.precondition}
+    if not demands:
+        return None
+    numbers = tuple(dict.fromkeys([*places, *made]))
+    run = _runner(steps, made, places, numbers, barrier=False)
 
-    def check(*arrays: jax.Array) -> jax.Array:
-        entries = dict(zip(dict.fromkeys([*places, *made]), run(*arrays), strict=True))
-        flags = [
-            output.signature.check(*[entries[i] for i in inputs])
-            for output, inputs, _ in steps
-            if output.signature.check is not None
-        ]
-        return jnp.any(jnp.stack(flags)).astype(jnp.int64)
+    def codes(*arrays: jax.Array) -> list[jax.Array]:
+        entries = dict(zip(numbers, run(*arrays), strict=True))
+        return [code for (_, ins), demand in demands.items() for code in demand.codes(*[entries[i] for i in ins])]
 
-    return check
+    return Precondition(codes, [c for demand in demands.values() for c in demand.complaints])
 
 
 def with_derivative(signature: Signature) -> Callable[..., tuple[jax.Array, ...]]:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from weft._base import config
@@ -18,7 +17,7 @@ from weft._base.dtype import COMPLEX, FLOAT
 from weft._base.site import user_site
 from weft._lazy import explain
 from weft._lazy.infer import Output
-from weft._lazy.runtime import default_jax_device, jax_device
+from weft._lazy.runtime import default_jax_device, jax_device, on_fork
 from weft._lazy.value import Aval, Value
 
 Step = tuple[Output, tuple[int, ...]]
@@ -77,13 +76,11 @@ class Graph:
 
 
 class Program:
-    """A compiled graph. Call it with the leaves' arrays and numbers; the result is one array per wanted entry,
-    and the index checks' flags (one vector, 0 for what is good, or None)."""
+    """A compiled graph. Call it with the leaves' arrays and numbers; the result is one array per wanted entry."""
 
-    __slots__ = ("_device", "_run", "checks", "compiled", "maps")
+    __slots__ = ("_device", "_run", "compiled", "maps")
 
     def __init__(self, graph: Graph) -> None:
-        self.checks = _checked_steps(graph)
         where = jax_device(graph.steps[0][0].aval.device)
         self._device = None if where is default_jax_device() else where
         donate = tuple(_PACKS + position for position in graph.donated)
@@ -92,35 +89,31 @@ class Program:
         self.compiled = False
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
 
-    def __call__(self, arrays: Sequence[jax.Array], packs: tuple[Any, Any, Any]) -> tuple[Any, Any]:
+    def __call__(self, arrays: Sequence[jax.Array], packs: tuple[Any, Any, Any]) -> list[jax.Array]:
         if self._device is None:
             return self._run(*packs, *arrays)
         with jax.default_device(self._device):
             return self._run(*packs, *arrays)
 
 
-def _body(graph: Graph) -> Callable[..., tuple[list[jax.Array], jax.Array | None]]:
+def _body(graph: Graph) -> Callable[..., list[jax.Array]]:
     """The function that jax traces."""
     steps, numbers, wanted = graph.applications(), tuple(graph.numbers), tuple(graph.wanted)
     places = _leaf_places(graph)
 
-    def run(*args: Any) -> tuple[list[jax.Array], jax.Array | None]:
+    def run(*args: Any) -> list[jax.Array]:
         entries: dict[int, jax.Array] = {}
         for number, source, position in places:
             entries[number] = args[_PACKS + position] if source is None else args[source][position]
         applications: dict[Any, tuple[jax.Array, ...]] = {}
-        flags: list[jax.Array] = []
         for (output, inputs), number in zip(steps, numbers, strict=True):
             signature = output.signature
             found = applications.get((signature, inputs))
             if found is None:
-                arrays = [entries[i] for i in inputs]
                 with jax.named_scope(signature.name.replace(" ", "_")):
-                    found = applications[signature, inputs] = signature.fn(*arrays)
-                    if signature.check is not None:
-                        flags.append(signature.check(*arrays))
+                    found = applications[signature, inputs] = signature.fn(*[entries[i] for i in inputs])
             entries[number] = found[output.index]
-        return [entries[n] for n in wanted], (jnp.stack(flags) if flags else None)
+        return [entries[n] for n in wanted]
 
     return run
 
@@ -153,18 +146,8 @@ def pack(numbers: tuple[list[Any], list[Any], list[Any]]) -> tuple[Any, Any, Any
     )
 
 
-def _checked_steps(graph: Graph) -> list[int]:
-    """Positions among the steps of the applications that check indices, in the order of their flags."""
-    seen = set()
-    checked = []
-    for position, (output, inputs) in enumerate(graph.applications()):
-        if output.signature.check is not None and (output.signature, inputs) not in seen:
-            seen.add((output.signature, inputs))
-            checked.append(position)
-    return checked
-
-
 _programs: dict[Any, Program] = {}
+on_fork(_programs.clear)
 _MOST_MAPS = 32_768  # of the 65,530 memory maps that Linux allows a process
 
 

@@ -4,46 +4,52 @@ from __future__ import annotations
 
 from weft._base.site import user_site
 from weft._base.state import Ambient
-from weft._lazy import realize
-from weft._lazy.infer import Output, Signature
-from weft._lazy.value import Value, tick
-
-_new = object.__new__
+from weft._lazy import checks, realize
+from weft._lazy.infer import Signature
+from weft._lazy.value import Shared, Tape, Value, recorded
 
 
-def recorded(origin: Output, inputs: tuple[Value, ...]) -> Value:
-    """A pending value off every list: an output of an application that is, or will be, recorded."""
-    value = _new(Value)
-    value.origin = origin
-    value.inputs = inputs
-    value.aval = origin.aval
-    value.array = None
-    value.extras = None
-    value.num = -1
-    value.time = tick()
-    value.tape = None
-    return value
+def record(
+    signature: Signature, inputs: tuple[Value, ...], ambient: Ambient, doubt: checks.Doubt | None = None
+) -> tuple[Value, ...]:
+    """Record an application, and let the modes see it; return the values of its main outputs.
 
-
-def record(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> tuple[Value, ...]:
-    """Record an application; return the values of its main outputs."""
-    values = tuple([recorded(output, inputs) for output in signature.outputs])
-    if ambient.grad:
-        for x in inputs:
-            if x.tape is not None:
-                for value, output in zip(values, signature.outputs, strict=True):
-                    value.tape = output.taped
-                break
-    main = values
-    if signature.main < len(values):
-        main = values[: signature.main]
-        main[0].extras = values[signature.main :]
-    if signature.check is not None:
-        site = user_site()
+    A derivative takes on the doubt of the application that it is the derivative of. Raises where inputs that are at
+    hand are bad.
+    """
+    outputs, precondition = signature.outputs, signature.precondition
+    if precondition is not None:
+        doubt = checks.begin(signature, inputs, ambient)
+    if len(outputs) == 1:
+        values = main = (recorded(outputs[0], inputs, ambient),)
+    else:
+        if type(inputs) is not Shared:
+            inputs = Shared(inputs)
+        values = main = tuple([recorded(output, inputs, ambient) for output in outputs])
+        if signature.main < len(values):
+            main = values[: signature.main]
+            main[0].extras = values[signature.main :]
+    if signature.doubtful:
         for value in values:
-            value.site = site
+            value.doubt = doubt
     pending = ambient.pending
-    pending.extend(values)
     if len(pending) > pending.limit:
         realize.relieve(pending)
+    if precondition is not None and precondition.waits and doubt is not None and ambient.capture is None:
+        realize.confirm(doubt.check, at_the_call=True)
+    if ambient.anomaly or ambient.eager:
+        _serve_modes(main, ambient)
     return main
+
+
+def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:
+    if ambient.anomaly:
+        site = user_site()
+        for value in values:
+            if value.tape is not None:
+                value.tape = Tape(site=site)
+    if ambient.eager and ambient.capture is None:
+        realize.flush(ambient.pending)
+        for value in values[:1]:
+            realize.held_by(value)  # raises what its check has found
+        realize.report(ambient.pending)

@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -58,7 +58,15 @@ _PLATFORMS = {"cpu": "cpu", "cuda": "cuda", "gpu": "gpu", "tpu": "tpu", "mps": "
 
 @lru_cache(maxsize=64)
 def jax_device(where: device) -> Any:
-    """The jax device behind a name. `xla` is the default backend's; `RuntimeError` when there is none such."""
+    """The jax device behind a name. `xla` is the default backend's; `RuntimeError` when there is none such, and in a
+    process that was forked from one that has computed.
+    """
+    if _Forked.from_started:
+        raise DeviceError(
+            "cannot compute here: this process was forked from one that has computed, and XLA's threads do not survive "
+            "a fork. Start processes with the 'spawn' or 'forkserver' method (as weft.multiprocessing does), or fork "
+            "before anything is computed; values that were computed before the fork can be read"
+        )
     if where.type not in _PLATFORMS:
         raise DeviceError(f"{where}: there are no {where.type} devices here; use one of {', '.join(_PLATFORMS)}")
     platform_name = _PLATFORMS[where.type]
@@ -73,6 +81,35 @@ def jax_device(where: device) -> Any:
     if index >= len(found):
         raise DeviceError(f"{where}: this machine has {len(found)} {where.type} device(s), counted from 0")
     return found[index]
+
+
+class _Forked:
+    """Whether XLA was running in the process that this one was forked from."""
+
+    from_started = False
+
+
+def _before_fork() -> None:
+    """Let everything be computed: in the child nobody would do it."""
+    if has_started():
+        for array in jax.live_arrays():
+            array.block_until_ready()
+
+
+def _after_fork() -> None:
+    if has_started():
+        _Forked.from_started = True
+        for forget in _on_fork:
+            forget()
+
+
+_on_fork: list[Callable[[], None]] = [jax_device.cache_clear]
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+
+
+def on_fork(forget: Callable[[], None]) -> None:
+    """Call `forget()` in a process that was forked off and can compute no more: for caches of what XLA has made."""
+    _on_fork.append(forget)
 
 
 def has_started() -> bool:

@@ -8,9 +8,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from weft._base.device import CPU, device
-from weft._base.dtype import DType
+from weft._base.dtype import DType, bool_
 
 if TYPE_CHECKING:
+    from weft._base.state import Ambient
+    from weft._lazy.checks import Doubt
     from weft._lazy.infer import Output
 
 
@@ -47,25 +49,68 @@ class Tape:
     """How a value takes part in differentiation.
 
     Most recorded values share `INTERIOR`. A value has a record of its own when it is a leaf that collects a
-    gradient, when hooks hang on it, when its derivative is the user's, or when anomaly mode keeps the line that
-    made it. Hooks map a gradient's value to another value, or to None to leave it.
+    gradient, when hooks hang on it, when its derivative is the user's, when anomaly mode keeps the line that
+    made it, or when a backward pass has executed its application. Hooks map a gradient's value to another value, or
+    to None to leave it.
+
+    freed    a backward pass has executed the application, and needs none of its arrays any more
+    spent    its derivative read some of them, so that it cannot be executed again
+    custom   (cotangents by output, outputs) -> gradients of the inputs, for derivatives written by users
+    release  lets go of what `custom` has saved
     """
 
-    __slots__ = ("custom", "freed", "grad", "hooks", "leaf", "owner", "post_hooks", "site")
+    __slots__ = ("custom", "freed", "grad", "hooks", "leaf", "owner", "post_hooks", "release", "site", "spent")
+
+    KEEP = 1 << 62
+    """The key of the hook that `retain_grad` hangs: hooks run in the order of their keys."""
 
     def __init__(self, *, leaf: bool = False, freed: bool = False, site: str = "") -> None:
         self.leaf = leaf
         self.freed = freed
+        self.spent = freed
         self.site = site
         self.grad: Any = None  # the tensor that a leaf has collected
         self.hooks: dict[int, Any] | None = None
         self.post_hooks: dict[int, Any] | None = None
         self.owner: Any = None  # weak reference to the leaf's tensor
-        self.custom: Any = None  # (cotangents by output, outputs) -> gradients of the inputs (`autograd/_function.py`)
+        self.custom: Any = None
+        self.release: Callable[[], None] | None = None
+
+    @property
+    def tape(self) -> Tape:
+        """Itself: in the graph that a backward pass leaves, tapes stand for their values."""
+        return self
 
 
 INTERIOR = Tape()
 FREED = Tape(freed=True)
+"""The tape of a value whose graph is gone altogether."""
+
+
+class Passed(Tape):
+    """The tape of a value whose application a backward pass has executed: the links of the graph, without arrays.
+
+    inputs   for each input what stands for it: its tape, `OUTSIDE`, or the value where the pass has not come to it
+    """
+
+    __slots__ = ("inputs", "origin", "time")
+    leaf = False  # pyright: ignore[reportIncompatibleVariableOverride]  the same for all, so no slots
+    freed = True  # pyright: ignore[reportIncompatibleVariableOverride]
+    release = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    origin: Output | None
+    inputs: tuple[Any, ...]
+    time: int
+
+
+class Shared(tuple["Value", ...]):
+    """Inputs of an application with several outputs, which a backward pass may reach one after another.
+
+    links   what the first pass that executes it leaves of the inputs
+    spent   as of a tape
+    """
+
+    links: tuple[Any, ...] | None = None
+    spent = False
 
 
 tick = count(1).__next__
@@ -78,15 +123,15 @@ class Value:
     origin   the output of a signature that makes it; None for a leaf
     inputs   values that the application reads, until nobody needs them; outputs of one application share the tuple
     array    None while not computed; a `jax.Array`; a NumPy array that is still to go to its device; a Python
-             number where `aval.weak`; or the `Ticket` of the flush that is computing it
+             number where `aval.weak`; the `Ticket` of the flush that is computing it; or an `Unconfirmed` array
     tape     None when no gradient flows through it
     extras   outputs of the same application that only the derivative reads; or, for an imported buffer, its owner
     num      scratch of the flush that is being planned
     time     number of the recording; whatever uses a value was recorded after it
-    site     the user's line, set only where the application checks indices; once freed, what it was
+    doubt    what is not known about the application's inputs, set only where `signature.doubtful`; or None
     """
 
-    __slots__ = ("array", "aval", "extras", "inputs", "num", "origin", "site", "tape", "time")
+    __slots__ = ("array", "aval", "doubt", "extras", "inputs", "num", "origin", "tape", "time")
     origin: Output | None
     inputs: tuple[Value, ...]
     aval: Aval
@@ -94,7 +139,7 @@ class Value:
     tape: Tape | None
     extras: Any
     num: int
-    site: str
+    doubt: Doubt | None
     time: int
 
     def __init__(self, aval: Aval, array: Any, *, owner: Any = None) -> None:
@@ -111,6 +156,36 @@ class Value:
     def __repr__(self) -> str:
         state = "leaf" if self.origin is None else self.origin.signature.name
         return f"<{state} {self.aval}{'' if self.array is not None else ' pending'}>"
+
+
+OUTSIDE = Value(aval_of((), bool_), False)
+"""Stands for inputs without a gradient in the graph that a backward pass leaves."""
+
+
+_new = object.__new__
+
+
+def recorded(origin: Output, inputs: tuple[Value, ...], ambient: Ambient) -> Value:
+    """A pending value, on the list and, where it belongs there, on the tape: one output of an application.
+
+    `_tensor/hot.py` has the same statements inlined; a test holds the two together.
+    """
+    value = _new(Value)
+    value.origin = origin
+    value.inputs = inputs
+    value.aval = origin.aval
+    value.array = None
+    value.extras = None
+    value.num = -1
+    value.time = tick()
+    value.tape = None
+    if ambient.grad:
+        for x in inputs:
+            if x.tape is not None:
+                value.tape = origin.taped
+                break
+    ambient.pending.append(value)
+    return value
 
 
 def inputs_first(value: Value, enters: Callable[[Value], bool], expands: Callable[[Value], bool]) -> list[Value]:

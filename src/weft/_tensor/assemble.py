@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -24,8 +24,15 @@ PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {}
 
 
 def _publish(module: str, name: str, function: Callable[..., Any]) -> None:
-    PUBLIC.setdefault(module, {})[name] = function
+    _export(module, name, function)
     _say_home(function, f"weft.{module}".rstrip("."), name)
+
+
+def _export(module: str, name: str, function: Callable[..., Any]) -> None:
+    functions = PUBLIC.setdefault(module, {})
+    if name in functions:
+        raise TypeError(f"{module or 'the package'} has two functions {name!r}; keep one of them")
+    functions[name] = function
 
 
 def _attach(name: str, function: Any) -> None:
@@ -58,6 +65,12 @@ def _attach_rows() -> None:
                 _attach(f"{row.name}_", form)
             if row.function:
                 _publish(row.module, f"{row.name}_", form)
+            if row.inplace_argument and row.module != "nn.functional":
+                _export("nn.functional", f"{row.name}_", form)
+        if row.property:
+            _attach(row.name, _part(function, row.doc) if row.write else property(function, doc=row.doc))
+        if row.also:
+            _export(row.also, row.name, function)
         for name, special in dunders_of(row, function).items():
             setattr(Derived, name, special)
             _say_home(special, "weft", f"Tensor.{name}")
@@ -67,6 +80,8 @@ def _attach_composites() -> None:
     for entry in COMPOSITES.values():
         if entry.is_function:
             _publish(entry.module, entry.name, entry.function)
+        if entry.also:
+            _export(entry.also, entry.name, entry.function)
         if entry.method:
             _attach(entry.method, entry.function)
         if entry.inplace:
@@ -95,14 +110,17 @@ def _always(value: Any, doc: str) -> property:
     return property(lambda tensor: value, doc=doc)
 
 
+def _part(view: Callable[[Tensor], Tensor], doc: str) -> property:
+    """A view that can be assigned to."""
+    return property(view, lambda tensor, value: subscript.setitem(view(tensor), ..., value), doc=doc)
+
+
 def _output_nr(tensor: Tensor) -> int:
     origin = tensor._read().origin
     return 0 if tensor.is_leaf or origin is None else origin.index
 
 
 def _attach_properties() -> None:
-    for name in ("T", "mT", "H", "mH", "real", "imag"):
-        _attach(name, property(getattr(op, name), doc=TABLE[name].doc))
     for kind in ("cpu", "cuda", "meta", "mps", "xla", "xpu", "ipu", "mtia", "maia", "vulkan"):
         _attach(f"is_{kind}", _on_device(kind))
     _attach("output_nr", property(_output_nr, doc="Which output it is of the operator that made it; 0 for a leaf."))
@@ -136,9 +154,9 @@ _attach_properties()
 _attach_rest()
 
 
-def namespace(module: str, of_the_package: Sequence[str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a public module: its own functions, and some that are the package's, too."""
-    functions = {name: PUBLIC[""][name] for name in of_the_package} | PUBLIC[module]
+def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a public module."""
+    functions = PUBLIC[module]
 
     def look_up(name: str) -> Any:
         try:

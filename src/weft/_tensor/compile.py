@@ -264,7 +264,7 @@ class Compiled:
                 f"weft.compile: {self._name} needs {capture.broken}; it runs uncaptured",
                 stacklevel=3,
             )
-        outer.extend(capture.region)
+        outer.absorb(capture.region)
         if capture.written:
             flush(outer)
         return result

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft._base.dtype import bool_, int64
 from weft._base.state import ambient, default_dtype
-from weft._lazy.realize import check_flags
+from weft._lazy.realize import report
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 
@@ -142,7 +142,7 @@ def _shown(tensor: Tensor, cut: tuple[bool, ...]) -> np.ndarray[Any, Any]:
         for size, is_cut in zip(tensor.shape, cut, strict=True)
     ]
     found = np.asarray(array[np.ix_(*ends)] if any(cut) else array)
-    check_flags(ambient().pending.flags)
+    report(ambient().pending)
     dtype = tensor.dtype
     wide = np.float64 if dtype.is_floating_point else np.complex128 if dtype.is_complex else dtype.numpy
     return found.astype(wide)

@@ -40,12 +40,12 @@ def backward(
     if not wanted:
         raise GradientError("'inputs' argument to backward() cannot be empty.")
     targets = [t._read() for t in wanted]
-    found = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
-    for tensor, value in zip(wanted, targets, strict=True):
-        if value in found:
+    grads = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
+    for tensor, value in zip(wanted, grads, strict=True):
+        if value is not None:
             if tensor._tape is None:
                 tensor._tape = Tape()
-            accumulate(tensor._tape, found[value], create_graph)
+            accumulate(tensor._tape, value, create_graph)
 
 
 def grad(
@@ -71,13 +71,12 @@ def grad(
             raise GradientError("One of the differentiated Tensors does not require grad")
     keep = create_graph if retain_graph is None else retain_graph
     targets = [t._read() for t in wanted]
-    found = engine.backward(
+    grads = engine.backward(
         _roots(_listed(outputs), grad_outputs), deliver=_nothing, targets=targets, retain_graph=keep,
         create_graph=create_graph,
     )  # fmt: skip
     result: list[Tensor | None] = []
-    for target in targets:
-        value = found.get(target)
+    for target, value in zip(targets, grads, strict=True):
         if value is not None:
             result.append(wrap(value))
         elif materialize_grads:

@@ -7,6 +7,7 @@ For each row a Python function with PyTorch's signature is written as source and
 from __future__ import annotations
 
 import inspect
+import operator
 import warnings
 from collections import namedtuple
 from collections.abc import Callable, Sequence
@@ -29,7 +30,6 @@ from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import become, is_view_of, make_view, write
 from weft.errors import ArgumentError, GradientError
-from weft.ops._dims import factory
 from weft.ops._rows import documented
 from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
 
@@ -204,7 +204,7 @@ def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
             (keywords if param.keyword_only else positional).append(text)
     if any(p.kind is Kind.KEY for p in op.params):
         keywords.append("generator=None")
-    if op.dims is factory:
+    if op.factory:
         keywords += ["device=None", "requires_grad=False", "pin_memory=False", "layout=None"]
     keywords += [f"{theirs}=None" for theirs in _numpy_names(op).values()]
     if not op.view:
@@ -227,9 +227,9 @@ def _source(op: OpDef, name: str) -> str:
     if op.view:
         lines.append(f"return _finish_view(_op, ({static}), _inputs, {op.params[0].name})")
     else:
-        made_on = ", _device(device)" if op.dims is factory else ""
+        made_on = ", _device(device)" if op.factory else ""
         lines.append(f"_result = _finish(_op, ({static}), _inputs{made_on})")
-        if op.dims is factory:
+        if op.factory:
             lines.append("if requires_grad: _result.requires_grad_(True)")
         lines.append("return _result if out is None else _write_out(out, _result)")
     head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
@@ -326,12 +326,9 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
     for name in op.dunder:
         reflected = name.startswith("__r") and f"__{name[3:]}" in op.dunder
         found[name] = swapped if reflected else fast
-        if op.inplace and not reflected and name[2:-2] not in _COMPARISONS:
+        if op.inplace and not reflected and hasattr(operator, f"__i{name[2:]}"):
             found[f"__i{name[2:]}"] = inplace_of(forward, f"__i{name[2:]}")
     return found
-
-
-_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
 class _Rows:
@@ -362,6 +359,7 @@ class Composite:
     inplace: bool
     is_function: bool
     module: str
+    also: str
 
 
 COMPOSITES: dict[tuple[str, str], Composite] = {}
@@ -399,10 +397,13 @@ def composite(
     inplace: bool = False,
     function: bool = True,
     module: str = "",
+    also: str = "",
+    over: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make the decorated function public: as function, as method (if its first parameter is `input`), in place.
 
-    A function that was made inside of another one is named and described by `name` and `doc`.
+    A function that was made inside of another one is named and described by `name` and `doc`. `over` says that there
+    is a row of this name, whose public forms this hides.
     """
 
     def make(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -415,8 +416,13 @@ def composite(
         key = (module, public)
         if key in COMPOSITES:
             raise ValueError(f"composite {public!r} is defined twice; give one of them another name")
+        if over is not (public in TABLE):
+            raise ValueError(
+                f"composite {public!r} says over={over}, but there is {'no' if over else 'a'} row of this name"
+            )
         spelled = public if is_method is True else is_method or ""
-        COMPOSITES[key] = Composite(public, _bound(body, spelled or public, module), spelled, inplace, function, module)
+        bound = _bound(body, spelled or public, module)
+        COMPOSITES[key] = Composite(public, bound, spelled, inplace, function, module, also)
         return body
 
     return make

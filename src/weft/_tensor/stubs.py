@@ -104,6 +104,8 @@ def _methods() -> Iterator[str]:
         if isinstance(attribute, property):
             kind = "bool" if name.startswith("is_") else _PROPERTIES.get(name, "Tensor")
             yield f"@property\n    def {name}(self) -> {kind}: ..."
+            if attribute.fset is not None:
+                yield f"@{name}.setter\n    def {name}(self, value: Any) -> None: ..."
         elif inspect.isfunction(attribute):
             row = next((r for r in TABLE.values() if r.method == name and ("", r.name) not in COMPOSITES), None)
             if name.startswith("__"):

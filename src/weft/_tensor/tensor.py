@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft._autograd.engine import backward_name
+from weft._autograd.graph import hooks_of, inputs_of, key_of, vertex_of
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.size import Size
@@ -209,6 +210,8 @@ class Tensor(Derived):
             capture.writes_grad(self._tape, reads=False)
         self._tape.grad = grad
 
+    _grad = grad
+
     @property
     def grad_fn(self) -> Any:
         """The recorded application that made it, or None for a leaf."""
@@ -218,19 +221,20 @@ class Tensor(Derived):
         """Collect the gradient of a tensor that is no leaf in `.grad`, too."""
         if not self.requires_grad:
             raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
-        if self.is_leaf or self._tape is not None:
+        if self.is_leaf or self.retains_grad:
             return
-        kept = self._tape = Tape()
+        kept = self._tape = self._tape or Tape()
 
         def keep(grad: Value) -> None:
-            kept.grad = wrap(grad)
+            kept.grad = wrap(grad) if kept.grad is None else kept.grad + wrap(grad)
 
-        hooks_of(self)[_LAST] = keep
+        kept.hooks = {Tape.KEEP: keep}  # for what the tensor becomes by writes
+        hooks_of(self._read())[Tape.KEEP] = keep
 
     @property
     def retains_grad(self) -> bool:
         """Whether `retain_grad` was asked for."""
-        return self._tape is not None and not self.is_leaf
+        return self._tape is not None and self._tape.hooks is not None and not self.is_leaf
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Handle:
         """Call `hook(grad)` when the gradient is complete; what it returns, if anything, replaces the gradient."""
@@ -241,7 +245,7 @@ class Tensor(Derived):
             found = hook(wrap(grad))
             return None if found is None else operand(found, name="grad", op="hook")
 
-        return Handle(hooks_of(self), on_value)
+        return Handle(hooks_of(self._read()), on_value)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
         """Call `hook(tensor)` when a leaf's gradient has been added to `.grad`."""
@@ -257,13 +261,15 @@ class Tensor(Derived):
         return view.make_view(wrap(own(operand(self))), self, call_of(TABLE["detach"], (ONE,)), ())
 
     def detach_(self) -> Tensor:
-        """Make it a leaf: forget how it was computed."""
+        """Make it a leaf: forget how it was computed. The gradient that it has collected stays."""
         if self._alias is not None:
             raise GradientError("Can't detach views in-place. Use detach() instead")
         value = self._read()
         if value.tape is not None:
+            grad = self.grad
             self._value = own(value)
             self._tape = None
+            self.grad = grad
         return self
 
     @property
@@ -299,7 +305,7 @@ class Tensor(Derived):
         """The elements as a read-only NumPy array, after all index checks so far."""
         found = np.asarray(realize.held_by(self._looked_at()))
         found.flags.writeable = False
-        realize.check_flags(ambient().pending.flags)
+        realize.report(ambient().pending)
         return found
 
     def item(self) -> Any:
@@ -385,36 +391,39 @@ class GradFn:
     """A recorded application as the tape sees it: `name()` and the applications that made its inputs."""
 
     def __init__(self, value: Value) -> None:
-        self._value = value
+        self._vertex = vertex_of(value)
 
     def name(self) -> str:
         """Such as `AddBackward0`."""
-        tape = self._value.tape
-        return "AccumulateGrad" if tape is not None and tape.leaf else backward_name(self._value)
+        tape = self._vertex.tape
+        return "AccumulateGrad" if tape is not None and tape.leaf else backward_name(self._vertex)
 
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
         """For each input, what made it (None where no gradient flows), and which output of that it is."""
-        tape = self._value.tape
-        if tape is not None and tape.leaf:
+        tape = self._vertex.tape
+        if tape is None or tape.leaf:
             return ()
-        found = []
-        for x in self._value.inputs:
-            index = x.origin.index if x.origin is not None else 0
-            found.append((None if x.tape is None else GradFn(x), index))
-        return tuple(found)
+        inputs = inputs_of(vertex_of(self._vertex))
+        return tuple([(None, 0) if x.tape is None else (GradFn(x), _place(x)) for x in inputs])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, GradFn) and other._value is self._value
+        return isinstance(other, GradFn) and key_of(other._vertex) == key_of(self._vertex)
 
     def __hash__(self) -> int:
-        return id(self._value)
+        return hash(key_of(self._vertex))
 
     def __repr__(self) -> str:
         return f"<{self.name()}>"
 
 
-_LAST = 1 << 62  # key of the hook that keeps a gradient: hooks run in the order of their keys
+def _place(x: Value) -> int:
+    """Which output of its application a value is; a leaf is the first."""
+    tape = x.tape
+    origin = None if tape is None or tape.leaf else vertex_of(x).origin
+    return 0 if origin is None else origin.index
+
+
 _keys = count()  # ids of handles would come again: most callers drop the handle at once
 
 
@@ -435,20 +444,6 @@ class Handle:
 
     def __exit__(self, *_: object) -> None:
         self.remove()
-
-
-def hooks_of(tensor: Tensor) -> dict[int, Any]:
-    """The gradient hooks of a tensor's value, which gets a tape record of its own for them."""
-    value = tensor._read()
-    tape = value.tape
-    assert tape is not None, "the caller has checked that a gradient flows"
-    if not tape.leaf and tape.hooks is None:
-        record = Tape(freed=tape.freed, site=tape.site)
-        record.custom = tape.custom
-        value.tape = tape = record
-    if tape.hooks is None:
-        tape.hooks = {}
-    return tape.hooks
 
 
 # --- between tensors and values ---------------------------------------------------------------------------------

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from weft._autograd.graph import hooks_of
 from weft._base.dtype import can_cast
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, Call, call_of
-from weft._lazy.value import Value
+from weft._lazy.value import Tape, Value
 from weft.errors import DTypeError, InPlaceError, ShapeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._table import TABLE, Kind, OpDef, Param
@@ -79,7 +80,23 @@ def refresh(view: Tensor) -> Value:
         for call, others in alias.steps:
             value = apply(call, (value, *others))[0]
     view._value = value
+    if view._tape is not None:
+        _keep_on(view, value)
     return value
+
+
+def _keep_no_more(tensor: Tensor, old: Value) -> None:
+    kept = tensor._tape
+    if kept is not None and not kept.leaf and old.tape is not None and old.tape.hooks:
+        old.tape.hooks.pop(Tape.KEEP, None)
+
+
+def _keep_on(tensor: Tensor, value: Value) -> None:
+    """What `retain_grad` asked for is the gradient of what a tensor has become, no more that of what it was."""
+    kept = tensor._tape
+    if kept is None or kept.leaf or not kept.hooks or value.tape is None:
+        return
+    hooks_of(value)[Tape.KEEP] = kept.hooks[Tape.KEEP]
 
 
 def is_view_of(result: Tensor, source: Tensor) -> bool:
@@ -142,7 +159,8 @@ def write(target: Tensor, value: Value) -> Tensor:
                 )
             new = apply(_writing(call), (old, new, *others))[0]
     _set_base(alias.base, new, grad)
-    target._value = value
+    if value.tape is None:  # on the tape, what a view is from here on is a part of the base
+        target._value = value
     return target
 
 
@@ -189,12 +207,15 @@ def _set_base(base: Tensor, value: Value, grad: bool) -> None:
     old = base._read()
     tape = old.tape
     if tape is not None and not grad:
-        if tape.leaf:
+        if tape.leaf or tape.freed:
             value.tape = tape
-        elif not tape.freed:  # the graph does not see a write made without it
+        else:  # the graph does not see a write made without it
             with using(grad=True):
                 value = apply(call_of(TABLE["carry"], (ONE, ONE)), (old, value))[0]
     set_value(base, value)
+    if grad and base._tape is not None:
+        _keep_no_more(base, old)
+        _keep_on(base, value)
     capture = ambient().capture
     if capture is not None:
         capture.wrote(base, old)
@@ -207,6 +228,8 @@ def set_value(base: Tensor, value: Value) -> None:
     for ref in base._views or ():
         view = ref()
         if view is not None:
+            if view._tape is not None and view._value is not None:
+                _keep_no_more(view, view._value)
             view._value = None
 
 
@@ -233,7 +256,7 @@ def _writing(call: Call) -> Call:
 def _write_row(op: OpDef) -> OpDef:
     params = (Param("base", Kind.ARRAY), Param("value", Kind.ARRAY), *op.params[1:])
     body = op.write or partial(_write_by_transpose, op.impl)
-    return OpDef(f"{op.name}_write", body, params, grad_name="CopySlices")
+    return OpDef(f"{op.name}_write", body, params, saves=True, grad_name="CopySlices")
 
 
 def _write_by_transpose(view: Callable[..., Any], base: jax.Array, value: jax.Array, *rest: Any, **static: Any) -> Any:

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from weft._autograd.graph import second_time
 from weft._base.state import ambient, using
 from weft._lazy.infer import Signature
 from weft._lazy.record import record
 from weft._lazy.runtime import filled_array
 from weft._lazy.value import Tape, Value
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft.errors import ArgumentError, GradientError
+from weft._tensor.view import write
+from weft.errors import ArgumentError, GradientError, InPlaceError
 
 
 class FunctionCtx:
@@ -34,10 +36,7 @@ class FunctionCtx:
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors that `save_for_backward` kept."""
         if self._freed:
-            raise GradientError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                "already been freed). Specify retain_graph=True if you need to backward through the graph a second time"
-            )
+            raise second_time()
         return tuple(None if s is None else self._unpacked(*s) for s in self._saved)
 
     def _unpacked(self, value: Value, tensor: Tensor) -> Tensor:
@@ -45,6 +44,11 @@ class FunctionCtx:
         if on_tape is not None:
             return wrap(on_tape)
         return tensor if tensor._value is value else wrap(value)
+
+    def _release(self) -> None:
+        """A backward pass has used the saved tensors, and no other one may."""
+        self._saved = ()
+        self._freed = True
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Results through which no gradient flows."""
@@ -107,6 +111,11 @@ def _linked(
     cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], inputs: list[Value], results: list[Any]
 ) -> list[Any]:
     """The results as one application on the tape, whose derivative is the user's."""
+    if not set(ctx._dirty) <= set(map(id, results)):
+        raise GradientError(
+            "Some elements marked as dirty during the forward method were not returned as output. The inputs that are "
+            "modified inplace must all be outputs of the Function."
+        )
     smooth = [
         r for r in results
         if isinstance(r, Tensor) and r.dtype.is_differentiable and id(r) not in ctx._plain
@@ -135,10 +144,13 @@ def _linked(
 
     made = {}
     for tensor, value in zip(smooth, values, strict=True):
-        value.tape = Tape()
+        value.tape = Tape(site=value.tape.site if value.tape is not None else "")
         value.tape.custom = derivative
+        value.tape.release = ctx._release
         if id(tensor) in ctx._dirty:
-            tensor._value = value
+            if tensor.requires_grad and tensor.is_leaf:
+                raise InPlaceError("a leaf Variable that requires grad has been used in an in-place operation.")
+            write(tensor, value)
         made[id(tensor)] = tensor if id(tensor) in ctx._dirty else wrap(value)
     return [made.get(id(r), r) for r in results]
 

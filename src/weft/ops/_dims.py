@@ -78,7 +78,7 @@ def along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,), (letters,), frozenset(_listed(static.get("dim"), ndim)))
 
 
-def factory(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """No tensor input: output dims come from nowhere."""
     del shapes
     size = static.get("size", ())

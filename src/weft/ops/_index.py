@@ -1,10 +1,9 @@
-"""What operators that index by a tensor share: coordinates, checks of index types, flags of bad indices."""
+"""What operators that index by a tensor share: coordinates, checks of index types, indices that miss."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import jax
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexRangeError, WeftError
 from weft.ops._dims import Factors, Sizes
+from weft.ops._findings import Misses, misses
 from weft.ops._words import scalar_word
 
 Array = jax.Array
@@ -48,34 +48,6 @@ def cells(index: Array, dim: int) -> tuple[Array, ...]:
 def rows(dim: int, index: Array) -> tuple[Any, ...]:
     """Coordinates of whole slices along `dim`."""
     return (slice(None),) * dim + (index,)
-
-
-_GOOD = -(2**63)
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["marks"], meta_fields=["where"])
-@dataclass(frozen=True)
-class Misses:
-    """What a check found: a mark for each index, larger for a bad one, and a description of what was indexed."""
-
-    marks: Array
-    where: str
-
-    def code(self) -> Array:
-        """0 when all are good, else what `missed` reads. One reduction, as cheap as that of flags."""
-        return jnp.max(self.marks, initial=_GOOD) ^ _GOOD
-
-
-def misses(index: Array, bad: Array, where: str) -> Misses:
-    """The indices that `bad` flags."""
-    index = index.astype(jnp.int64)
-    code = jnp.where(index < 0, index, index + 1)
-    return Misses(jnp.where(bad, code ^ _GOOD, _GOOD), where)
-
-
-def missed(code: int) -> int:
-    """A bad index, from a code that is not 0."""
-    return code - 1 if code > 0 else code
 
 
 def outside(index: Array, size: int, where: str, *, negative: bool = False) -> Misses:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,7 +12,8 @@ import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX, FLOAT, from_numpy
 from weft.errors import DTypeError, UnsupportedDTypeError
-from weft.ops._table import TABLE, OpDef
+from weft.ops._dims import from_size
+from weft.ops._table import TABLE, OpDef, defop
 from weft.ops._words import scalar_word
 
 
@@ -21,6 +23,10 @@ def alias(row: OpDef, *names: str) -> None:
         if name in TABLE:
             raise ValueError(f"operator {name!r} has two rows; give one of them another name")
         TABLE[name] = replace(row, name=name, method=name if row.method else "", dunder=())
+
+
+factory = partial(defop, dims=from_size, factory=True)
+"""A row that makes a tensor from sizes and numbers."""
 
 
 def category(array: jax.Array) -> int:

@@ -131,12 +131,17 @@ class OpDef:
     check_error: type[WeftError] = DeferredIndexError
     warning: Callable[[Sequence[Sizes]], str] | None = None  # shapes -> what to warn of in every such call, or ""
     differentiable: bool = True
+    saves: bool = False  # a second backward pass is refused, as in PyTorch, though the derivative reads no array
     grad_name: GradName = ""  # what PyTorch calls the derivative, where it is not the row's own name
     function: bool = True  # whether the package exports a function of this name
     method: str = ""  # name of the Tensor method, or ""
+    property: bool = False  # whether tensors have it as a property
     dunder: tuple[str, ...] = ()
     inplace: bool = False
-    module: str = ""  # public module that exports it: "" is the package, "nn.functional", "special", "linalg"
+    inplace_argument: bool = False  # whether `nn.functional` has it with an argument `inplace`
+    factory: bool = False  # whether it takes where and how a new tensor is made: `device`, `requires_grad`, …
+    module: str = ""  # public module that exports it: "" is the package, "nn.functional", "linalg"
+    also: str = ""  # a further public module that exports the function
     doc: str = ""
     of_numbers: bool = False  # whether it takes Python numbers alone
     limits: Callable[..., None] | None = None  # its `Scalar`s, as they are given -> None; raises for those out of range
@@ -179,12 +184,17 @@ def defop(
     check_error: type[WeftError] = DeferredIndexError,
     warning: Callable[[Sequence[Sizes]], str] | None = None,
     differentiable: bool = True,
+    saves: bool = False,
     grad_name: GradName = "",
     function: bool = True,
     method: bool | str | None = None,
+    property: bool = False,
     dunder: str | Sequence[str] = (),
     inplace: bool = False,
+    inplace_argument: bool = False,
+    factory: bool = False,
     module: str = "",
+    also: str = "",
     of_numbers: bool = False,
     limits: Callable[..., None] | None = None,
     types: Callable[[Mapping[str, DType]], None] | None = None,
@@ -205,10 +215,10 @@ def defop(
         is_method = method if method is not None else bool(params) and params[0].name == "input" and not module
         row = OpDef(
             row_name, impl, params, dims, promote, cast, vjp, tuple(outputs), aux, partial, linear, view, write,
-            check, check_text, check_error, warning, differentiable, grad_name, function,
+            check, check_text, check_error, warning, differentiable, saves, grad_name, function,
             row_name if is_method is True else is_method or "",
-            (dunder,) if isinstance(dunder, str) else tuple(dunder),
-            inplace, module, inspect.getdoc(impl) or "", of_numbers, limits, types,
+            property, (dunder,) if isinstance(dunder, str) else tuple(dunder),
+            inplace, inplace_argument, factory, module, also, inspect.getdoc(impl) or "", of_numbers, limits, types,
         )  # fmt: skip
         TABLE[row_name] = row
         return row

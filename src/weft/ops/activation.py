@@ -31,7 +31,7 @@ def _relu_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
     return (jnp.where(out <= 0, jnp.zeros_like(g), g),)
 
 
-@defop(dims=pointwise, inplace=True, vjp=_relu_vjp)
+@defop(dims=pointwise, inplace=True, vjp=_relu_vjp, inplace_argument=True)
 def relu(input: Array) -> Array:
     """The larger of each element and 0."""
     if input.dtype == jnp.bool_:
@@ -44,20 +44,20 @@ def _require_order(min_val: Any, max_val: Any) -> None:
         raise ValueRangeError("min_val cannot be greater than max_val")
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, limits=_require_order)
+@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True, limits=_require_order)
 def hardtanh(input: Array, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Array:
     """Each element cut off at `min_val` and `max_val`; the gradient is 0 on the bounds."""
     low, high = like(min_val, input), like(max_val, input)
     return jnp.where(input <= low, low, jnp.where(input >= high, high, input))
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True)
+@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
 def relu6(input: Array) -> Array:
     """Each element cut off at 0 and 6."""
     return hardtanh.impl(input, 0, 6)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True)
+@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
 def leaky_relu(input: Array, negative_slope: Scalar = 0.01) -> Array:
     """Negative elements are multiplied by `negative_slope`."""
     require_float(input, "leaky_relu_cpu")
@@ -72,13 +72,13 @@ def _elu(x: Array, alpha: Any, scale: float, stretch: Any) -> Array:
     return (scale * jnp.where(w > 0, w, below)).astype(x.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True)
+@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
 def elu(input: Array, alpha: Scalar = 1.0) -> Array:
     """x where positive, else alpha * (exp(x) - 1)."""
     return _elu(input, alpha, 1.0, 1.0)
 
 
-@defop(dims=pointwise, inplace=True, method=False)
+@defop(dims=pointwise, inplace=True, method=False, inplace_argument=True)
 def celu(input: Array, alpha: Scalar = 1.0) -> Array:
     """x where positive, else alpha * (exp(x / alpha) - 1)."""
     if isinstance(alpha, int | float) and alpha == 0:
@@ -86,7 +86,7 @@ def celu(input: Array, alpha: Scalar = 1.0) -> Array:
     return _elu(input, alpha, 1.0, 1.0 / alpha)
 
 
-@defop(dims=pointwise, inplace=True, method=False)
+@defop(dims=pointwise, inplace=True, method=False, inplace_argument=True)
 def selu(input: Array) -> Array:
     """The self-normalising ELU, with the constants of https://arxiv.org/abs/1706.02515."""
     return _elu(input, _SELU_ALPHA, _SELU_SCALE, 1.0)
@@ -122,7 +122,7 @@ def gelu(input: Array, *, approximate: str = "none") -> Array:
     return y.astype(input.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True)
+@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
 def silu(input: Array) -> Array:
     """x * sigmoid(x)."""
     if not jnp.iscomplexobj(input):
@@ -131,7 +131,7 @@ def silu(input: Array) -> Array:
     return (x / (1 + jnp.exp(-x)) if jnp.iscomplexobj(x) else x * jax.nn.sigmoid(x)).astype(input.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True)
+@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
 def mish(input: Array) -> Array:
     """x * tanh(softplus(x))."""
     require_float(input, "mish_cpu")
@@ -169,7 +169,7 @@ def tanhshrink(input: Array) -> Array:
     return input - jnp.tanh(input)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True)
+@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
 def hardsigmoid(input: Array) -> Array:
     """x / 6 + 1 / 2, cut off at 0 and 1."""
     require_float(input, "hardsigmoid_cpu")
@@ -177,7 +177,7 @@ def hardsigmoid(input: Array) -> Array:
     return jnp.where(x <= -3, 0, jnp.where(x >= 3, 1, (x + 3) / 6)).astype(input.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True)
+@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
 def hardswish(input: Array) -> Array:
     """x * hardsigmoid(x)."""
     require_float(input, "hardswish_cpu")
@@ -198,7 +198,7 @@ def softshrink(input: Array, lambd: Scalar = 0.5) -> Array:
     return jnp.where(input > step, input - step, jnp.where(input < -step, input + step, input * 0))
 
 
-@defop(dims=pointwise, method=True)
+@defop(dims=pointwise, method=True, also=_FUNCTIONAL)
 def hardshrink(input: Array, lambd: Scalar = 0.5) -> Array:
     """Elements whose size is at most `lambd` become 0."""
     require_float(input, "hardshrink_cpu")
@@ -206,7 +206,7 @@ def hardshrink(input: Array, lambd: Scalar = 0.5) -> Array:
     return jnp.where((input >= -edge) & (input <= edge), jnp.zeros_like(input), input)
 
 
-@defop(dims=pointwise, inplace=True, method=False)
+@defop(dims=pointwise, inplace=True, method=False, inplace_argument=True)
 def threshold(input: Array, threshold: Scalar, value: Scalar) -> Array:
     """`value` where an element is at most `threshold`."""
     if input.dtype == jnp.bool_:
@@ -222,7 +222,7 @@ def _prelu_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters, weight), (letters,), frozenset({"weight"}))
 
 
-@defop(dims=_prelu_dims, cast=Cast.LOWER, method=True)
+@defop(dims=_prelu_dims, cast=Cast.LOWER, method=True, also=_FUNCTIONAL)
 def prelu(input: Array, weight: Array) -> Array:
     """Negative elements times `weight`, which holds one number, or one per entry of dim 1."""
     if input.dtype != weight.dtype:

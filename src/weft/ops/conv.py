@@ -225,7 +225,7 @@ def _rows(n: int) -> tuple[OpDef, OpDef]:
         """What `conv` does to gradients, with weights of (channels, outputs / groups, ...)."""
         return _conv_transpose(n, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
-    make = {"cast": Cast.LOWER, "partial": "sum", "method": False}
+    make = {"cast": Cast.LOWER, "partial": "sum", "method": False, "also": "nn.functional"}
     return (
         defop(f"conv{n}d", grad_name="Convolution", dims=_dims(n, False), **make)(conv),
         defop(f"conv_transpose{n}d", grad_name="Convolution", dims=_dims(n, True), **make)(conv_transpose),

@@ -13,32 +13,33 @@ import jax.numpy as jnp
 
 from weft._base.dtype import DType
 from weft.errors import DTypeError, ShapeError
-from weft.ops._dims import Factors, Sizes, factory, pointwise
+from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._rows import factory
 from weft.ops._table import Array, Cast, DTypeArg, Scalar, Shape, defop
 from weft.ops._words import scalar_word
 
 # Constants
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def zeros(size: Shape, *, dtype: DTypeArg) -> Array:
     """Zeros."""
     return jnp.zeros(size, dtype.numpy)
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def ones(size: Shape, *, dtype: DTypeArg) -> Array:
     """Ones."""
     return jnp.ones(size, dtype.numpy)
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def full(size: Shape, fill_value: Scalar, *, dtype: DTypeArg) -> Array:
     """One number everywhere."""
     return jnp.full(size, jnp.asarray(fill_value).astype(dtype.numpy))
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def eye(size: Shape, *, dtype: DTypeArg) -> Array:
     """A matrix with ones on the diagonal."""
     return jnp.eye(*size, dtype=dtype.numpy)
@@ -52,7 +53,7 @@ def _steps_in(dtype: DType) -> Any:
     return jnp.int64 if not dtype.is_differentiable else jnp.promote_types(dtype.numpy, jnp.float64)
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def arange(size: Shape, start: Scalar, step: Scalar, *, dtype: DTypeArg) -> Array:
     """The numbers `start`, `start + step`, and so on; an integer `dtype` cuts both to integers first."""
     wide = _steps_in(dtype)
@@ -70,13 +71,13 @@ def _between(count: int, start: Any, end: Any, dtype: DType) -> Array:
     return jnp.where(nth < count / 2, first + by * nth, last - by * (count - 1 - nth))
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def linspace(size: Shape, start: Scalar, end: Scalar, *, dtype: DTypeArg) -> Array:
     """Numbers evenly spaced from `start` to `end`, both included."""
     return _between(size[0], start, end, dtype).astype(dtype.numpy)
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def logspace(size: Shape, start: Scalar, end: Scalar, base: Scalar, *, dtype: DTypeArg) -> Array:
     """Powers of `base` with exponents evenly spaced from `start` to `end`, both included."""
     return (jnp.asarray(base) ** _between(size[0], start, end, dtype)).astype(dtype.numpy)
@@ -90,7 +91,7 @@ def _phase(count: int, periodic: bool) -> Array:
     return jnp.arange(count, dtype=jnp.float64) / max(count if periodic else count - 1, 1)
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def cosine_window(size: Shape, coefficients: tuple[float, ...], periodic: bool, *, dtype: DTypeArg) -> Array:
     """A sum of cosines: `coefficients[k]` times the one with `k` periods in the window."""
     if size[0] == 1:
@@ -100,7 +101,7 @@ def cosine_window(size: Shape, coefficients: tuple[float, ...], periodic: bool, 
     return jnp.sum(jnp.stack(waves), axis=0).astype(dtype.numpy)
 
 
-@defop("bartlett_window", dims=factory, function=False)
+@factory("bartlett_window", function=False)
 def triangle_window(size: Shape, periodic: bool, *, dtype: DTypeArg) -> Array:
     """A rise from 0 to 1 and back, in straight lines."""
     if size[0] == 1:
@@ -108,7 +109,7 @@ def triangle_window(size: Shape, periodic: bool, *, dtype: DTypeArg) -> Array:
     return (1 - jnp.abs(2 * _phase(size[0], periodic) - 1)).astype(dtype.numpy)
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def kaiser_window(size: Shape, periodic: bool, beta: Scalar, *, dtype: DTypeArg) -> Array:
     """`I0(beta sqrt(1 - x^2)) / I0(beta)`, with x from -1 to 1 over the window."""
     if size[0] == 1:
@@ -135,7 +136,7 @@ def _require_parts(first: Array, second: Array) -> None:
         )
 
 
-@defop(dims=pointwise)
+@defop(dims=pointwise, saves=True)
 def complex_(real: Array, imag: Array) -> Array:
     """Complex numbers from real and imaginary parts of one float type."""
     _require_parts(real, imag)

@@ -11,9 +11,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from weft.errors import DeferredValueError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes
+from weft.ops._findings import namespace
 from weft.ops._table import Array, Cast, defop
 from weft.ops._words import scalar_word
 
@@ -31,11 +33,12 @@ def _ctc_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 def _labels(targets: Array, lengths: Array, longest: int) -> Array:
     """Targets as (batch, longest); one vector of all of them is cut by their lengths. What is past a length varies."""
     if targets.ndim == 2:
-        return targets[:, :longest].astype(jnp.int64)
-    starts = jnp.cumsum(lengths) - lengths
+        return targets[:, :longest].astype(np.int64)
+    xp = namespace(targets)
+    starts = lengths.cumsum() - lengths
     if not targets.size:
-        return jnp.zeros((lengths.shape[0], longest), jnp.int64)
-    return jnp.take(targets, starts[:, None] + jnp.arange(longest), mode="clip").astype(jnp.int64)
+        return xp.zeros((lengths.shape[0], longest), np.int64)
+    return xp.take(targets, starts[:, None] + np.arange(longest), mode="clip").astype(np.int64)
 
 
 def _states(labels: Array, blank: int, classes: int) -> Array:
@@ -122,14 +125,14 @@ def _check(log_probs: Array, targets: Array, input_lengths: Array, target_length
 def _bad_ctc(
     log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, longest: int, blank: int = 0,
     zero_infinity: bool = False,
-) -> Array:  # fmt: skip
+) -> Any:  # fmt: skip
     del blank, zero_infinity
     labels = _labels(targets, target_lengths, longest)
-    used = jnp.arange(longest) < target_lengths[:, None]
+    used = np.arange(longest) < target_lengths[:, None]
     odd_label = used & ((labels < 0) | (labels >= log_probs.shape[2]))
     odd_time = (input_lengths < 0) | (input_lengths > log_probs.shape[0])
     odd_length = (target_lengths < 0) | (target_lengths > longest)
-    return jnp.any(odd_label, axis=1) | odd_time | odd_length
+    return odd_label.any(axis=1) | odd_time | odd_length
 
 
 def _ctc_vjp(

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT
-from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes
+from weft.ops._findings import Failures
 from weft.ops._reduce import wide
 from weft.ops._rows import category, documented
 from weft.ops._shape_dims import square
@@ -89,15 +90,36 @@ def _slogdet(a: Array) -> Outs:
     return tuple(jnp.linalg.slogdet(a))
 
 
-det = _det_row("det", "linalg.det", _det, "Determinant.")
+det = _det_row("det", "linalg.det", _det, "Determinant.", also="linalg")
 logdet = _det_row("logdet", "logdet", _logdet, "Logarithm of the determinant; NaN where that is negative.")
 slogdet = _det_row(
     "slogdet", "linalg.slogdet", _slogdet, "Sign of the determinant and logarithm of its size.",
-    outputs=("sign", "logabsdet"),
+    outputs=("sign", "logabsdet"), also="linalg",
 )  # fmt: skip
 
 
 # --- inverses and solutions ---
+
+
+def lu_info(lu: Array) -> Array:
+    """For packed LU factors, the place of the first zero on U's diagonal, or 0."""
+    zero = jnp.diagonal(lu, axis1=-2, axis2=-1) == 0
+    if not zero.shape[-1]:
+        return jnp.zeros(zero.shape[:-1], jnp.int32)
+    return jnp.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(jnp.int32)
+
+
+def _singular(a: Array) -> Failures:
+    return Failures(lu_info(jax.lax.linalg.lu(a)[0]))
+
+
+SINGULAR = (
+    "linalg.inv: {0}The diagonal element {1} is zero, the inversion could not be completed because the input matrix is "
+    "singular."
+)
+"""What is said of matrices without an inverse."""
+
+inverts = partial(factorises, dims=square, check_text=SINGULAR, check_error=LinAlgError)
 
 
 def _inverse(a: Array) -> Array:
@@ -105,19 +127,33 @@ def _inverse(a: Array) -> Array:
     return jnp.linalg.inv(a)
 
 
-@factorises(grad_name="LinalgInvEx", dims=square)
+def _input_is_singular(input: Array) -> Failures:
+    return _singular(input)
+
+
+@inverts(grad_name="LinalgInvEx", check=_input_is_singular)
 def inverse(input: Array) -> Array:
-    """Inverse; infinite or NaN where a matrix is singular."""
+    """Inverse; `LinAlgError` where a matrix is singular."""
     return _inverse(input)
 
 
-@factorises(dims=square, module="linalg")
+@inverts(module="linalg", check=lambda A: _singular(A))
 def inv(A: Array) -> Array:
+    """Inverse; `LinAlgError` where a matrix is singular."""
+    return _inverse(A)
+
+
+@factorises(dims=square, function=False, method=False)
+def inverse_or_nan(A: Array) -> Array:
     """Inverse; infinite or NaN where a matrix is singular."""
     return _inverse(A)
 
 
-@factorises(dims=square)
+def _power_is_singular(input: Array, n: int) -> Failures | None:
+    return _singular(input) if n < 0 else None
+
+
+@inverts(check=_power_is_singular, also="linalg")
 def matrix_power(input: Array, n: int) -> Array:
     """Product of `n` copies of a square matrix, or of its inverse where `n` is negative."""
     if n < 0:
@@ -134,7 +170,7 @@ def _matrix_exp_vjp(g: Array, out: Array, input: Array) -> Array:
     return jax.scipy.linalg.expm(blocks)[..., : a.shape[-1], a.shape[-1] :].astype(input.dtype)
 
 
-@factorises(dims=square, vjp=_matrix_exp_vjp)
+@factorises(dims=square, vjp=_matrix_exp_vjp, also="linalg")
 def matrix_exp(input: Array) -> Array:
     """The matrix exponential: the sum of `input^n / n!` over all n."""
     check_matrices("linalg.matrix_exp", input)
@@ -155,9 +191,7 @@ def _solve_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(ins, ((*range(ndim), *tail),), frozenset({"row", "column"}))
 
 
-@factorises(dims=_solve_dims, module="linalg")
-def solve(A: Array, B: Array, *, left: bool = True) -> Array:
-    """The X of `A X = B`, or of `X A = B` where not `left`; infinite or NaN where A is singular."""
+def _solution(A: Array, B: Array, left: bool) -> Array:
     check_matrices("linalg.solve", A)
     if A.dtype != B.dtype:
         raise DTypeError(
@@ -176,14 +210,70 @@ def solve(A: Array, B: Array, *, left: bool = True) -> Array:
     return out[..., 0] if vector else out
 
 
+UNSOLVABLE = "torch.linalg.solve: {0}The solver failed because the input matrix is singular."
+
+
+@factorises(
+    dims=_solve_dims, module="linalg", check=lambda A, B, *, left=True: _singular(A), check_text=UNSOLVABLE,
+    check_error=LinAlgError,
+)  # fmt: skip
+def solve(A: Array, B: Array, *, left: bool = True) -> Array:
+    """The X of `A X = B`, or of `X A = B` where not `left`; `LinAlgError` where A is singular."""
+    return _solution(A, B, left)
+
+
+@factorises(dims=_solve_dims, function=False, method=False)
+def solution_or_nan(A: Array, B: Array, *, left: bool = True) -> Array:
+    """The same; infinite or NaN where A is singular."""
+    return _solution(A, B, left)
+
+
 # --- factorisations ---
 
 
-@factorises(dims=square, module="linalg")
+def definiteness(a: Array) -> Array:
+    """LAPACK's `info` of a Cholesky factorisation: the size of the smallest leading block without one, or 0."""
+    size = a.shape[-1]
+    if not a.size:
+        return jnp.zeros(a.shape[:-2], jnp.int32)
+
+    def failing() -> Array:
+        inside = jnp.arange(size) <= jnp.arange(size)[:, None]  # block k: the first k + 1 rows and columns
+        blocks = jnp.where(inside[:, :, None] & inside[:, None, :], a[..., None, :, :], jnp.eye(size, dtype=a.dtype))
+        bad = ~jnp.isfinite(jnp.linalg.cholesky(blocks)).all((-2, -1))
+        return jnp.where(bad.any(-1), bad.argmax(-1) + 1, 0).astype(jnp.int32)
+
+    sound = jnp.isfinite(jnp.linalg.cholesky(a)).all()
+    return jax.lax.cond(sound, lambda: jnp.zeros(a.shape[:-2], jnp.int32), failing)
+
+
+INDEFINITE = (
+    "linalg.cholesky: {0}The factorization could not be completed because the input is not positive-definite (the "
+    "leading minor of order {1} is not positive-definite)."
+)
+"""What is said of matrices without a Cholesky factor."""
+
+
+def _factor(a: Array, upper: bool) -> Array:
+    check_matrices("linalg.cholesky", a)
+    return jnp.linalg.cholesky(a, upper=upper)
+
+
+def _indefinite(input: Array, *, upper: bool = False) -> Failures:
+    del upper
+    return Failures(definiteness(input))
+
+
+@factorises(dims=square, module="linalg", check=_indefinite, check_text=INDEFINITE, check_error=LinAlgError)
 def cholesky(input: Array, *, upper: bool = False) -> Array:
-    """Triangular factor L of `L L^H`, or its adjoint; NaN where a matrix is not positive definite."""
-    check_matrices("linalg.cholesky", input)
-    return jnp.linalg.cholesky(input, upper=upper)
+    """Triangular factor L of `L L^H`, or its adjoint; `LinAlgError` where a matrix is not positive definite."""
+    return _factor(input, upper)
+
+
+@factorises(dims=square, function=False, method=False)
+def factor_or_nan(input: Array, *, upper: bool = False) -> Array:
+    """The same; NaN where a matrix is not positive definite."""
+    return _factor(input, upper)
 
 
 _QR_MODES = ("reduced", "complete", "r")
@@ -259,7 +349,20 @@ def mirrored(A: Array, lower: bool) -> Array:
     return jax.lax.stop_gradient(whole) + (mean - jax.lax.stop_gradient(mean))
 
 
-@factorises(dims=batches(MATRIX, VECTOR, MATRIX), outputs=("U", "S", "Vh"), module="linalg")
+def non_finite(A: Array, *options: object, **named: object) -> Failures:
+    """Matrices that hold NaN or infinities."""
+    del options, named
+    return Failures((~jnp.isfinite(A)).any((-2, -1)).astype(jnp.int32))
+
+
+diverges = partial(
+    factorises, check=non_finite, check_error=LinAlgError,
+    check_text="linalg.svd: {0}The algorithm failed to converge because the input matrix contained non-finite values.",
+)  # fmt: skip
+"""Rows that take singular values."""
+
+
+@diverges(dims=batches(MATRIX, VECTOR, MATRIX), outputs=("U", "S", "Vh"), module="linalg")
 def svd(A: Array, full_matrices: bool = True) -> Outs:
     """Orthonormal U, singular values in descending order, and orthonormal Vh with `A = U diag(S) Vh`."""
     check_floating("linalg.svd", A)

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, einsum
-from weft.ops._index import OUT_OF_SELF, Misses, outside_dim
+from weft.ops._findings import Misses
+from weft.ops._index import OUT_OF_SELF, outside_dim
 from weft.ops._neural import lengths, wide
 from weft.ops._table import Array, Cast, Scalar, defop
 from weft.ops._words import c_word, scalar_word
@@ -55,7 +56,7 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     return y + bias
 
 
-@defop(dims=einsum("... i, ... j, o i j -> ... o"), cast=Cast.PROMOTE, method=False)
+@defop(dims=einsum("... i, ... j, o i j -> ... o"), cast=Cast.PROMOTE, method=False, also="nn.functional")
 def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = None) -> Array:
     """input1' weight[o] input2 + bias[o] for every output o."""
     for at, (a, b) in enumerate(zip(input1.shape[:-1], input2.shape[:-1], strict=True)):

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, reduces
+from weft.ops._findings import Failures
 from weft.ops._reduce import axes, is_complex, is_inexact, to_dtype, wide
 from weft.ops._table import Array, Cast, Dim, Dims, DTypeArg, Promote, Scalar, defop
 from weft.ops._words import scalar_word
+from weft.ops.decomposition import diverges, non_finite
 
 
 def _safe_power(x: jax.Array, p: float) -> jax.Array:
@@ -101,7 +103,15 @@ def _matrix_dims(x: jax.Array, dim: Any) -> tuple[int, int]:
     return dim
 
 
-@defop(dims=reduces, cast=Cast.FLOAT32, module="linalg")
+def _has_no_singular_values(
+    A: Array, ord: Any = "fro", dim: Dims = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
+) -> Failures | None:
+    del keepdim, dtype
+    takes_them = ord == "nuc" or (not isinstance(ord, str) and abs(ord) == 2)
+    return non_finite(jnp.moveaxis(A, dim, (-2, -1))) if takes_them else None
+
+
+@diverges(dims=reduces, module="linalg", check=_has_no_singular_values)
 def matrix_norm(
     A: Array, ord: Any = "fro", dim: Dims = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
 ) -> Array:

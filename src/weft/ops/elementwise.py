@@ -135,7 +135,7 @@ divides = partial(
 )  # fmt: skip
 
 
-@divides(function=False, method=False, of_numbers=True)
+@divides(saves=True, function=False, method=False, of_numbers=True)
 def div_trunc(input: Operand, other: Operand) -> Array:
     """`input / other` rounded towards zero, in the common type."""
     require(input, "div_trunc_cpu", INTEGER, FLOAT)
@@ -143,7 +143,7 @@ def div_trunc(input: Operand, other: Operand) -> Array:
     return jnp.trunc(quotient) if category(input) == FLOAT else quotient
 
 
-@divides(dunder=("__floordiv__", "__rfloordiv__"), inplace=True, of_numbers=True)
+@divides(saves=True, dunder=("__floordiv__", "__rfloordiv__"), inplace=True, of_numbers=True)
 def floor_divide(input: Operand, other: Operand) -> Array:
     """`input / other` rounded down, in the common type."""
     require(input, "div_floor_cpu", INTEGER, FLOAT)

@@ -59,10 +59,10 @@ def _bad_bag(
     scale_grad_by_freq: bool = False,
 ) -> Array:  # fmt: skip
     del per_sample_weights, mode, include_last_offset, padding_idx, scale_grad_by_freq
-    bad = jnp.any((input < 0) | (input >= weight.shape[0]))
+    bad = ((input < 0) | (input >= weight.shape[0])).any()
     if offsets is None or not offsets.size:
         return bad
-    return bad | (offsets[0] != 0) | (offsets[-1] > input.size) | jnp.any(offsets[1:] < offsets[:-1])
+    return bad | (offsets[0] != 0) | (offsets[-1] > input.size) | (offsets[1:] < offsets[:-1]).any()
 
 
 def _bags(input: Array, offsets: Array | None, include_last_offset: bool) -> tuple[Array, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -20,12 +21,6 @@ from weft.ops._table import TABLE, Array, Cast, OpDef, Promote, Scalar, defop
 Unary = Callable[[Array], Array]
 Slope = Callable[[Array, Array], Array]  # (output, input) -> derivative
 
-# what autocast computes in float32
-_WIDE = {
-    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt",
-    "sinh", "tan",
-}  # fmt: skip
-
 
 def _scaled_slope(slope: Slope) -> Callable[[Array, Array, Array], tuple[Array]]:
     """The vjp of an elementwise function from its derivative."""
@@ -36,7 +31,9 @@ def _scaled_slope(slope: Slope) -> Callable[[Array, Array, Array], tuple[Array]]
     return vjp
 
 
-def _function(name: str, function: Unary, doc: str, slope: Slope | None = None, real: str = "") -> OpDef:
+def _function(
+    name: str, function: Unary, doc: str, slope: Slope | None = None, *, real: str = "", **options: Any
+) -> OpDef:
     """A row that maps each element; `real` is the kernel that knows no complex numbers.
 
     The slope is given where the result spares computing the function again.
@@ -47,14 +44,10 @@ def _function(name: str, function: Unary, doc: str, slope: Slope | None = None, 
             require(input, real, FLOAT)
         return in_float32(function, input)
 
-    return defop(
-        name,
-        dims=pointwise,
-        promote=Promote.FLOAT,
-        cast=Cast.FLOAT32 if name in _WIDE else Cast.NONE,
-        vjp=_scaled_slope(slope) if slope else None,
-        inplace=True,
-    )(documented(body, name, doc))
+    vjp = _scaled_slope(slope) if slope else None
+    return defop(name, dims=pointwise, promote=Promote.FLOAT, vjp=vjp, inplace=True, **options)(
+        documented(body, name, doc)
+    )
 
 
 # ---- bodies that jax.numpy lacks, or that differ from PyTorch's at some point
@@ -90,57 +83,41 @@ def _polygamma(n: int, x: Array) -> Array:
     return jnp.where(pole, -sign * jnp.inf, jnp.where(left, reflected, right))
 
 
-# ---- rows: (name, function, description, slope)
+# ---- rows: name, function, description, slope
 
-for _name, _body, _doc, _slope in (
-    ("exp", jnp.exp, "`e ** input`.", lambda y, x: y),
-    ("exp2", jnp.exp2, "`2 ** input`.", lambda y, x: y * math.log(2)),
-    ("expm1", jnp.expm1, "`exp(input) - 1`, exact near 0.", lambda y, x: y + 1),
-    ("log", jnp.log, "Natural logarithm.", None),
-    ("log2", jnp.log2, "Logarithm to base 2.", None),
-    ("log10", jnp.log10, "Logarithm to base 10.", None),
-    ("log1p", jnp.log1p, "`log(1 + input)`, exact near 0.", None),
-    ("sqrt", jnp.sqrt, "Square root.", lambda y, x: 0.5 / y),
-    ("rsqrt", lax.rsqrt, "`1 / sqrt(input)`.", lambda y, x: -0.5 * y * y * y),
-    ("reciprocal", _reciprocal, "`1 / input`.", lambda y, x: -y * y),
-    ("sin", jnp.sin, "Sine.", None),
-    ("cos", jnp.cos, "Cosine.", None),
-    ("tan", jnp.tan, "Tangent.", lambda y, x: 1 + y * y),
-    ("asin", jnp.arcsin, "Inverse of the sine.", None),
-    ("acos", jnp.arccos, "Inverse of the cosine.", None),
-    ("atan", jnp.arctan, "Inverse of the tangent.", None),
-    ("sinh", jnp.sinh, "Hyperbolic sine.", None),
-    ("cosh", jnp.cosh, "Hyperbolic cosine.", None),
-    ("tanh", jnp.tanh, "Hyperbolic tangent.", lambda y, x: 1 - y * y),
-    ("asinh", jnp.arcsinh, "Inverse of the hyperbolic sine.", None),
-    ("acosh", jnp.arccosh, "Inverse of the hyperbolic cosine.", None),
-    ("atanh", jnp.arctanh, "Inverse of the hyperbolic tangent.", None),
-    ("sigmoid", lax.logistic, "`1 / (1 + exp(-input))`.", lambda y, x: y * (1 - y)),
-    ("sinc", jnp.sinc, "`sin(pi * input) / (pi * input)`, and 1 at 0.", None),
-):
-    _function(_name, _body, _doc, _slope)
-
-for _name, _body, _doc, _slope, _kernel in (
-    ("erf", lax.erf, "Error function.", None, "erf_vml_cpu"),
-    ("erfc", lax.erfc, "`1 - erf(input)`, exact for large inputs.", None, "erfc_vml_cpu"),
-    ("erfinv", lax.erf_inv, "Inverse of the error function.", None, "erfinv_vml_cpu"),
-    (
-        "lgamma",
-        lax.lgamma,
-        "Logarithm of `|gamma(input)|`.",
-        lambda y, x: _digamma(x),
-        "lgamma_vml_cpu",
-    ),
-    ("digamma", _digamma, "Derivative of `lgamma`.", lambda y, x: _polygamma(1, x), "digamma"),
-    (
-        "i0",
-        special.i0,
-        "Modified Bessel function of the first kind, order 0.",
-        lambda y, x: special.i1(x),
-        "i0_vml_cpu",
-    ),
-):
-    _function(_name, _body, _doc, _slope, _kernel)
+_function("exp", jnp.exp, "`e ** input`.", lambda y, x: y, cast=Cast.FLOAT32)
+_function("exp2", jnp.exp2, "`2 ** input`.", lambda y, x: y * math.log(2))
+_function("expm1", jnp.expm1, "`exp(input) - 1`, exact near 0.", lambda y, x: y + 1, cast=Cast.FLOAT32)
+_function("log", jnp.log, "Natural logarithm.", cast=Cast.FLOAT32)
+_function("log2", jnp.log2, "Logarithm to base 2.", cast=Cast.FLOAT32)
+_function("log10", jnp.log10, "Logarithm to base 10.", cast=Cast.FLOAT32)
+_function("log1p", jnp.log1p, "`log(1 + input)`, exact near 0.", cast=Cast.FLOAT32)
+_function("sqrt", jnp.sqrt, "Square root.", lambda y, x: 0.5 / y)
+_function("rsqrt", lax.rsqrt, "`1 / sqrt(input)`.", lambda y, x: -0.5 * y * y * y, cast=Cast.FLOAT32)
+_function("reciprocal", _reciprocal, "`1 / input`.", lambda y, x: -y * y, cast=Cast.FLOAT32)
+_function("sin", jnp.sin, "Sine.")
+_function("cos", jnp.cos, "Cosine.")
+_function("tan", jnp.tan, "Tangent.", lambda y, x: 1 + y * y, cast=Cast.FLOAT32)
+_function("asin", jnp.arcsin, "Inverse of the sine.", cast=Cast.FLOAT32)
+_function("acos", jnp.arccos, "Inverse of the cosine.", cast=Cast.FLOAT32)
+_function("atan", jnp.arctan, "Inverse of the tangent.")
+_function("sinh", jnp.sinh, "Hyperbolic sine.", cast=Cast.FLOAT32)
+_function("cosh", jnp.cosh, "Hyperbolic cosine.", cast=Cast.FLOAT32)
+_function("tanh", jnp.tanh, "Hyperbolic tangent.", lambda y, x: 1 - y * y, also="nn.functional")
+_function("asinh", jnp.arcsinh, "Inverse of the hyperbolic sine.")
+_function("acosh", jnp.arccosh, "Inverse of the hyperbolic cosine.")
+_function("atanh", jnp.arctanh, "Inverse of the hyperbolic tangent.")
+_function("sigmoid", lax.logistic, "`1 / (1 + exp(-input))`.", lambda y, x: y * (1 - y), also="nn.functional")
+_function("sinc", jnp.sinc, "`sin(pi * input) / (pi * input)`, and 1 at 0.")
+_function("erf", lax.erf, "Error function.", real="erf_vml_cpu")
+_function("erfc", lax.erfc, "`1 - erf(input)`, exact for large inputs.", real="erfc_vml_cpu")
+_function("erfinv", lax.erf_inv, "Inverse of the error function.", real="erfinv_vml_cpu", cast=Cast.FLOAT32)
+_function("lgamma", lax.lgamma, "Logarithm of `|gamma(input)|`.", lambda y, x: _digamma(x), real="lgamma_vml_cpu")
+_function("digamma", _digamma, "Derivative of `lgamma`.", lambda y, x: _polygamma(1, x), real="digamma")
+_function(
+    "i0", special.i0, "Modified Bessel function of the first kind, order 0.", lambda y, x: special.i1(x),
+    real="i0_vml_cpu",
+)  # fmt: skip
 
 for _name in ("sin", "cos", "tan", "sinh", "cosh", "tanh"):
     alias(TABLE[f"a{_name}"], f"arc{_name}")

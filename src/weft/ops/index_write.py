@@ -9,11 +9,11 @@ import jax.numpy as jnp
 
 from weft.errors import DeferredValueError, DTypeError, IndexRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
+from weft.ops._findings import Misses, namespace
 from weft.ops._index import (
     OUT_OF_BOUNDS,
     OUT_OF_ELEMENTS,
     UNCHECKED,
-    Misses,
     added,
     extent,
     flat_write,
@@ -272,7 +272,7 @@ def masked_fill(input: Array, mask: Array, value: Filling) -> Array:
 
 
 def _masked_scatter_check(input: Array, mask: Array, source: Array) -> Array:
-    return jnp.sum(jnp.broadcast_to(mask, broadcast_shapes(input.shape, mask.shape))) > source.size
+    return namespace(mask).broadcast_to(mask, broadcast_shapes(input.shape, mask.shape)).sum() > source.size
 
 
 @defop(

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes
+from weft.ops._findings import Misses, namespace
 from weft.ops._index import (
     OUT_OF_BOUNDS,
     OUT_OF_ELEMENTS,
     OUT_OF_SELF,
     UNCHECKED,
-    Misses,
     added,
     cells,
     flat_write,
@@ -111,7 +111,8 @@ def _advanced(indices: Arrays, spec: tuple[int, ...], shape: Sizes) -> tuple[Any
 
 def _any_outside(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Misses:
     found = [outside_dim(i, input, d, negative=True) for d, i in zip(spec, indices, strict=True)]
-    return Misses(jnp.concatenate([m.marks.reshape(-1) for m in found]), " or ".join([m.where for m in found]))
+    join = namespace(found[0].marks).concatenate
+    return Misses(join([m.marks.reshape(-1) for m in found]), " or ".join([m.where for m in found]))
 
 
 def _index_tensors_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Misses:

@@ -16,7 +16,7 @@ from weft.ops._dims import Factors, Rule, Sizes, along
 from weft.ops._rows import alias
 from weft.ops._shape_dims import fresh, same, square, wrapped
 from weft.ops._table import Array, Arrays, Cast, Dim, Dims, Promote, Scalar, Shape, defop
-from weft.ops.shape import once
+from weft.ops.shape import diagonals, once
 
 joins = partial(defop, promote=Promote.COMMON, cast=Cast.PROMOTE, linear="all")
 moves = partial(defop, linear="each")
@@ -269,7 +269,7 @@ def diag(input: Array, diagonal: int = 0) -> Array:
     """The diagonal of a matrix, or the matrix with this diagonal."""
     if input.ndim not in (1, 2):
         raise ShapeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
-    return jnp.diagonal(input, diagonal) if input.ndim == 2 else _diagonal_matrix(input, diagonal)
+    return diagonals(input, diagonal) if input.ndim == 2 else _diagonal_matrix(input, diagonal)
 
 
 def _matrix_dims(ndim: int, dim1: int, dim2: int) -> tuple[int, int]:
@@ -304,7 +304,7 @@ def diagflat(input: Array, offset: int = 0) -> Array:
 # --- the rest ---
 
 
-@moves(dims=fresh(2))
+@moves(dims=fresh(2), saves=True)
 def combinations(input: Array, r: int = 2, with_replacement: bool = False) -> Array:
     """All choices of `r` elements of a vector, one a row."""
     if input.ndim != 1:

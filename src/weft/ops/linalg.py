@@ -11,10 +11,10 @@ import numpy as np
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes, broadcast_shapes, factory
+from weft.ops._dims import Factors, Sizes, broadcast_shapes
 from weft.ops._dims import einsum as einsum_rule
 from weft.ops._equation import parse
-from weft.ops._rows import category, documented, require, unbroadcast
+from weft.ops._rows import category, documented, factory, require, unbroadcast
 from weft.ops._shape_dims import fresh, wrapped
 from weft.ops._table import Array, Arrays, Cast, DTypeArg, Promote, defop
 from weft.ops._words import scalar_word
@@ -194,7 +194,7 @@ def _triangle_indices(name: str, positions: Callable[..., Any], doc: str) -> Non
         found = np.stack(positions(row, offset, col))
         return jnp.asarray(found, dtype.numpy if dtype else jnp.int64)
 
-    defop(name, dims=factory)(documented(body, name, doc))
+    factory(name)(documented(body, name, doc))
 
 
 _triangle_indices("tril_indices", np.tril_indices, "Row and column numbers of a lower triangle.")

@@ -7,10 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from weft.errors import DTypeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes
-from weft.ops._index import Misses, misses
+from weft.ops._findings import Misses, misses
 from weft.ops._neural import reduced, require_float, spelled, wide
 from weft.ops._table import Array, Cast, defop
 from weft.ops._words import scalar_word
@@ -66,7 +67,7 @@ def _check_classes(input: Array, target: Array, weight: Array | None) -> None:
 def _out_of_bounds(input: Array, target: Array, ignore_index: int) -> Misses | None:
     if not jnp.issubdtype(target.dtype, jnp.integer):
         return None
-    index = target.astype(jnp.int64)
+    index = target.astype(np.int64)
     bad = ((index < 0) | (index >= input.shape[_class_dim(input)])) & (index != ignore_index)
     return misses(index, bad, "the classes")
 

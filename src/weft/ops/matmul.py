@@ -204,7 +204,7 @@ def _product_name(shapes: Sequence[Sizes], out: Sizes) -> str:
     return {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm"}.get((len(shapes[0]), len(shapes[1])), "Bmm")
 
 
-@product(grad_name=_product_name, dims=_matmul_dims, dunder=("__matmul__", "__rmatmul__"))
+@product(grad_name=_product_name, dims=_matmul_dims, dunder=("__matmul__", "__rmatmul__"), also="linalg")
 def matmul(input: Array, other: Array) -> Array:
     """Product over the last dim of `input` and the last but one of `other`; leading dims broadcast."""
     _check_matmul(input, other)

@@ -30,7 +30,7 @@ def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     return Factors(factors.ins, (kept,), frozenset({gone}))
 
 
-@defop(dims=_pair_reduces, cast=Cast.FLOAT32, promote=Promote.FLOAT)
+@defop(dims=_pair_reduces, cast=Cast.FLOAT32, promote=Promote.FLOAT, also="nn.functional")
 def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
     """Cosine of the angle between vectors along `dim`; lengths count as at least `eps`."""
     shape = broadcast_shapes(x1.shape, x2.shape)
@@ -44,7 +44,7 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> 
     return jnp.sum(product, axis=axis) if shape else product
 
 
-@defop(dims=_pair_reduces, promote=Promote.FLOAT)
+@defop(dims=_pair_reduces, promote=Promote.FLOAT, also="nn.functional")
 def pairwise_distance(x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Array:
     """p-norm of x1 - x2 + eps over the last dim."""
     distance = lengths(x1 - x2 + eps, p, -1)
@@ -72,7 +72,7 @@ def _check_cosine(input1: Array, input2: Array, target: Array) -> None:
         )
 
 
-@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False)
+@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def cosine_embedding_loss(
     input1: Array, input2: Array, target: Array, margin: float = 0.0, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",
@@ -87,7 +87,7 @@ def cosine_embedding_loss(
     return reduced(jnp.where(target == 1, 1 - cosine, zero) + apart, reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False)
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def margin_ranking_loss(
     input1: Array, input2: Array, target: Array, margin: float = 0.0, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",
@@ -102,7 +102,7 @@ def margin_ranking_loss(
     return reduced(_hinge(-target * (input1 - input2) + margin), reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False)
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def hinge_embedding_loss(
     input: Array, target: Array, margin: float = 1.0, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",
@@ -114,7 +114,7 @@ def hinge_embedding_loss(
     return reduced(far + near, reduction, size_average, reduce)
 
 
-@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False)
+@defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def triplet_margin_loss(
     anchor: Array, positive: Array, negative: Array, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
     swap: bool = False, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",

@@ -91,7 +91,15 @@ def _layer_norm_vjp(
     return g_input, _sum_to(g * normal, weight, rows), _sum_to(g, bias, rows)
 
 
-@defop(grad_name="NativeLayerNorm", dims=_trailing, cast=Cast.FLOAT32, aux=2, vjp=_layer_norm_vjp, method=False)
+@defop(
+    grad_name="NativeLayerNorm",
+    dims=_trailing,
+    cast=Cast.FLOAT32,
+    aux=2,
+    vjp=_layer_norm_vjp,
+    method=False,
+    also="nn.functional",
+)
 def layer_norm(
     input: Array, normalized_shape: Shape, weight: Array | None = None, bias: Array | None = None,
     eps: float = 1e-5,
@@ -120,7 +128,7 @@ def _rms_norm_vjp(
     return g_input.astype(input.dtype), _sum_to(g * normal, weight, tuple(range(axes[0])))
 
 
-@defop(dims=_trailing, aux=1, vjp=_rms_norm_vjp, method=False)
+@defop(dims=_trailing, aux=1, vjp=_rms_norm_vjp, method=False, also="nn.functional")
 def rms_norm(
     input: Array, normalized_shape: Shape, weight: Array | None = None, eps: float | None = None
 ) -> tuple[Array, Array]:
@@ -281,7 +289,7 @@ def _group_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(factors.ins, factors.outs, frozenset(range(1, len(shapes[0]))))
 
 
-@defop(dims=_group_dims, cast=Cast.FLOAT32, aux=2, vjp=_group_norm_vjp, method=False)
+@defop(dims=_group_dims, cast=Cast.FLOAT32, aux=2, vjp=_group_norm_vjp, method=False, also="nn.functional")
 def group_norm(
     input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:

@@ -15,7 +15,7 @@ from weft.ops._table import Array, Arrays, Scalar, defop
 from weft.ops._updates import decayed, double, each, older, rounded, towards, wide
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def sgd_step(
     params: Arrays, grads: Arrays, momentum_buffer: Arrays, lr: Scalar, momentum: Scalar, dampening: Scalar,
     weight_decay: Scalar, *, nesterov: bool, maximize: bool,
@@ -32,7 +32,7 @@ def sgd_step(
     return each(rule, params, grads, (momentum_buffer,), maximize=maximize, weight_decay=weight_decay)
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def rmsprop_step(
     params: Arrays, grads: Arrays, square_avg: Arrays, momentum_buffer: Arrays, grad_avg: Arrays, step: Arrays,
     lr: Scalar, alpha: Scalar, eps: Scalar, weight_decay: Scalar, momentum: Scalar, *, maximize: bool,
@@ -56,7 +56,7 @@ def rmsprop_step(
     return each(rule, params, grads, states, maximize=maximize, weight_decay=weight_decay) + older(step)
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def adagrad_step(
     params: Arrays, grads: Arrays, sum: Arrays, step: Arrays, lr: Scalar, lr_decay: Scalar, eps: Scalar,
     weight_decay: Scalar, *, maximize: bool, age: tuple[int, ...],
@@ -72,7 +72,7 @@ def adagrad_step(
     return new + older(step)
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def adadelta_step(
     params: Arrays, grads: Arrays, square_avg: Arrays, acc_delta: Arrays, step: Arrays, lr: Scalar, rho: Scalar,
     eps: Scalar, weight_decay: Scalar, *, maximize: bool, age: tuple[int, ...],
@@ -90,7 +90,7 @@ def adadelta_step(
     return each(rule, params, grads, states, maximize=maximize, weight_decay=weight_decay) + older(step)
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def rprop_step(
     params: Arrays, grads: Arrays, prev: Arrays, step_size: Arrays, step: Arrays, eta_minus: Scalar, eta_plus: Scalar,
     smallest: Scalar, largest: Scalar, *, maximize: bool, age: tuple[int, ...],
@@ -108,7 +108,7 @@ def rprop_step(
     return each(rule, params, grads, (prev, step_size), maximize=maximize) + older(step)
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def asgd_step(
     params: Arrays, grads: Arrays, ax: Arrays, eta: Arrays, mu: Arrays, step: Arrays, lr: Scalar, lambd: Scalar,
     alpha: Scalar, t0: Scalar, weight_decay: Scalar, *, maximize: bool, age: tuple[int, ...],
@@ -128,7 +128,7 @@ def asgd_step(
     return new + [rounded(x, old) for x, old in zip(shares, mu, strict=True)] + counts
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def adafactor_step(
     params: Arrays, grads: Arrays, row_var: Arrays, col_var: Arrays, variance: Arrays, step: Arrays, lr: Scalar,
     beta2_decay: Scalar, eps1: Scalar | None, eps2: Scalar, d: Scalar, weight_decay: Scalar, *, maximize: bool,
@@ -160,7 +160,7 @@ def _root_mean_square(x: Array) -> Array:
     return jnp.sqrt(jnp.mean(x * x))
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def muon_step(
     params: Arrays, grads: Arrays, momentum_buffer: Arrays, lr: Scalar, weight_decay: Scalar, momentum: Scalar,
     a: Scalar, b: Scalar, c: Scalar, eps: Scalar, *, nesterov: bool, ns_steps: int, adjust_lr_fn: str | None,
@@ -201,7 +201,7 @@ def _product(x: Array, y: Array) -> Array:
     return jnp.matmul(x, y, preferred_element_type=jnp.float32)
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def lbfgs_step(grad: Array, dirs: Arrays, steps: Arrays, ratios: Arrays, scale: Array) -> tuple[Array, Array]:
     """The direction of L-BFGS (Nocedal, 1980), and the slope along it.
 

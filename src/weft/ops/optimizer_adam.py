@@ -10,7 +10,7 @@ from weft.ops._table import Array, Arrays, Scalar, defop
 from weft.ops._updates import bias_left, decayed, double, each, older, rounded, towards
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def adam_step(
     params: Arrays, grads: Arrays, exp_avg: Arrays, exp_avg_sq: Arrays, max_exp_avg_sq: Arrays, step: Arrays,
     lr: Scalar, beta1: Scalar, beta2: Scalar, eps: Scalar, weight_decay: Scalar, *, decoupled_weight_decay: bool,
@@ -38,7 +38,7 @@ def adam_step(
     return new + counts
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def adamax_step(
     params: Arrays, grads: Arrays, exp_avg: Arrays, exp_inf: Arrays, step: Arrays, lr: Scalar, beta1: Scalar,
     beta2: Scalar, eps: Scalar, weight_decay: Scalar, *, maximize: bool, age: tuple[int, ...],
@@ -57,7 +57,7 @@ def adamax_step(
     return new + counts
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def nadam_step(
     params: Arrays, grads: Arrays, exp_avg: Arrays, exp_avg_sq: Arrays, mu_product: Arrays, step: Arrays, lr: Scalar,
     beta1: Scalar, beta2: Scalar, eps: Scalar, weight_decay: Scalar, momentum_decay: Scalar, *,
@@ -100,7 +100,7 @@ def _momentum(beta1: Scalar, decay: Scalar, count: Array) -> tuple[Array, Array]
     return now, after
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def radam_step(
     params: Arrays, grads: Arrays, exp_avg: Arrays, exp_avg_sq: Arrays, step: Arrays, lr: Scalar, beta1: Scalar,
     beta2: Scalar, eps: Scalar, weight_decay: Scalar, *, decoupled_weight_decay: bool, maximize: bool,
@@ -136,7 +136,7 @@ def _rectification(beta2: Scalar, count: Array) -> tuple[Array, Array]:
     return jnp.sqrt(seen * rect), length > 5
 
 
-@defop(function=False, method=False, differentiable=False)
+@defop(function=False, method=False)
 def sparse_adam_step(
     params: Arrays, grads: Arrays, exp_avg: Arrays, exp_avg_sq: Arrays, step: Arrays, lr: Scalar, beta1: Scalar,
     beta2: Scalar, eps: Scalar, *, maximize: bool, age: tuple[int, ...],

@@ -332,7 +332,7 @@ def _max_rows(n: int) -> tuple[OpDef, ...]:
 _MAX_ROWS = tuple(_max_rows(n) for n in (1, 2, 3))
 
 
-@defop(dims=_space_dims(1), method=False)
+@defop(dims=_space_dims(1), saves=True, method=False, also=_FUNCTIONAL)
 def avg_pool1d(
     input: Array, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
@@ -355,11 +355,10 @@ def _avg_rows(n: int) -> tuple[OpDef, OpDef]:
         """The mean of each of `output_size` windows."""
         return _adaptive_avg(n, input, output_size)
 
-    make = {"dims": _space_dims(n), "cast": Cast.FLOAT32 if n == 3 else Cast.NONE, "module": _FUNCTIONAL}
-    adaptive = defop(f"adaptive_avg_pool{n}d", **{**make, "module": "" if n == 1 else _FUNCTIONAL, "method": False})
-    if n == 1:
-        return avg_pool1d, adaptive(adaptive_avg_pool)
-    return defop(f"avg_pool{n}d", **make)(avg_pool), adaptive(adaptive_avg_pool)
+    make = {"dims": _space_dims(n), "cast": Cast.FLOAT32 if n == 3 else Cast.NONE, "method": False}
+    make |= {"also": _FUNCTIONAL} if n == 1 else {"module": _FUNCTIONAL}
+    adaptive = defop(f"adaptive_avg_pool{n}d", saves=True, **make)(adaptive_avg_pool)
+    return (avg_pool1d if n == 1 else defop(f"avg_pool{n}d", saves=True, **make)(avg_pool)), adaptive
 
 
 _AVG_ROWS = tuple(_avg_rows(n) for n in (1, 2, 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import Any
 
 import jax
@@ -11,8 +12,8 @@ import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DeferredValueError, DTypeError, OutOfRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes, broadcast_shapes, factory, pointwise
-from weft.ops._rows import require
+from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
+from weft.ops._rows import category, factory, require
 from weft.ops._table import Array, DTypeArg, Key, Operand, Promote, Scalar, Shape, defop
 from weft.ops._words import scalar_word
 
@@ -36,21 +37,21 @@ def _uniform(key: Key, size: Sizes, dtype: Any) -> Array:
     return jax.lax.complex(*jax.random.uniform(key, (2, *size), real))
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def rand(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
     """Uniform numbers from [0, 1)."""
     require(jnp.zeros((), dtype.numpy), _UNIFORM, FLOAT, COMPLEX)
     return _uniform(key, size, dtype.numpy)
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def randn(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
     """Normal numbers with mean 0 and variance 1, which complex ones share between their parts."""
     require(jnp.zeros((), dtype.numpy), _NORMAL, FLOAT, COMPLEX)
     return jax.random.normal(key, size, dtype.numpy)
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def normal_by_size(size: Shape, mean: Scalar, std: Scalar, *, dtype: DTypeArg, key: Key) -> Array:
     """Normal numbers."""
     require(jnp.zeros((), dtype.numpy), _NORMAL, FLOAT, COMPLEX)
@@ -58,14 +59,14 @@ def normal_by_size(size: Shape, mean: Scalar, std: Scalar, *, dtype: DTypeArg, k
     return middle + spread * jax.random.normal(key, size, dtype.numpy)
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def randint(size: Shape, low: Scalar, high: Scalar, *, dtype: DTypeArg, key: Key) -> Array:
     """Integers from [low, high), in any type."""
     first, last = (jnp.asarray(x).astype(jnp.int64) for x in (low, high))
     return jax.random.randint(key, size, first, last, jnp.int64).astype(dtype.numpy)
 
 
-@defop(dims=factory, function=False)
+@factory(function=False)
 def randperm(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
     """The integers below `size[0]` in random order."""
     return jax.random.permutation(key, size[0]).astype(dtype.numpy)
@@ -96,9 +97,9 @@ def bernoulli(input: Array, p: Operand | None = None, *, key: Key) -> Array:
     return jax.random.bernoulli(key, odds).astype(input.dtype)
 
 
-def _normal_sample_check(mean: Operand, std: Operand, *, key: Key) -> Array:
+def _normal_sample_check(mean: Operand, std: Operand, *, key: Key) -> Array | None:
     del mean, key
-    return ~(std >= 0) if not jnp.iscomplexobj(std) else jnp.zeros((), bool)
+    return None if category(std) == COMPLEX else ~(std >= 0)
 
 
 @defop(
@@ -155,7 +156,7 @@ def _samples(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 def _multinomial_check(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
     del num_samples, replacement, key
-    return ~(jnp.isfinite(input) & (input >= 0)) | (jnp.sum(input, -1, keepdims=True) <= 0)
+    return ~((input >= 0) & (input < inf)) | (input.sum(-1, keepdims=True) <= 0)
 
 
 @defop(

@@ -164,7 +164,7 @@ def binary_cross_entropy(
     return reduced(loss if weight is None else loss * weight, reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False)
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False, also="nn.functional")
 def binary_cross_entropy_with_logits(
     input: Array, target: Array, weight: Array | None = None, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean", pos_weight: Array | None = None,
@@ -197,7 +197,7 @@ def kl_div(
     return reduced(loss, reduction, size_average, reduce)
 
 
-@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False)
+@defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def poisson_nll_loss(
     input: Array, target: Array, log_input: bool = True, full: bool = False, size_average: bool | None = None,
     eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean",

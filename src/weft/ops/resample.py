@@ -124,7 +124,7 @@ def _check_shuffle(input: Array, factor: int, name: str, word: str) -> None:
         raise ShapeError(f"{name} expects a positive {word}, but got {factor}")
 
 
-@defop(dims=_image_dims, method=False)
+@defop(dims=_image_dims, method=False, also="nn.functional")
 def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
     """(..., C r r, H, W) as (..., C, H r, W r)."""
     r = upscale_factor
@@ -141,7 +141,7 @@ def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
     return x.reshape(*lead, channels // (r * r), height * r, width * r)
 
 
-@defop(dims=_image_dims, method=False)
+@defop(dims=_image_dims, method=False, also="nn.functional")
 def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
     """(..., C, H r, W r) as (..., C r r, H, W)."""
     r = downscale_factor
@@ -159,7 +159,7 @@ def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
     return x.reshape(*lead, channels * r * r, height // r, width // r)
 
 
-@defop(dims=_image_dims, method=False)
+@defop(dims=_image_dims, method=False, also="nn.functional")
 def channel_shuffle(input: Array, groups: int) -> Array:
     """Channels dealt out over `groups`: (batch, g, C / g, ...) with the two middle dims swapped."""
     if input.ndim < 3:

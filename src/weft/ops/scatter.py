@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes
-from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, Misses, cells, isolated, outside_dim, require_dtype
+from weft.ops._findings import Misses
+from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, cells, isolated, outside_dim, require_dtype
 from weft.ops._table import Array, Cast, Dim, Filling, Operand, defop
 from weft.ops._words import c_word, scalar_word
 

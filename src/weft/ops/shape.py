@@ -13,7 +13,8 @@ from jax import lax
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes, along
-from weft.ops._index import OUT_OF_BOUNDS, Misses, isolated, outside_dim, require_extent
+from weft.ops._findings import Misses
+from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, require_extent
 from weft.ops._rows import alias
 from weft.ops._shape_dims import permuted, regrouped, wrapped
 from weft.ops._table import Array, Dim, Dims, Ints, OpDef, Scalar, Shape, defop
@@ -189,7 +190,7 @@ def t(input: Array) -> Array:
     return input.T
 
 
-@view_op(grad_name="Permute", dims=_reversed_dims, function=False, method=False)
+@view_op(grad_name="Permute", dims=_reversed_dims, function=False, method=False, property=True)
 def T(input: Array) -> Array:
     """All dims in reverse order."""
     return input.T
@@ -214,7 +215,10 @@ def _matrix_flip(name: str, word: str, *, most: float = inf, conjugate: bool = T
 
     body.__doc__ = f"The last two dims change places{', conjugated' * conjugate}."
     public = name == "adjoint"
-    return view_op(name, grad_name="Transpose", dims=_last_two_dims, function=public, method=public)(body)
+    make = view_op(
+        name, grad_name="Transpose", dims=_last_two_dims, function=public, method=public, property=not public
+    )
+    return make(body)
 
 
 mT = _matrix_flip("mT", "mT", conjugate=False)
@@ -386,7 +390,14 @@ def diagonal(input: Array, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1) -> Arr
     """The diagonals of the matrices in `dim1` and `dim2`, as a last dim."""
     if dim1 == dim2:
         raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return jnp.diagonal(input, offset, dim1, dim2)
+    return diagonals(jnp.moveaxis(input, (dim1, dim2), (-2, -1)), offset)
+
+
+def diagonals(matrices: Array, offset: int) -> Array:
+    """The diagonals of the matrices in the last two dims. `jnp.diagonal` hides that they are linear."""
+    rows, columns = matrices.shape[-2:]
+    at = np.arange(max(0, min(rows + min(offset, 0), columns - max(offset, 0))))
+    return matrices[..., at + max(-offset, 0), at + max(offset, 0)]
 
 
 def _unfold_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,8 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from weft._base.dtype import from_numpy
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, LinAlgError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes
+from weft.ops._findings import Failures
 from weft.ops._table import Array, Operand, defop
 from weft.ops._words import scalar_word
 from weft.ops.decomposition import (
@@ -23,28 +25,52 @@ from weft.ops.decomposition import (
     check_floating,
     check_matrices,
     check_square,
+    definiteness,
+    diverges,
     factorises,
+    lu_info,
     mirrored,
+    non_finite,
 )
 
 # --- LU factors ---
 
 
-@factorises(dims=batches(MATRIX, VECTOR, NUMBER), outputs=("LU", "pivots", "info"), function=False, method=False)
-def lu_factors(A: Array) -> Outs:
-    """L (its unit diagonal left out) and U in one matrix, the row that each row changed places with, counted from 1,
-    and the place of the first zero on U's diagonal, or 0.
-    """
+def _lu_factors(A: Array) -> Outs:
     if A.ndim < 2:
         raise ShapeError(
             f"torch.lu_factor: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead"
         )
     check_floating("linalg.lu_factor", A)
     lu, pivots, _ = lax.linalg.lu(A)
-    zero = jnp.diagonal(lu, axis1=-2, axis2=-1) == 0
-    if not zero.shape[-1]:
-        return lu, pivots + 1, jnp.zeros(zero.shape[:-1], jnp.int32)
-    return lu, pivots + 1, jnp.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(jnp.int32)
+    return lu, pivots + 1, lu_info(lu)
+
+
+_packs = partial(factorises, function=False, method=False)
+
+
+@_packs(dims=batches(MATRIX, VECTOR, NUMBER), outputs=("LU", "pivots", "info"))
+def lu_factors(A: Array) -> Outs:
+    """L (its unit diagonal left out) and U in one matrix, the row that each row changed places with, counted from 1,
+    and the place of the first zero on U's diagonal, or 0.
+    """
+    return _lu_factors(A)
+
+
+ZERO_DIVISOR = (
+    "torch.linalg.lu_factor: {0}U[{1},{1}] is zero and using it on lu_solve would result in a division by zero. If you "
+    "still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+)
+"""What is said of factors that no system can be solved with."""
+
+
+@_packs(
+    dims=batches(MATRIX, VECTOR), outputs=("LU", "pivots"), check=lambda A: Failures(_lu_factors(A)[2]),
+    check_text=ZERO_DIVISOR, check_error=LinAlgError,
+)  # fmt: skip
+def dividing_lu_factors(A: Array) -> Outs:
+    """The same without the place; `LinAlgError` where there is a zero on U's diagonal."""
+    return _lu_factors(A)[:2]
 
 
 def _unpack_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -105,18 +131,7 @@ def solve_triangular(A: Array, B: Array, *, upper: bool, left: bool = True, unit
 def cholesky_info(A: Array) -> Array:
     """The size of the smallest leading block that is not positive definite, or 0."""
     check_matrices("linalg.cholesky_ex", A)
-    size = A.shape[-1]
-    if not A.size:
-        return jnp.zeros(A.shape[:-2], jnp.int32)
-
-    def failing() -> Array:
-        inside = jnp.arange(size) <= jnp.arange(size)[:, None]  # block k: the first k + 1 rows and columns
-        blocks = jnp.where(inside[:, :, None] & inside[:, None, :], A[..., None, :, :], jnp.eye(size, dtype=A.dtype))
-        bad = ~jnp.isfinite(jnp.linalg.cholesky(blocks)).all((-2, -1))
-        return jnp.where(bad.any(-1), bad.argmax(-1) + 1, 0).astype(jnp.int32)
-
-    sound = jnp.isfinite(jnp.linalg.cholesky(A)).all()
-    return lax.cond(sound, lambda: jnp.zeros(A.shape[:-2], jnp.int32), failing)
+    return definiteness(A)
 
 
 # --- eigenvalues and singular values ---
@@ -154,21 +169,27 @@ def _eigen_known(A: Array) -> tuple[Outs, tuple[Outs, bool]]:
 _eigen.defvjp(_eigen_known, _eigen_pull)
 
 
-@factorises(dims=batches(VECTOR, MATRIX), outputs=("eigenvalues", "eigenvectors"), module="linalg")
+_finite = partial(
+    factorises, check=non_finite, check_error=LinAlgError, module="linalg",
+    check_text="torch.linalg.eig: input tensor should not contain infs or NaNs.",
+)  # fmt: skip
+
+
+@_finite(dims=batches(VECTOR, MATRIX), outputs=("eigenvalues", "eigenvectors"))
 def eig(A: Array) -> Outs:
     """Eigenvalues and eigenvectors of any square matrix; complex, in no particular order."""
     _check_eigen("linalg.eig", A)
     return _eigen(A)
 
 
-@factorises(dims=batches(VECTOR), module="linalg")
+@_finite(dims=batches(VECTOR))
 def eigvals(A: Array) -> Array:
     """Eigenvalues of any square matrix; complex, in no particular order."""
     _check_eigen("linalg.eigvals", A)
     return jnp.linalg.eigvals(A)
 
 
-@factorises(dims=batches(VECTOR), module="linalg")
+@diverges(dims=batches(VECTOR), module="linalg")
 def svdvals(A: Array) -> Array:
     """Singular values in descending order."""
     check_floating("linalg.svd", A)
@@ -210,7 +231,7 @@ def _pinv_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(((*batch, "row", "column"), *tolerances), ((*batch, "column", "row"),), frozenset({"row", "column"}))
 
 
-@factorises(dims=_pinv_dims, function=False, method=False)
+@diverges(dims=_pinv_dims, function=False, method=False)
 def pseudo_inverse(A: Array, atol: Operand | None, rtol: Operand | None, hermitian: bool) -> Array:
     """The Moore-Penrose inverse; singular values up to the larger tolerance count as zero."""
     if A.ndim < 2:
@@ -235,7 +256,7 @@ def tolerance(s: Array, shape: Sizes, atol: Array | None, rtol: Array | None) ->
     return largest if atol is None else jnp.maximum(atol, largest)
 
 
-@factorises(
+@diverges(
     dims=lambda shapes, static: Factors(
         _pinv_dims(shapes, static).ins, (tuple(range(len(shapes[0]) - 2)),), frozenset({"row", "column"})
     ),

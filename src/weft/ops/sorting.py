@@ -162,9 +162,9 @@ def _search(sequence: jax.Array, values: jax.Array, side: str, out_int32: bool) 
 def _sorter_out_of_range(
     sorted_sequence: Array, input: Operand, *, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: Array | None = None,
-) -> Array:  # fmt: skip
+) -> Array | None:  # fmt: skip
     if sorter is None:
-        return jnp.zeros((), bool)
+        return None
     return (sorter < 0) | (sorter >= sorted_sequence.shape[-1])
 
 

@@ -154,7 +154,7 @@ def _write_real(base: Array, value: Array) -> Array:
     return lax.complex(value, jnp.imag(base)) if category(base) == COMPLEX else value
 
 
-@defop(dims=pointwise, view=True, write=_write_real, method=False)
+@defop(dims=pointwise, view=True, write=_write_real, method=False, property=True)
 def real(input: Array) -> Array:
     """The real part."""
     return jnp.real(input)
@@ -164,7 +164,7 @@ def _write_imag(base: Array, value: Array) -> Array:
     return lax.complex(jnp.real(base), value)
 
 
-@defop(dims=pointwise, view=True, write=_write_imag, method=False)
+@defop(dims=pointwise, view=True, write=_write_imag, method=False, property=True)
 def imag(input: Array) -> Array:
     """The imaginary part; `DTypeError` for other than complex numbers."""
     if category(input) != COMPLEX:
@@ -193,7 +193,7 @@ def conj_physical(input: Array) -> Array:
     return _conjugate(input)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT)
+@defop(dims=pointwise, promote=Promote.FLOAT, saves=True)
 def angle(input: Array) -> Array:
     """The angle in the complex plane; of a real number pi below 0, else 0, and NaN of NaN."""
     if category(input) == COMPLEX:

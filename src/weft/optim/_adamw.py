@@ -16,7 +16,8 @@ class Adam(FusedOptimizer):
     """Steps along the mean of gradients, divided by the root of the mean of their squares (Kingma and Ba, 2015).
 
     `weight_decay` is a penalty in the loss, unless decoupled. `amsgrad` divides by the largest root so far. `foreach`,
-    `fused`, `capturable` and `differentiable` are kept for PyTorch's state dicts; every step is one program anyway.
+    `fused` and `capturable` are kept for PyTorch's state dicts; every step is one program anyway. With `differentiable`
+    steps are on the tape: parameters are to be no leaves then.
     """
 
     _row = adam_step

@@ -14,7 +14,7 @@ from weft._lazy.runtime import new_array
 from weft._lazy.value import Value, aval_of
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import replace_value
+from weft._tensor.view import replace_value, write
 from weft.errors import OptionError, ValueRangeError
 from weft.ops._table import Kind, OpDef
 from weft.optim._optimizer import Group, Optimizer
@@ -93,10 +93,10 @@ class FusedOptimizer(Optimizer):
         """Update all parameters that have a gradient; returns what `closure`, which computes them anew, returned.
 
         All that is pending is computed, together with the update, as one program. NaN in an option is refused before
-        anything changes.
+        anything changes. With `differentiable` the update is on the tape.
         """
         loss = evaluated(closure)
-        with using(grad=False):
+        with using(grad=bool(self.defaults.get("differentiable"))):
             due = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
             for group, params, numbers in [(g, params, self._read(g)) for g, params in due if params]:
                 for together in by_device(params, self._kind):
@@ -140,8 +140,9 @@ class FusedOptimizer(Optimizer):
         inputs += [value for listed in zip(*ages, strict=True) for value in listed]
         inputs += [value for value in numbers.values() if value is not None]
         new = apply(call_of(self._row, static), tuple(inputs))
+        put = write if ambient().grad else replace_value
         for target, value in zip(targets, new, strict=False):
-            replace_value(target, value)
+            put(target, value)
         for place, name in enumerate(counters):
             start = len(targets) + place * len(ages)
             for state, at in zip(states, age, strict=True):

@@ -68,7 +68,7 @@ class Optimizer:
             if not isinstance(param, Tensor):
                 kind = type(param).__name__
                 raise ArgumentError(f"optimizer can only optimize Tensors, but one of the params is {kind}")
-            if not (param.is_leaf or param.retains_grad):
+            if not (param.is_leaf or param.retains_grad or self.defaults.get("differentiable")):
                 raise ValueRangeError("can't optimize a non-leaf Tensor")
         for name, default in self.defaults.items():
             if default is required and name not in group:

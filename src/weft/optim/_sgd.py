@@ -16,7 +16,8 @@ from weft.optim._options import require_options
 class SGD(FusedOptimizer):
     """Steps against the gradient, or, with momentum, against a decaying sum of gradients.
 
-    `foreach`, `fused` and `differentiable` are kept for PyTorch's state dicts; every step is one program anyway.
+    `foreach` and `fused` are kept for PyTorch's state dicts; every step is one program anyway. With `differentiable`
+    steps are on the tape: parameters are to be no leaves then.
     """
 
     _row = sgd_step

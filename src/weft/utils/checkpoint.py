@@ -37,13 +37,13 @@ def checkpoint(
     listed: Sequence[Any] = results if isinstance(results, (tuple, list)) else [results]
     smooth = [r for r in listed if isinstance(r, Tensor) and r.requires_grad and not r.is_leaf]
     if not smooth or has_user_derivatives(region):
-        state.pending.extend(region)
+        state.pending.absorb(region)
         return results
     signature, inputs = outline([r._read() for r in smooth], region, f"checkpointed {_name(function)}", barrier=True)
     values = record(signature, tuple(inputs), state)
     fresh = {id(r): wrap(v) for r, v in zip(smooth, values, strict=True)}
     replaced = [fresh.get(id(r), r) for r in listed]
-    state.pending.extend(region)
+    state.pending.absorb(region)
     if not isinstance(results, (tuple, list)):
         return replaced[0]
     make: Any = getattr(results, "_make", type(results))  # a named tuple takes its fields one by one

@@ -129,6 +129,7 @@ def test_what_is_no_scalar(tmp_path):
     assert issubclass(UnsupportedDTypeError, NotImplementedError)
 
 
+@pytest.mark.filterwarnings("ignore:Setting the dtype on a NumPy array")  # what TensorBoard reads 16-bit floats by
 @pytest.mark.parametrize("name", ["bool", "uint8", "int8", "int32", "int64", "float16", "float64", "complex64"])
 def test_tensors(name, written):
     tensor = weft.tensor([[0, 1, 2], [3, 4, 5]]).to(getattr(weft, name))

@@ -50,7 +50,7 @@ def number_of(value: Any) -> Any:
 def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
     """A factory that takes sizes alone."""
 
-    @composite(name, doc=doc)
+    @composite(name, doc=doc, over=not row)
     def make(*size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
         sizes = sizes_of(name, size, options)
         return made(row or name, sizes, dtype=dtype or default_dtype(), options=options)
@@ -113,7 +113,7 @@ def _filled(
     return made("full", size, value, dtype=dtype, options=options, like=like)
 
 
-@composite()
+@composite(over=True)
 def full(size: Any, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere; its type is that of the result unless `dtype` is given."""
     if hasattr(size, "__index__"):
@@ -133,7 +133,7 @@ def new_full(input: Tensor, size: Any, fill_value: Number, *, dtype: DType | Non
     return _filled(sizes_of("new_full", (size,)), fill_value, dtype or input.dtype, options, input)
 
 
-@composite()
+@composite(over=True)
 def eye(n: int, m: int | None = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """A matrix of `n` by `m`, or by `n`, with ones on the diagonal."""
     size = (n, n if m is None else m)
@@ -171,7 +171,7 @@ def _length(start: Any, end: Any, step: Any, dtype: DType) -> int:
     return math.ceil((end - start) / step)
 
 
-@composite()
+@composite(over=True)
 def arange(
     start: Number | None = None,
     end: Number | None = None,
@@ -214,7 +214,7 @@ def _spaced(
     return made(name, (steps,), *map(number_of, ends), *base, dtype=settled, options=options)
 
 
-@composite()
+@composite(over=True)
 def linspace(
     start: Tensor | Number, end: Tensor | Number, steps: Any, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
@@ -222,7 +222,7 @@ def linspace(
     return _spaced("linspace", (start, end), steps, dtype=dtype, options=options)
 
 
-@composite()
+@composite(over=True)
 def logspace(
     start: Tensor | Number,
     end: Tensor | Number,
@@ -251,7 +251,7 @@ def _window(name: str, row: str, length: int, *shape: Any, dtype: DType | None, 
 def _plain_window(name: str, doc: str, coefficients: tuple[float, ...] = ()) -> Callable[..., Tensor]:
     """A window with no parameters: a sum of cosines, or Bartlett's."""
 
-    @composite(name, doc=doc)
+    @composite(name, doc=doc, over=not coefficients)
     def make(window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any) -> Tensor:
         row, shape = ("cosine_window", (coefficients, periodic)) if coefficients else (name, (periodic,))
         return _window(name, row, window_length, *shape, dtype=dtype, options=options)
@@ -279,7 +279,7 @@ def hamming_window(
     return _window("hamming_window", "cosine_window", window_length, *shape, dtype=dtype, options=options)
 
 
-@composite()
+@composite(over=True)
 def kaiser_window(
     window_length: int,
     periodic: bool = True,

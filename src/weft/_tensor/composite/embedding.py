@@ -36,7 +36,7 @@ def _check(input: Tensor, weight: Tensor, offsets: Tensor | None, each: Tensor |
         raise ValueRangeError("mode has to be one of sum, mean or max")
 
 
-@composite(module="nn.functional")
+@composite(module="nn.functional", over=True)
 def embedding_bag(
     input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
     norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,

@@ -17,7 +17,7 @@ def _adjoint(x: Tensor) -> Tensor:
     return op.conj(op.transpose(x, -2, -1))
 
 
-@composite()
+@composite(over=True)
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """`linalg.cholesky`."""
     return op.cholesky(input, upper=upper)
@@ -53,13 +53,13 @@ def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     return cholesky_solve(op.eye(input.shape[-1], dtype=input.dtype, device=input.device), input, upper)
 
 
-@composite()
+@composite(over=True)
 def qr(input: Tensor, some: bool = True) -> Any:
     """`linalg.qr`, complete where not `some`."""
     return _QR(*op.qr(input, "reduced" if some else "complete"))
 
 
-@composite()
+@composite(over=True)
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """U, singular values and V (not its adjoint); U and V are zeros unless `compute_uv`."""
     if compute_uv:

@@ -24,7 +24,7 @@ def scatter(
     return op.scatter_src(input, dim, index, value if src is None else src, reduce=reduce)
 
 
-@composite(inplace=True)
+@composite(inplace=True, over=True)
 def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
     """`input` with `values` written, or added, where integer tensors or masks say, dim by dim."""
     places: list[Tensor] = []

@@ -14,7 +14,7 @@ from weft.errors import DTypeError, OutOfRangeError, ShapeError
 _FUNCTIONAL = "nn.functional"
 
 
-@composite(method=False)
+@composite(method=False, also=_FUNCTIONAL)
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """Distance in the p-norm of every pair of rows, as the upper triangle of `cdist` read row by row."""
     if input.ndim != 2:
@@ -42,7 +42,7 @@ def _require_conv(input: Tensor, weight: Tensor, bias: Tensor) -> None:
         raise ShapeError("Bias size must equal dim 2 in the weight tensor (output channels).")
 
 
-@composite(method=False)
+@composite(method=False, also=_FUNCTIONAL)
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """A convolution over time: (time, batch, channels) with weights of (width, channels, outputs)."""
     _require_conv(input, weight, bias)

@@ -29,7 +29,7 @@ def _from_lists(args: Sequence[Any]) -> tuple[str, list[Any]]:
     return equation + "".join("->" + _term(subscripts) for subscripts in output), list(inputs[::2])
 
 
-@composite()
+@composite(over=True)
 def einsum(*args: Any) -> Tensor:
     """Sum of products by an equation.
 
@@ -67,7 +67,7 @@ def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
     return [d % a.ndim for d in first], [d % b.ndim for d in second]
 
 
-@composite()
+@composite(over=True)
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Sum of products over the last `dims` dims of `a` and the first of `b`, or over two lists of dims."""
     dims_a, dims_b = _contracted(a, b, dims)
@@ -82,7 +82,7 @@ def chain_matmul(*matrices: Any) -> Tensor:
     return matrices[0] if len(matrices) == 1 else op.multi_dot(matrices)
 
 
-@composite(module="linalg", method=False)
+@composite(module="linalg", method=False, over=True)
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Vector products along a dim of size three."""
     return op.cross(input, other, dim)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.dtype import DType
@@ -14,19 +14,14 @@ from weft._tensor.view import write
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._neural import spelled
 from weft.ops._resize import output_sizes
-from weft.ops._table import REQUIRED, TABLE
+from weft.ops._table import REQUIRED, TABLE, Param
 from weft.ops._words import scalar_word
 
 _FUNCTIONAL = "nn.functional"
-_ACTIVATIONS = (
-    "relu", "relu6", "leaky_relu", "elu", "celu", "selu", "silu", "mish", "hardtanh", "hardsigmoid", "hardswish",
-    "threshold",
-)  # fmt: skip
 
 
-def _activation(name: str) -> Callable[..., Tensor]:
+def _activation(name: str, options: Sequence[Param]) -> Callable[..., Tensor]:
     """The row `name`, which also takes `inplace`; written as source, for the row's own parameters."""
-    _, *options = TABLE[name].params
     head = "".join(f"{p.name}: float{'' if p.default is REQUIRED else f' = {p.default}'}, " for p in options)
     passed = ", ".join(["input", *(p.name for p in options)])
     source = f"""def {name}(input: Tensor, {head}inplace: bool = False) -> Tensor:
@@ -36,11 +31,12 @@ def _activation(name: str) -> Callable[..., Tensor]:
     exec(compile(source, f"<weft {name}>", "exec"), scope)
     activation = scope[name]
     activation.__doc__ = f"`torch.nn.{name}`, written to the input if `inplace`."
-    return composite(module=_FUNCTIONAL)(activation)
+    return composite(module=_FUNCTIONAL, over=True)(activation)
 
 
-for _name in _ACTIVATIONS:
-    _activation(_name)
+for _row in TABLE.values():
+    if _row.inplace_argument:
+        _activation(_row.name, _row.params[1:])
 
 
 @composite(module=_FUNCTIONAL, inplace=True)
@@ -57,7 +53,7 @@ def rrelu(
     return write(input, result._read()) if inplace else result
 
 
-@composite(module=_FUNCTIONAL)
+@composite(module=_FUNCTIONAL, over=True)
 def embedding(
     input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
@@ -238,6 +234,7 @@ def _softmax(name: str) -> None:
         name,
         doc=f"{TABLE[name].doc} Without `dim`, which is deprecated, it is 0 or 1 by the number of dims.",
         module=_FUNCTIONAL,
+        over=True,
     )
     def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
         return row(input, _usual_dim(input, dim, name, _stacklevel), dtype)
@@ -282,7 +279,7 @@ def fold(
     return op.col2im(input, output_size, kernel_size, dilation, padding, stride)
 
 
-@composite(module=_FUNCTIONAL)
+@composite(module=_FUNCTIONAL, over=True)
 def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
     """The last dims made longer, or shorter by negative amounts; `pad` starts with the last dim."""
     if mode != "constant" and value:

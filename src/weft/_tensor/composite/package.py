@@ -62,7 +62,7 @@ composite("rrelu_", method=False)(inplace_of(rrelu, "rrelu_"))
 # ---- embeddings
 
 
-@composite()
+@composite(over=True)
 def embedding(
     weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Tensor:
@@ -120,7 +120,7 @@ def adaptive_max_pool1d(input: Tensor, output_size: Any) -> Any:
     return op.adaptive_max_pool1d_with_indices(input, output_size)
 
 
-@composite(method=False)
+@composite(method=False, over=True)
 def max_pool1d_with_indices(
     input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
@@ -128,7 +128,7 @@ def max_pool1d_with_indices(
     return op.max_pool1d_with_indices(input, kernel_size, stride or None, padding, dilation, ceil_mode)
 
 
-@composite(method=False)
+@composite(method=False, over=True)
 def kl_div(input: Tensor, target: Tensor, reduction: int | str = 1, *, log_target: bool = False) -> Tensor:
     """Kullback-Leibler divergence of log-probabilities; `reduction` is 0 for none, 1 for the mean, 2 for the sum."""
     return op.kl_div(input, target, reduction=named_reduction(reduction), log_target=log_target)
@@ -148,5 +148,11 @@ def _method(name: str) -> None:
         return getattr(input, name)(*args, **kwargs)
 
 
-for _name in ("detach", "detach_", "zero_"):
+for _name in ("detach_", "zero_"):
     _method(_name)
+
+
+@composite(method=False, over=True)
+def detach(input: Tensor) -> Tensor:
+    """The method `detach` as a function."""
+    return input.detach()

@@ -32,7 +32,7 @@ composite("divide", inplace=True)(div)
 # ---- powers: a number in the exponent is a constant of the program, so that squares stay products
 
 
-@composite(inplace=True)
+@composite(inplace=True, over=True)
 def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """`input ** exponent`."""
     whole = type(exponent) is int
@@ -87,7 +87,7 @@ def _is_complex(value: Any) -> bool:
 # ---- functions whose method has the arguments in another order
 
 
-@composite(method=False)
+@composite(method=False, over=True)
 def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
     """`input` where `condition` is true, else `other`; without these, the indices of the true elements."""
     if input is None and other is None:

@@ -20,7 +20,7 @@ _FUNCTIONAL = "nn.functional"
 def _pools_with_indices(n: int) -> None:
     """The functions behind `return_indices`, which take it, too."""
 
-    @composite(f"max_pool{n}d_with_indices", module=_FUNCTIONAL)
+    @composite(f"max_pool{n}d_with_indices", module=_FUNCTIONAL, over=True)
     def max_pool_with_indices(
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
@@ -29,7 +29,7 @@ def _pools_with_indices(n: int) -> None:
         del return_indices
         return getattr(op, f"max_pool{n}d_with_indices")(input, kernel_size, stride, padding, dilation, ceil_mode)
 
-    @composite(f"adaptive_max_pool{n}d_with_indices", module=_FUNCTIONAL)
+    @composite(f"adaptive_max_pool{n}d_with_indices", module=_FUNCTIONAL, over=True)
     def adaptive_max_pool_with_indices(
         input: Tensor, output_size: Any, return_indices: bool = False
     ) -> tuple[Tensor, Tensor]:

@@ -34,7 +34,7 @@ def _require_range(low: int, high: int, dtype: DType) -> None:
         raise OutOfRangeError(f"to - 1 is out of bounds for {c_word(dtype)}")
 
 
-@composite()
+@composite(over=True)
 def randint(low: int = 0, high: Any = None, size: Any = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """Integers from [low, high), or from [0, high) when one bound is given; int64 unless `dtype` is given."""
     if size is None:
@@ -60,7 +60,7 @@ def randint_like(
     return made("randint", tuple(input.shape), first, last, dtype=settled, options=options, like=input)
 
 
-@composite()
+@composite(over=True)
 def randperm(n: int, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """The integers below `n` in random order."""
     if n < 0:

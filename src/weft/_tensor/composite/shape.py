@@ -24,7 +24,7 @@ def _given(tensors: Sequence[Any]) -> Sequence[Tensor]:
 # --- parts of one tensor ---
 
 
-@composite()
+@composite(over=True)
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """The slice at `index` along `dim`, without that dim."""
     if input.ndim == 0:
@@ -236,7 +236,7 @@ _stacked("dstack", _to_3d, lambda ndim: 2, "Tensors one behind the other along t
 _stacked("column_stack", _to_columns, lambda ndim: 1, "Tensors side by side; vectors count as columns.")
 
 
-@composite()
+@composite(over=True)
 def block_diag(*tensors: Any) -> Tensor:
     """Matrices along the diagonal of a larger one, zeros elsewhere."""
     return op.block_diag(_given(tensors))
@@ -283,7 +283,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
     return op.stack([op.reshape(x, (-1,)) for x in meshgrid(*vectors)], 1)
 
 
-@composite()
+@composite(over=True)
 def repeat_interleave(
     input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:

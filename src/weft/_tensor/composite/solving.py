@@ -9,13 +9,20 @@ from weft._base.dtype import DType, int64
 from weft._tensor.spelling import composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
+from weft.ops._findings import Failures
+from weft.ops.decomposition import INDEFINITE, SINGULAR, UNSOLVABLE
+from weft.ops.solving import ZERO_DIVISOR
 
 _LINALG = "linalg"
 
 
-def _first(info: Tensor) -> int:
-    """The first entry of `info` that is not zero, or 0. Waits for it."""
-    return next((code for code in info.reshape(-1).tolist() if code), 0)
+def _refuse(info: Tensor, complaint: str, name: str) -> None:
+    """Wait for LAPACK's `info`; `LinAlgError` where it tells of a failure, in the words of `name`'s kin, plus `_ex`."""
+    host: Any = info._host()
+    failures = Failures(host)
+    code = int(failures.code())
+    if code:
+        raise LinAlgError(failures.text(complaint, code).replace(name, f"{name}_ex", 1))
 
 
 # ---- LU
@@ -36,21 +43,18 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
     """Packed LU factors, the pivots counted from 1, and the place of the first zero on U's diagonal, or 0."""
     if not pivot:
         raise _without_pivots("linalg.lu_factor")
-    found = op.lu_factors(A)
-    place = _first(found.info) if check_errors else 0
-    if place:
-        raise LinAlgError(
-            f"torch.linalg.lu_factor_ex: U[{place},{place}] is zero and using it on lu_solve would result in a "
-            "division by zero. If you still want to perform the factorization, consider calling "
-            "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
-        )
-    return _FactoredEx(*found)
+    factors = op.lu_factors(A)
+    if check_errors:
+        _refuse(factors.info, ZERO_DIVISOR, "torch.linalg.lu_factor")
+    return _FactoredEx(*factors)
 
 
 @composite(module=_LINALG)
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
     """Packed LU factors, and the row that each row changed places with, counted from 1."""
-    return _Factored(*lu_factor_ex(A, pivot=pivot)[:2])
+    if not pivot:
+        raise _without_pivots("linalg.lu_factor")
+    return _Factored(*op.dividing_lu_factors(A))
 
 
 @composite(module=_LINALG)
@@ -64,8 +68,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> Any:
 @composite("lu", method=True)
 def packed_lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
     """`linalg.lu_factor`, or `linalg.lu_factor_ex` with `get_infos`, as plain tuples."""
-    found = tuple(lu_factor_ex(A, pivot=pivot))
-    return found if get_infos else found[:2]
+    return tuple(lu_factor_ex(A, pivot=pivot) if get_infos else lu_factor(A, pivot=pivot))
 
 
 @composite(method=False)
@@ -118,38 +121,30 @@ _Solution = named_result("linalg_solve_ex", ("result", "info"))
 @composite(module=_LINALG)
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """The inverse, and 0 or the place of the zero that shows a matrix to be singular."""
-    inverse = op.inv(A)
+    inverse = op.inverse_or_nan(A)
     info = op.lu_factors(A).info
-    place = _first(info) if check_errors else 0
-    if place:
-        raise LinAlgError(
-            f"linalg.inv_ex: The diagonal element {place} is zero, the inversion could not be completed because the "
-            "input matrix is singular."
-        )
+    if check_errors:
+        _refuse(info, SINGULAR, "linalg.inv")
     return _Inverse(inverse, info)
 
 
 @composite(module=_LINALG)
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """The Cholesky factor, NaN where there is none, and 0 or the size of the leading block that has none."""
-    factor = op.cholesky(input, upper=upper)
+    factor = op.factor_or_nan(input, upper=upper)
     info = op.cholesky_info(input)
-    order = _first(info) if check_errors else 0
-    if order:
-        raise LinAlgError(
-            "linalg.cholesky_ex: The factorization could not be completed because the input is not positive-definite "
-            f"(the leading minor of order {order} is not positive-definite)."
-        )
+    if check_errors:
+        _refuse(info, INDEFINITE, "linalg.cholesky")
     return _Factor(factor, info)
 
 
 @composite(module=_LINALG)
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """The X of `A X = B`, or of `X A = B` where not `left`, and 0 where A is not singular."""
-    result = op.solve(A, B, left=left)
+    result = op.solution_or_nan(A, B, left=left)
     info = op.lu_factors(A).info
-    if check_errors and _first(info):
-        raise LinAlgError("torch.linalg.solve_ex: The solver failed because the input matrix is singular.")
+    if check_errors:
+        _refuse(info, UNSOLVABLE, "torch.linalg.solve")
     return _Solution(result, info)
 
 
@@ -205,7 +200,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
             f"{A.shape[-1]} matrices"
         )
     singular = op.ne(op.lu_factors(A).info, 0)
-    found = op.matrix_norm(A, p) * op.matrix_norm(op.inv(A), p)
+    found = op.matrix_norm(A, p) * op.matrix_norm(op.inverse_or_nan(A), p)
     return op.masked_fill(found, singular, float("inf"))
 
 
@@ -290,7 +285,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     return op.sum(op.conj(x) * y, dim, dtype=x.dtype)
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, over=True)
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Rows of powers from 0 to N - 1, by default as many as there are elements."""
     x = x if x.ndim else op.reshape(x, (1,))
@@ -330,7 +325,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     return op.reshape(op.solve(flat, op.reshape(B, (-1,))), last)
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, over=True)
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonals of matrices."""
     return op.diagonal(A, offset, dim1, dim2)

@@ -119,7 +119,7 @@ class Part:
                 arrived_at=self._arrived_at, retain_graph=self._passage.retain_graph,
             )  # fmt: skip
             if not self._passage.smart:
-                self._tell_of_unused(self._engine.ordered)
+                self._tell_of_unused(self._engine.reached.values())
         return self._engine
 
     def _tell_of_unused(self, reached: Iterable[Value]) -> None:

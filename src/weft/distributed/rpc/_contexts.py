@@ -15,8 +15,7 @@ from itertools import count
 from typing import Any, NamedTuple, NoReturn
 
 from weft._lazy.infer import Output, Signature
-from weft._lazy.record import recorded
-from weft._lazy.value import Aval, Tape, Value
+from weft._lazy.value import Aval, Tape, Value, tick
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import GradientError
 
@@ -90,8 +89,9 @@ class Context:
             self.receipts.setdefault((come.sender, come.message), []).append(come.number)
         source = Value(value.aval, value.array)
         source.tape = Tape(leaf=True)
-        made = recorded(_way_in(value.aval), (source,))
-        made.array, made.tape = value.array, Tape()
+        made = Value(value.aval, value.array)  # an application that is computed already
+        made.origin, made.inputs, made.time = _way_in(value.aval), (source,), tick()
+        made.tape = Tape()
         made.tape.custom = come
         return made
 

@@ -49,7 +49,7 @@ def graph(model: Module, args: Any, verbose: bool = False) -> tuple[Message, Mes
         with _evaluating(model), scopes.tracked(), using(pending=region, grad=False, eager=False, capture=None):
             results = model(*inputs)
     finally:
-        outer.extend(region)  # what the model has kept may be read later
+        outer.absorb(region)  # what the model has kept may be read later
     drawing.draw(region, _tensors(results))
     found = GraphDef(node=drawing.nodes, versions=VersionDef(producer=_PRODUCER))
     if verbose:

@@ -1,0 +1,115 @@
+"""The graph that a backward pass runs over, and what it leaves of it.
+
+Before, the tape is the recorded values themselves. A pass gives each application that it executes a tape of its own
+(`Passed`), whose links lead to such tapes, to those of leaves, and to values that the pass has not come to. So the graph
+of a loss that is kept holds no arrays, and what saved nothing can be executed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from weft._lazy.value import FREED, INTERIOR, OUTSIDE, Passed, Shared, Tape, Value
+from weft.errors import GradientError
+
+Key = Tape | int
+"""What a value is known by: a leaf by its tape, everything inside of the tape by the number of its recording."""
+
+Vertex = Value | Passed
+
+_new = object.__new__
+
+
+def key_of(x: Value | Tape) -> Key:
+    """What stands for a value in a pass: for all values and tapes that share a place in the graph, the same."""
+    tape = x.tape
+    assert tape is not None, "only what takes part in differentiation has a place in the graph"
+    if tape.leaf:
+        return tape
+    return tape.time if isinstance(tape, Passed) else x.time  # pyright: ignore[reportAttributeAccessIssue]  no leaf's
+
+
+def vertex_of(x: Value) -> Vertex:
+    """Where the links of a value's application are: in what a pass has left of it, or in the value."""
+    return x.tape if isinstance(x.tape, Passed) else x
+
+
+def inputs_of(vertex: Vertex) -> tuple[Any, ...]:
+    """The inputs of a vertex's application, or what an earlier pass, maybe by another output, has left of them."""
+    inputs = vertex.inputs
+    return inputs.links if type(inputs) is Shared and inputs.links is not None else inputs
+
+
+def is_spent(vertex: Vertex) -> bool:
+    """Whether a pass has let go of what the derivative reads."""
+    tape, inputs = vertex.tape, vertex.inputs
+    return (tape is not None and tape.spent) or (type(inputs) is Shared and inputs.spent)
+
+
+def hooks_of(value: Value) -> dict[int, Any]:
+    """The gradient hooks of a value on the tape, which gets a record of its own for them."""
+    tape = value.tape
+    assert tape is not None, "the caller has checked that a gradient flows"
+    if tape is INTERIOR or tape is FREED:
+        value.tape = tape = Tape(freed=tape.freed)
+    if tape.hooks is None:
+        tape.hooks = {}
+    return tape.hooks
+
+
+def second_time() -> GradientError:
+    """The error for what a pass has let go of."""
+    return GradientError(
+        "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
+        "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
+        "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access "
+        "saved tensors after calling backward."
+    )
+
+
+def leave(value: Value, spent: bool, left: list[Passed]) -> None:
+    """Note that a pass has executed a value's application, whose derivative has read what is let go of if `spent`."""
+    passed: Passed = _new(Passed)
+    tape = value.tape
+    if tape is INTERIOR:
+        passed.hooks = passed.custom = None
+        passed.site = ""
+    else:
+        assert tape is not None, "only what takes part in differentiation is passed"
+        passed.hooks, passed.custom, passed.site = tape.hooks, tape.custom, tape.site
+        if tape.release is not None:
+            tape.release()
+    passed.spent = spent
+    passed.origin = value.origin
+    passed.inputs = value.inputs
+    passed.time = value.time
+    value.tape = passed
+    if value.array is not None:
+        value.inputs = ()
+        value.extras = None
+    left.append(passed)
+
+
+def lighten(left: Iterable[Passed]) -> None:
+    """Take the values out of the links of what a pass has executed."""
+    for passed in left:
+        inputs = passed.inputs
+        if type(inputs) is Shared:
+            inputs.spent |= passed.spent
+            if inputs.links is None:
+                inputs.links = tuple(map(_link, inputs))
+            passed.inputs = inputs.links
+        elif len(inputs) == 1:
+            passed.inputs = (_link(inputs[0]),)
+        elif len(inputs) == 2:
+            passed.inputs = (_link(inputs[0]), _link(inputs[1]))
+        else:
+            passed.inputs = tuple(map(_link, inputs))
+
+
+def _link(x: Value) -> Value | Tape:
+    tape = x.tape
+    if tape is None:
+        return x if x.aval.weak else OUTSIDE  # numbers, such as an index, are no arrays
+    return tape if tape.freed or tape.leaf else x

@@ -1,0 +1,163 @@
+"""Checks: whether the values that an application was given are such that its results are numbers.
+
+An index in a tensor may lie outside of what it indexes; a matrix may be singular. Where such values are at hand, the
+call itself raises. Otherwise the check is recorded beside the application as one more operator, which gives a code.
+Until that has been read, every value that was computed from the application is in doubt; if it was bad, every read of
+such a value raises.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from weft._base.site import user_site
+from weft._base.state import Ambient
+from weft._lazy.infer import Complaint, Output, Signature
+from weft._lazy.jaxprs import read_by
+from weft._lazy.value import Value, recorded
+from weft.errors import WeftError
+
+
+class Check:
+    """A check that was recorded.
+
+    code      the value of its codes, one int64 for each complaint; None once they are known
+    failure   what they said, or None
+    reported  whether that was raised
+    doubt     a weak reference to the `Doubt` that values of the application hold; dead when nobody can read one
+    """
+
+    __slots__ = ("code", "doubt", "failure", "reported", "signature", "site")
+
+    def __init__(self, code: Value, signature: Signature) -> None:
+        self.code: Value | None = code
+        self.failure: tuple[Complaint, int] | None = None
+        self.reported = False
+        self.signature = signature
+        self.site = user_site()
+        self.doubt: weakref.ref[Doubt] | None = None
+
+    def learn(self, codes: Sequence[int]) -> None:
+        """Take the codes, now that they are computed."""
+        self.failure = _first_failure(self.signature, codes)
+        self.code = None
+
+    def error(self, *, at_the_call: bool = False) -> WeftError:
+        """The exception of a check that has failed, to be raised; elsewhere its text leads with the call's line."""
+        assert self.failure is not None, "only called where there is one"
+        self.reported = True
+        return _error(self.signature, self.failure, "" if at_the_call else f"{self.site}: ")
+
+
+class Doubt:
+    """What values hold that mean nothing if a check fails."""
+
+    __slots__ = ("__weakref__", "check")
+
+    def __init__(self, check: Check) -> None:
+        self.check = check
+
+
+class Unconfirmed:
+    """Stands in for an array that means nothing if one of several checks fails."""
+
+    __slots__ = ("array", "doubts")
+
+    def __init__(self, array: Any, doubts: tuple[Doubt, ...]) -> None:
+        self.array = array
+        self.doubts = doubts
+
+
+def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> Doubt | None:
+    """Check an application that is about to be recorded: now if the values are at hand, else with its program.
+
+    What an operator computed is checked by the program in any case, so that the program does not depend on whether it
+    happened to be computed already.
+    """
+    recipe = _recipe_of(signature)
+    at_hand = _codes_at_hand(signature, recipe, inputs)
+    failure = None if at_hand is None else _first_failure(signature, at_hand)
+    if failure is not None:
+        raise _error(signature, failure, "")
+    if at_hand is not None and all(inputs[i].origin is None for i in recipe.inputs):
+        return None
+    check = Check(recorded(recipe.output, tuple([inputs[i] for i in recipe.inputs]), ambient), signature)
+    ambient.pending.checks.append(check)
+    if at_hand is not None:
+        return None
+    doubt = Doubt(check)
+    check.doubt = weakref.ref(doubt)
+    return doubt
+
+
+class _Recipe(NamedTuple):
+    """A precondition as a signature of its own: the output that gives the codes, and the inputs that it reads."""
+
+    output: Output
+    inputs: tuple[int, ...]
+
+
+def _recipe_of(signature: Signature) -> _Recipe:
+    if signature.check is None:
+        precondition = signature.precondition
+        assert precondition is not None, "only called where there is one"
+        structs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in signature.avals]
+        closed = jax.make_jaxpr(lambda *arrays: jnp.stack(precondition.codes(*arrays)))(*structs)
+        read = tuple(sorted(read_by(closed.jaxpr, [0])))
+
+        def codes(*arrays: jax.Array) -> tuple[jax.Array]:
+            rest = iter(arrays)
+            full = [next(rest) if i in read else jnp.zeros(s.shape, s.dtype) for i, s in enumerate(structs)]
+            return (jnp.stack(precondition.codes(*full)),)
+
+        device = signature.outputs[0].aval.device
+        avals = tuple([signature.avals[i] for i in read])
+        made = Signature(f"check of {signature.name}", codes, avals, device=device, differentiable=False)
+        signature.check = _Recipe(made.outputs[0], read)
+    return signature.check
+
+
+def _codes_at_hand(signature: Signature, recipe: _Recipe, inputs: tuple[Value, ...]) -> list[int] | None:
+    """The codes, if all that they depend on is at hand."""
+    precondition = signature.precondition
+    assert precondition is not None, "only called where there is one"
+    if not precondition.on_host:
+        return None
+    arrays = {i: _at_hand(inputs[i]) for i in recipe.inputs}
+    if any(array is None for array in arrays.values()):
+        return None
+    full = [arrays[i] if i in arrays else np.broadcast_to(np.zeros((), a.dtype.numpy), a.shape)
+            for i, a in enumerate(signature.avals)]  # fmt: skip
+    return [int(code) for code in precondition.codes(*full)]
+
+
+def _at_hand(value: Value) -> np.ndarray[Any, Any] | None:
+    """The elements of a value that are in this process's memory already, or None."""
+    array = value.array
+    if value.aval.weak:
+        return np.asarray(array, value.aval.dtype.numpy)
+    if type(array) is np.ndarray:
+        return array
+    is_concrete = isinstance(array, jax.Array) and not isinstance(array, Tracer)
+    if is_concrete and value.aval.device.type == "cpu" and array.is_ready():  # pyright: ignore[reportAttributeAccessIssue]  jax's stub lacks it
+        return np.asarray(array)
+    return None
+
+
+def _first_failure(signature: Signature, codes: Sequence[int]) -> tuple[Complaint, int] | None:
+    precondition = signature.precondition
+    assert precondition is not None, "what is checked has one"
+    return next(((c, code) for c, code in zip(precondition.complaints, codes, strict=True) if code), None)
+
+
+def _error(signature: Signature, failure: tuple[Complaint, int], lead: str) -> WeftError:
+    complaint, code = failure
+    types = ", ".join(map(repr, signature.avals))
+    return complaint.error(f"{lead}{complaint.text(code)} (inputs {types})")

@@ -1,0 +1,325 @@
+"""Planning a flush: the graph's numbers, what comes out of its program, which buffers it may overwrite.
+
+Liveness is read off reference counts. A value that somebody besides other pending values holds must come out of the
+program. A leaf that only this flush holds may give its buffer to a result. What counting itself adds is calibrated
+(`holders`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from sys import getrefcount
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import SingleDeviceSharding
+
+from weft._lazy import holders
+from weft._lazy.checks import Check, Doubt, Unconfirmed
+from weft._lazy.infer import Output
+from weft._lazy.program import Graph, Program, pack, pack_of, program_of
+from weft._lazy.runtime import is_ready, jax_device, on_fork
+from weft._lazy.value import FREED, Value, inputs_first
+
+_LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own
+
+Reads = Callable[[Value], tuple[Sequence[int], Sequence[int]]]
+
+
+class Ticket:
+    """Stands in for an array while a flush computes it."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+
+class Busy(Exception):
+    """An input is being computed by another thread."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        super().__init__()
+        self.ticket = ticket
+
+
+class _Shared:
+    """State of all flushes.
+
+    reads  set by the autograd layer: which inputs and outputs the derivative of a value's application reads
+    """
+
+    reads: Reads
+
+
+def register_reads(reads: Reads) -> None:
+    """Let the layer above say what must outlive a flush for its sake."""
+    _Shared.reads = reads
+
+
+def place(value: Value) -> None:
+    """Move a value from a NumPy array to its device. On a CPU the memory stays; XLA never writes over it."""
+    host = value.array
+    # Twice as fast as `device_put`.
+    value.array = jax.make_array_from_callback(host.shape, _sharding(value.aval.device), lambda _: host)
+
+
+@lru_cache(maxsize=64)  # key: the device
+def _sharding(where: Any) -> SingleDeviceSharding:
+    return SingleDeviceSharding(jax_device(where))
+
+
+on_fork(_sharding.cache_clear)
+
+
+class Batch:
+    """What one program is to compute."""
+
+    __slots__ = ("arrays", "doubts", "graph", "made", "packs", "program", "ticket")
+    arrays: list[jax.Array]
+    graph: Graph
+    made: list[Value]
+    packs: tuple[Any, Any, Any]
+    program: Program
+    doubts: dict[Value, tuple[Doubt, ...]]  # of those of `made` that have some
+    ticket: Ticket
+
+
+def plan(values: list[Value], wanted: tuple[Value, ...]) -> Batch | None:
+    """Number the graph, choose what comes out of it, and claim that."""
+    graph = _Numbering()
+    try:
+        graph.add(values)
+        for value in wanted:
+            if value.num < 0 and value.array is None:
+                graph.add(_pending_ancestors(value))
+        value = None  # references are counted from here on
+        values.clear()
+        return _batch(graph)
+    finally:
+        for entry in graph.entries:
+            entry.num = -1
+
+
+def _batch(graph: _Numbering) -> Batch | None:
+    made, leaves, uses = graph.made, graph.leaves, graph.uses
+    for value in graph.with_extras:  # what values keep for their derivatives, the graph holds itself
+        for extra in value.extras:
+            if extra.num >= 0:
+                uses[extra.num] += 1
+    graph.with_extras = []
+    value = None
+    taped = graph.taped and any(v.tape is not None and not (v.tape.leaf or v.tape.freed) for v in made)
+    own = 2 + holders.IN_A_LOCAL  # entries, made
+    chosen = [v for v in made if getrefcount(v) - uses[v.num] > own]
+    if taped:
+        kept = _for_derivatives(made, chosen)
+        chosen = [v for v in made if v.num in kept]
+    if not chosen:
+        return None
+    batch = Batch()
+    batch.arrays = [leaf.array for leaf in leaves if not leaf.aval.weak]
+    batch.doubts = {}
+    if graph.unconfirmed:
+        batch.arrays = [a.array if type(a) is Unconfirmed else a for a in batch.arrays]
+    batch.packs = _packs(leaves)
+    batch.graph = Graph(
+        graph.steps, made, leaves, [v.num for v in chosen], () if taped else _donated(leaves, uses, chosen)
+    )
+    batch.program = program_of(batch.graph)
+    if graph.unconfirmed or graph.doubtful:
+        batch.doubts = graph.doubts_of(chosen)
+    batch.ticket = Ticket()
+    batch.made = chosen
+    for value in chosen:
+        value.array = batch.ticket
+    return batch
+
+
+class _Numbering:
+    """A graph as it is being numbered, in order of first use.
+
+    entries      every value so far; its position is its number
+    made         those that the program computes
+    leaves       those that it is given
+    uses         of each entry, the references that the graph itself holds
+    taped        whether some may take part in a backward pass to come
+    doubtful     those of `made` whose application was checked, or derives from one that was, with an open outcome
+    unconfirmed  leaves in doubt
+    """
+
+    __slots__ = (
+        "doubtful", "entries", "leaves", "made", "shared", "steps", "taped", "unconfirmed", "uses", "with_extras",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.entries: list[Value] = []
+        self.made: list[Value] = []
+        self.leaves: list[Value] = []
+        self.uses: list[int] = []
+        self.steps: list[tuple[Output, tuple[int, ...]]] = []
+        self.shared: dict[int, int] = {}
+        self.with_extras: list[Value] = []
+        self.taped = False
+        self.doubtful: list[Value] = []
+        self.unconfirmed: list[Value] = []
+
+    def add(self, values: list[Value]) -> None:
+        """Number pending values; their inputs first, where they have no number yet."""
+        entries, uses, steps, made = self.entries, self.uses, self.steps, self.made
+        for value in values:
+            if value.num >= 0 or value.array is not None:  # another thread may have computed it since it was taken
+                continue
+            origin, inputs = value.origin, value.inputs
+            if origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  what is pending has an origin
+                args = []
+                for x in inputs:
+                    number = x.num
+                    if number < 0:
+                        number = self._enter(x)
+                    uses[number] += 1
+                    args.append(number)
+                steps.append((origin, tuple(args)))  # pyright: ignore[reportArgumentType]
+            else:
+                steps.append((origin, self._shared_inputs(origin, inputs)))  # pyright: ignore[reportArgumentType]
+                if origin.signature.doubtful and value.doubt is not None:  # pyright: ignore[reportOptionalMemberAccess]
+                    self.doubtful.append(value)
+            if value.tape is not None and value.tape is not FREED:
+                self.taped = True
+            if value.extras is not None:
+                self.with_extras.append(value)
+            value.num = len(entries)
+            entries.append(value)
+            made.append(value)
+            uses.append(0)
+
+    def _shared_inputs(self, origin: Any, inputs: tuple[Value, ...]) -> tuple[int, ...]:
+        """Numbers of inputs that outputs of one application share; after the first output, where that stands."""
+        first = self.shared.get(id(inputs))
+        if first is not None and self.steps[first][0].signature is origin.signature:
+            return (~first,)
+        args = tuple([x.num if x.num >= 0 else self._enter(x) for x in inputs])
+        self.shared[id(inputs)] = len(self.steps)
+        if first is None:
+            for number in args:
+                self.uses[number] += 1
+        return args
+
+    def _enter(self, value: Value) -> int:
+        """Number an input that is no value of the list: a leaf, or pending elsewhere."""
+        if value.array is None:
+            self.add(_pending_ancestors(value))
+        else:
+            held = type(value.array)
+            if held is Ticket:
+                raise Busy(value.array)
+            if held is np.ndarray:
+                place(value)
+            elif held is Unconfirmed:
+                self.unconfirmed.append(value)
+            value.num = len(self.entries)
+            self.entries.append(value)
+            self.leaves.append(value)
+            self.uses.append(0)
+        return value.num
+
+    def doubts_of(self, values: list[Value]) -> dict[Value, tuple[Doubt, ...]]:
+        """The doubts of those of some values of the graph that depend on anything in doubt."""
+        doubts: list[Doubt] = []
+        masks = [0] * len(self.entries)  # of each entry, a bit for each doubt
+        for leaf in self.unconfirmed:
+            masks[leaf.num] = _mask(doubts, [d for d in leaf.array.doubts if not _is_settled(d.check)])
+        sources = {value.num: value.doubt for value in self.doubtful}
+        for value in self.made:
+            mask = masks[value.num]
+            for x in value.inputs:
+                mask |= masks[x.num]
+            if value.num in sources:
+                mask |= _mask(doubts, [sources[value.num]])
+            masks[value.num] = mask
+        return {
+            value: tuple([doubt for at, doubt in enumerate(doubts) if masks[value.num] >> at & 1])
+            for value in values
+            if masks[value.num]
+        }
+
+
+def _mask(doubts: list[Doubt], some: Sequence[Doubt | None]) -> int:
+    """A bit for each of some doubts, which are added to the list where they are missing."""
+    mask = 0
+    for doubt in some:
+        assert doubt is not None, "only those with a doubt are noted"
+        if doubt not in doubts:
+            doubts.append(doubt)
+        mask |= 1 << doubts.index(doubt)
+    return mask
+
+
+def _is_settled(check: Check) -> bool:
+    """Whether a check is known to have found nothing. Waits for nothing."""
+    code = check.code
+    if code is not None and isinstance(code.array, jax.Array) and is_ready(code.array):
+        check.learn(np.asarray(code.array).tolist())
+    return check.code is None and check.failure is None
+
+
+def _pending_ancestors(value: Value) -> list[Value]:
+    """`value` and the pending values that it needs and that have no number yet, inputs first."""
+    return inputs_first(value, lambda x: x.num < 0 and x.array is None, lambda _: True)
+
+
+def _for_derivatives(made: list[Value], outside: list[Value]) -> set[int]:
+    """Numbers of the values held outside of the graph, and of those that a living tape will read."""
+    kept = {value.num for value in outside}
+    reached = set(kept)
+    for value in reversed(made):
+        tape = value.tape
+        if tape is None or tape.leaf or tape.freed or value.num not in reached:
+            continue
+        reached.update(x.num for x in value.inputs)
+        origin = value.origin
+        assert origin is not None, "a pending value has an origin"
+        inputs, outputs = _Shared.reads(value)
+        kept.update(value.inputs[i].num for i in inputs)
+        for index in outputs:
+            if index == origin.index:
+                kept.add(value.num)
+            elif value.extras and index >= origin.signature.main:
+                kept.add(value.extras[index - origin.signature.main].num)
+    return kept
+
+
+def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[int]:
+    """Positions of array leaves that nobody else holds and whose buffer fits a result."""
+    wanted: dict[Any, int] = {}
+    for value in chosen:
+        if value.aval.nbytes >= _LEAST_DONATION:
+            wanted[value.aval] = wanted.get(value.aval, 0) + 1
+    donated = []
+    position = -1
+    own = 2 + holders.IN_A_LOCAL
+    for leaf in leaves:
+        if leaf.aval.weak:
+            continue
+        position += 1
+        array = leaf.array
+        if (
+            wanted.get(leaf.aval, 0)
+            and leaf.extras is None
+            and getrefcount(leaf) - uses[leaf.num] == own  # entries, leaves
+            and getrefcount(array) == own  # the leaf, the batch's list
+        ):
+            wanted[leaf.aval] -= 1
+            donated.append(position)
+    return donated
+
+
+def _packs(leaves: list[Value]) -> tuple[Any, Any, Any]:
+    numbers: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    for leaf in leaves:
+        if leaf.aval.weak:
+            numbers[pack_of(leaf.aval)].append(leaf.array)
+    return pack(numbers)

@@ -1,0 +1,1 @@
+"""Random programs, written in PyTorch's words and run over PyTorch and Weft."""

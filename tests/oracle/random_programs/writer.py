@@ -1,0 +1,126 @@
+"""Writing random programs. PyTorch runs each line as it is written, so that the next one can fit what there is."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from random import Random
+
+import torch
+
+from tests.oracle.random_programs.holes import NEEDS, Holes
+from tests.oracle.random_programs.lines import AROUND, CREATION, DTYPES, KINDS, WRITES, Kind
+from tests.oracle.random_programs.pytorch import saving_copies
+from tests.oracle.random_programs.source import Run, run
+
+LIVE = 6  # tensors at most, so that everything can be compared with everything
+ELEMENTS = 36
+LARGEST = 1e4  # numbers beyond have lost what distinguishes them
+ATTEMPTS = 20
+
+TOLERATED = re.compile(
+    "function that returns multiple views"  # each is a view like any other
+    "|Expected !nested"  # an assertion of PyTorch's own
+)
+"""What PyTorch refuses, and Weft does."""
+
+
+class Writer:
+    """Writes one program; `lines` is what stands so far."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.lines: list[str] = []
+        self.dtypes = self.random.sample(DTYPES, self.random.choice((1, 1, 2, 3)))
+        if self.random.random() < 0.6:
+            self.dtypes.append(self.random.choice(("float32", "float64")))
+        self._run = Run(torch)
+
+    def write(self) -> tuple[str, ...]:
+        """Some creations and a dozen other lines; less where PyTorch refuses a backward pass, which ends a program."""
+        for _ in range(self.random.randint(1, 3)):
+            self._add(CREATION)
+        for _ in range(self.random.randint(3, 14)):
+            kind = self.random.choices(KINDS, [kind.weight for kind in KINDS])[0]
+            if not self._add(kind):
+                break
+        return tuple(self.lines)
+
+    def _add(self, kind: Kind) -> bool:
+        """Append a line that leaves a state worth going on from; False where the program has to end."""
+        for _ in range(ATTEMPTS):
+            line = self._line(kind)
+            if line is None:
+                return True
+            held = {x.untyped_storage().data_ptr() for x in self._run.tensors.values()}
+            error = self._run.step(line)
+            if error is None:
+                line = self._agreed(line, held)
+            if error is None and self._is_sound():
+                self.lines.append(line)
+                return True
+            if error is not None and not TOLERATED.search(str(error)) and self.random.random() < 0.3:
+                self.lines.append(line)
+                return not any(word in line for word in ("backward", "grad("))
+            self._run = run(self.lines, torch, saving_copies)
+        return True
+
+    def _line(self, kind: Kind) -> str | None:
+        """A line of a kind, or None where there is no tensor for it."""
+        need = self.random.choices(list(kind.lines), [len(lines) ** 0.5 for lines in kind.lines.values()])[0]
+        template = self.random.choice(kind.lines[need])
+        tensors = self._run.tensors
+        names = [name for name, x in tensors.items() if NEEDS[need](x)]
+        if not names and kind is not CREATION:
+            return None
+        name = self.random.choice(names or [""])
+        line = template.format_map(Holes(self.random, tensors, name, self.dtypes))
+        frozen = kind is WRITES and NEEDS["leaf"](tensors[name]) and self.random.random() < 0.8
+        around = "with torch.no_grad(): " if frozen else self.random.choice(AROUND)
+        return f"{around}{self._target(kind)} = {line}" if kind.names else f"{around}{line}"
+
+    def _target(self, kind: Kind) -> str:
+        """A new name, or one that is in use, whose tensor goes."""
+        names = [name for name in self._run.variables if name.startswith(kind.names)]
+        if kind.names == "t" and (len(names) >= LIVE or (len(names) > 2 and self.random.random() < 0.2)):
+            return self.random.choice(names)
+        numbers = [int(name[1:]) for name in names]
+        return f"{kind.names}{max(numbers, default=-1) + 1}"
+
+    def _agreed(self, line: str, held: set[int]) -> str:
+        """The line, with its result as Weft has it: new tensors are contiguous, and views made without gradients
+        require none, whatever their base does.
+        """
+        head, _, expression = line.partition(" = ")
+        x = self._run.tensors.get(head.rpartition(": ")[2])
+        if x is None or not expression:
+            return line
+        dense = x.is_contiguous() and x.untyped_storage().nbytes() == x.numel() * x.element_size()
+        if x.untyped_storage().data_ptr() not in held and not dense:
+            line = f"{head} = ({expression}).contiguous()"
+        elif x._base is not None and x._base.requires_grad and x.requires_grad and x.is_leaf:
+            line = f"{line}.detach()"
+        else:
+            return line
+        self._run = run(self.lines, torch, saving_copies)
+        self._run.step(line)
+        return line
+
+    def _is_sound(self) -> bool:
+        """Whether all tensors may be read, are small, in both senses, and hold numbers."""
+        tensors = list(self._run.tensors.values())
+        try:
+            grads = [x.grad for x in tensors if x.is_leaf and x.grad is not None]
+        except RuntimeError:  # a view without a gradient whose base was written with one
+            return False
+        for x in [*tensors, *grads]:
+            if x.numel() > ELEMENTS or (NEEDS["differentiable"](x) and not bool((x.detach().abs() < LARGEST).all())):
+                return False
+        return True
+
+
+def written(seed: int) -> tuple[str, ...]:
+    """The program of a number."""
+    with warnings.catch_warnings(), saving_copies():
+        warnings.simplefilter("ignore")
+        return Writer(seed).write()
