@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import json
+import warnings
+from pathlib import Path
+
 import pytest
 
 import weft as torch
@@ -41,6 +46,48 @@ def run(call):
 def test_a_bad_call_is_an_error_at_once(call, error, text):
     with pytest.raises(error, match=text):
         run(call)
+
+
+REFUSALS: dict[str, list[str]] = json.loads(Path(__file__).with_name("refusals.json").read_text())
+"""How PyTorch refuses calls, as `python -m tests.oracle.error_inputs` has recorded it: builtin class and text."""
+
+
+@pytest.mark.parametrize("call", REFUSALS)
+def test_a_call_is_refused_in_pytorchs_words(call):
+    kind, text = REFUSALS[call]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(torch.errors.WeftError) as raised:
+            run(call)
+    assert isinstance(raised.value, getattr(builtins, kind))
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", [int, float, bool, complex])
+def test_pythons_types_stand_for_element_types(kind):
+    dtype = {int: torch.int64, float: torch.float64, bool: torch.bool, complex: torch.complex128}[kind]
+    assert torch.zeros(2, dtype=kind).dtype is dtype
+    assert torch.ones(2).to(kind).dtype is dtype
+    assert torch.ones(2).new_zeros(2, dtype=kind).dtype is dtype
+    assert torch.full_like(torch.ones(2), 1, dtype=kind).dtype is dtype
+    assert torch.promote_types(kind, kind) is dtype
+    if kind in (int, float):
+        assert torch.arange(3, dtype=kind).dtype is dtype
+
+
+def test_integers_beyond_int64_are_numbers_as_far_as_uint64():
+    assert (torch.ones(2) + 2**63).tolist() == [2.0**63, 2.0**63]
+    assert (torch.ones(2, dtype=torch.int64) == 2**63).tolist() == [False, False]
+    assert torch.full((2,), 2**63, dtype=torch.float32).tolist() == [2.0**63, 2.0**63]
+
+
+def test_an_error_of_a_users_function_stays_what_it_is():
+    def distance(a, b):
+        raise KeyError("mine")
+
+    x = torch.ones(2, 2)
+    with pytest.raises(KeyError, match="mine"):
+        torch.nn.functional.triplet_margin_with_distance_loss(x, x, x, distance_function=distance)
 
 
 VALUES = [

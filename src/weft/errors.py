@@ -112,6 +112,10 @@ class SettingError(WeftError, RuntimeError):
     """A setting is given something that it cannot be."""
 
 
+class ModuleError(WeftError, RuntimeError):
+    """A module, a hook of it or a parametrization is used in a way that it does not allow."""
+
+
 class StateDictError(WeftError, RuntimeError):
     """A state dict does not fit the module or optimizer."""
 

@@ -1,15 +1,22 @@
-"""Wrong calls from PyTorch's operator database, and how both frameworks refuse them. Needs torch."""
+"""Wrong calls from PyTorch's operator database, and how both frameworks refuse them. Needs torch.
+
+`python -m tests.oracle.error_inputs` records PyTorch's answers to the calls in `tests/refusals.json`, too; a new call
+goes in as a key with `null`.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.testing._internal.opinfo.core import ErrorInput, OpInfo
 
+from tests.nn.refusals import refusal
 from tests.oracle import samples
 from tests.oracle.known import REORDERED
 from tests.oracle.modules import converted, quietly, raised, texts_differ
@@ -91,3 +98,25 @@ def _picture(x: Any) -> Any:
     if isinstance(x, dict):
         return {name: _picture(part) for name, part in x.items()}
     return [_picture(part) for part in x] if isinstance(x, tuple | list) else x
+
+
+# --- calls that are written down ------------------------------------------------------------------------------
+
+ANSWERS = Path(__file__).parents[1] / "refusals.json"
+REFUSALS: dict[str, list[str]] = json.loads(ANSWERS.read_text())
+
+
+def answer(call: str) -> list[str] | None:
+    """How PyTorch refuses a call: the builtin class and the text, less the places of arguments."""
+    with quietly():
+        found = refusal(torch, call)
+    return found and [found[0], re.sub(r" \(position \d+\)", "", found[1])]
+
+
+def main() -> None:
+    """Record how PyTorch refuses the calls of `tests/refusals.json`."""
+    ANSWERS.write_text(json.dumps({call: answer(call) for call in REFUSALS}, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

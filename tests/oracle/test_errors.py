@@ -17,3 +17,8 @@ _ENTRIES = error_inputs.entries()
 def test_wrong_calls_are_refused_alike(name: str):
     faults = [fault for fault in error_inputs.faults_of(_ENTRIES[name]) if not reason_for_refusal(name, fault)]
     assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("call", error_inputs.REFUSALS)
+def test_recorded_answers_are_pytorchs(call: str):
+    assert error_inputs.answer(call) == error_inputs.REFUSALS[call]

@@ -7,6 +7,7 @@ functions that are written as source (`spelling.py`), which first look for the c
 from __future__ import annotations
 
 import numbers
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,9 +55,12 @@ def tensor(x: Any, name: str, op: str) -> Tensor:
     raise refusal(x, name, op, "Tensor")
 
 
+_NUMBERS = frozenset({bool, int, float, complex})  # known at once; a look at abstract classes takes a while
+
+
 def tensor_or_number(x: Any, name: str, op: str) -> Any:
     """A tensor or a Python number."""
-    if isinstance(x, Tensor | numbers.Number | np.generic):
+    if type(x) in _NUMBERS or isinstance(x, Tensor | numbers.Number | np.generic):
         return x
     raise refusal(x, name, op, "Tensor")
 
@@ -69,7 +73,7 @@ def integer(x: Any, name: str, op: str) -> int:
         is_integer = hasattr(x, "__index__") and not isinstance(x, bool | np.bool_)
     if not is_integer:
         raise refusal(x, name, op, "int")
-    return x.__index__()
+    return operator.index(x)
 
 
 def real(x: Any, name: str, op: str) -> Any:
@@ -93,7 +97,7 @@ def floating(x: Any, name: str, op: str) -> float:
 
 def scalar(x: Any, name: str, op: str) -> Any:
     """A number, or a tensor with one."""
-    if isinstance(x, numbers.Number | np.generic) or (isinstance(x, Tensor) and x.numel() == 1):
+    if type(x) in _NUMBERS or isinstance(x, numbers.Number | np.generic) or (isinstance(x, Tensor) and x.numel() == 1):
         return x
     raise refusal(x, name, op, "Number")
 
@@ -181,6 +185,8 @@ def sizes_one_by_one(x: tuple[Any, ...], name: str, op: str) -> tuple[int, ...]:
     """Sizes that came as arguments of their own, or as one sequence."""
     if len(x) == 1:
         return sizes(x[0], name, op)
+    if {*map(type, x)} == {int}:
+        return x
     if not x:
         raise ArgumentError(f'{op}() missing 1 required positional arguments: "{name}"')
     return tuple([s if type(s) is int else _unpacked(s, at, name, op) for at, s in enumerate(x, 1)])
@@ -249,7 +255,7 @@ Converter = Callable[[Any, str, str], Any]
 
 BY_ANNOTATION: dict[str, tuple[str, Converter]] = {
     "Tensor": ("Tensor", tensor),
-    "Tensor | Number": ("", tensor_or_number),
+    "Tensor | Number": ("Tensor", tensor_or_number),
     "Number": ("", scalar),
     "int": ("int", integer),
     "float": ("float", real),

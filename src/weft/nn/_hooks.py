@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft._lazy.value import Tape, Value
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Handle, Tensor, wrap
-from weft.errors import GradientError
+from weft.errors import GradientError, ModuleError
 
 if TYPE_CHECKING:
     from weft.nn._module import Module
@@ -184,7 +184,7 @@ def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
         if found is None:
             continue
         if not (isinstance(found, tuple) and len(found) == 2):
-            raise GradientError(
+            raise ModuleError(
                 f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {found}."
             )
         args, kwargs = found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.errors import GradientError
+from weft.errors import ModuleError
 from weft.nn._lazy_parameter import is_lazy
 
 
@@ -34,7 +34,7 @@ class LazyModuleMixin:
     def _infer_parameters(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         module.initialize_parameters(*args, **(kwargs or {}))
         if module.has_uninitialized_params():
-            raise GradientError(f"module {module._get_name()} has not been fully initialized")
+            raise ModuleError(f"module {module._get_name()} has not been fully initialized")
         module._initialize_hook.remove()
         del module._initialize_hook
         if module.cls_to_become is not None:

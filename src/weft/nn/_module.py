@@ -12,7 +12,7 @@ from weft._base.state import ambient, peek
 from weft._tensor.compile import Identity, compile
 from weft._tensor.composite.create import empty_like
 from weft._tensor.tensor import Handle, Tensor
-from weft.errors import ArgumentError, GradientError, ValueRangeError
+from weft.errors import ArgumentError, ModuleError, ValueRangeError
 from weft.nn import _hooks, _state_dict
 from weft.nn._hooks import EVERYWHERE, Computing
 from weft.nn._lazy_parameter import is_lazy
@@ -125,7 +125,7 @@ class Module(Lookup):
 
     def _register_backward_hook(self, hook: Callable[..., Any], full: bool, prepend: bool = False) -> Handle:
         if self._is_full_backward_hook is (not full):
-            raise GradientError(
+            raise ModuleError(
                 "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only "
                 "one of them."
             )

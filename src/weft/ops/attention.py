@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes
 from weft.ops._neural import keep, wide
 from weft.ops._table import Array, Cast, Key, defop
@@ -190,7 +190,7 @@ def attention_dropout(
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """`attention` whose probabilities go through dropout; further outputs are they and the mask."""
     if not 0 <= dropout_p <= 1:
-        raise ShapeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+        raise OutOfRangeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     _check(query, key, value, attn_mask, is_causal)
     _check_heads(query, key, value, enable_gqa)
     q, k, v = _operands(query, key, value)

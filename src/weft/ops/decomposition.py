@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT
-from weft.errors import DTypeError, LinAlgError, ShapeError
+from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes
 from weft.ops._findings import Failures
 from weft.ops._reduce import wide
@@ -284,7 +284,7 @@ def qr(A: Array, mode: str = "reduced") -> Outs:
     """Orthonormal and upper triangular factors; in mode `"r"` the first is empty."""
     check_floating("linalg.qr", A)
     if mode not in _QR_MODES:
-        raise ShapeError(
+        raise OutOfRangeError(
             f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
         )
     if mode == "r":
@@ -337,7 +337,7 @@ def eigh(A: Array, UPLO: str = "L") -> Outs:
     """Eigenvalues, in ascending order, and eigenvectors of Hermitian matrices; one triangle is read."""
     check_matrices("linalg.eigh", A)
     if UPLO.upper() not in ("L", "U"):
-        raise ShapeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+        raise OutOfRangeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
     return tuple(jnp.linalg.eigh(mirrored(A, UPLO.upper() == "L"), symmetrize_input=False))
 
 

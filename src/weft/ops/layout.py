@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from weft.errors import DimError, ShapeError, ValueRangeError
+from weft.errors import DimError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Rule, Sizes, along
 from weft.ops._rows import alias
 from weft.ops._shape_dims import fresh, same, square, wrapped
@@ -336,5 +336,5 @@ def constant_pad(input: Array, pad: Shape, value: Scalar = 0) -> Array:
     pairs = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)][::-1]
     config = [(0, 0, 0)] * (input.ndim - len(pairs)) + pairs
     if any(size + low + high < 0 for size, (low, high, _) in zip(input.shape, config, strict=True)):
-        raise ShapeError("narrow(): length must be non-negative.")
+        raise OutOfRangeError("narrow(): length must be non-negative.")
     return lax.pad(input, jnp.asarray(value, input.dtype), config)

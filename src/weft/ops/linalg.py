@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes
 from weft.ops._dims import einsum as einsum_rule
 from weft.ops._equation import parse
@@ -177,7 +177,7 @@ def cdist(x1: Array, x2: Array, p: float = 2.0, compute_mode: str | None = None)
     if x1.shape[-1] != x2.shape[-1]:
         raise ShapeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
     if p < 0:
-        raise ShapeError("cdist only supports non-negative p values")
+        raise OutOfRangeError("cdist only supports non-negative p values")
     if x1.dtype != x2.dtype:
         raise DTypeError(f"expected scalar type {scalar_word(x1)} but found {scalar_word(x2)}")
     return _distances(x1, x2, p)

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError, ValueRangeError
+from weft.errors import DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along
 from weft.ops._neural import lengths, per_channel, require_float, wide
 from weft.ops._table import Array, Cast, Dim, Promote, Scalar, Shape, defop
@@ -270,7 +270,7 @@ def _check_groups(input: Array, num_groups: int, **vectors: Array | None) -> Non
         raise ShapeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
     sizes = list(input.shape)
     if num_groups <= 0:
-        raise ShapeError(f"Expected num groups to be greater than 0, got {num_groups}")
+        raise OutOfRangeError(f"Expected num groups to be greater than 0, got {num_groups}")
     if input.shape[1] % num_groups:
         raise ShapeError(
             "Expected number of channels in input to be divisible by num_groups, "

@@ -84,7 +84,9 @@ def _maxima(x: Array, windows: Windows, *, indices: bool = False) -> Sequence[Ar
     return arrays
 
 
-def _window_arguments(n: int, kernel_size: Ints, stride: Ints, padding: Ints, op: str) -> tuple[Shape, Shape, Shape]:
+def _window_arguments(
+    n: int, kernel_size: Ints, stride: Ints | None, padding: Ints, op: str
+) -> tuple[Shape, Shape, Shape]:
     kernel = spread(kernel_size, n, "kernel_size", op)
     step = kernel if stride is None or stride == () else spread(stride, n, "stride", op)
     if op == "max_pool1d":
@@ -147,7 +149,7 @@ def _check_counts(input: Array, counts: Shape, op: str) -> None:
 
 
 def _max_windows(
-    n: int, input: Array, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
+    n: int, input: Array, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> Windows:
     op = f"max_pool{n}d"
     kernel, step, margin = _window_arguments(n, kernel_size, stride, padding, op)
@@ -174,7 +176,7 @@ def _avg_counts(size: int, k: int, s: int, p: int, count: int, include_pad: bool
 
 
 def _avg_pool(
-    n: int, input: Array, kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: bool,
+    n: int, input: Array, kernel_size: Ints, stride: Ints | None, padding: Ints, ceil_mode: bool,
     count_include_pad: bool, divisor_override: int | None,
 ) -> Array:  # fmt: skip
     op = f"avg_pool{n}d"
@@ -182,7 +184,7 @@ def _avg_pool(
     _check_batch(input, n, op)
     _check_padding(n, kernel, margin, (1,) * n, op)
     if divisor_override == 0:
-        raise ShapeError("divisor must be not zero")
+        raise OutOfRangeError("divisor must be not zero")
     lead = input.ndim - n
     sizes = input.shape[lead:]
     counts = tuple(_output_size(*given, 1, ceil_mode) for given in zip(sizes, kernel, step, margin, strict=True))

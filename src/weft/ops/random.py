@@ -176,9 +176,9 @@ def multinomial(input: Array, num_samples: int, replacement: bool = False, *, ke
         text = f"multinomial only supports floating-point dtypes for input, got: {scalar_word(input)}"
         raise DTypeError(text)
     if input.shape[-1] > 2**24:
-        raise ShapeError("number of categories cannot exceed 2^24")
+        raise OutOfRangeError("number of categories cannot exceed 2^24")
     if num_samples <= 0:
-        raise ShapeError("cannot sample n_sample <= 0 samples")
+        raise OutOfRangeError("cannot sample n_sample <= 0 samples")
     if not replacement and num_samples > input.shape[-1]:
         raise ShapeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
     weights = jax.lax.stop_gradient(input).astype(jnp.promote_types(input.dtype, jnp.float32))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft.errors import ShapeError, UnsupportedShapeError
+from weft.errors import OutOfRangeError, ShapeError, UnsupportedShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import like, wide
 from weft.ops._resize import MODES, resized
@@ -44,7 +44,7 @@ def _check_pad(input: Array, pad: Shape, mode: str) -> None:
     if mode == "constant":
         return
     if mode not in ("reflect", "replicate", "circular"):
-        raise ShapeError(f"Unrecognised padding mode {mode}")
+        raise OutOfRangeError(f"Unrecognised padding mode {mode}")
     if len(pad) not in (2, 4, 6) or input.ndim - len(pad) // 2 not in (1, 2):
         raise UnsupportedShapeError(
             f"Padding size {len(pad)} is not supported for {input.ndim}D input tensor.\n"
@@ -74,7 +74,7 @@ def pad(input: Array, pad: Shape, mode: str = "constant", value: Scalar | None =
     for back in range(len(pad) // 2):
         amounts[input.ndim - 1 - back] = (pad[2 * back], pad[2 * back + 1])
     if any(size + a + b < 0 for size, (a, b) in zip(input.shape, amounts, strict=True)):
-        raise ShapeError("narrow(): length must be non-negative.")
+        raise OutOfRangeError("narrow(): length must be non-negative.")
     if mode == "constant":
         fill = like(0 if value is None else value, input)
         return jax.lax.pad(input, fill, [(a, b, 0) for a, b in amounts])

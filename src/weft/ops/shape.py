@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes, along
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, require_extent
@@ -428,7 +428,7 @@ def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
     whole = jnp.atleast_1d(input)
     have = whole.shape[dimension]
     if size < 0:
-        raise ShapeError(f"size is {size} but must be >= 0")
+        raise OutOfRangeError(f"size is {size} but must be >= 0")
     if size > have:
         raise ShapeError(f"maximum size for tensor at dimension {dimension} is {have} but size is {size}")
     if step <= 0:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, along
 from weft.ops._reduce import (
     is_complex,
@@ -140,9 +140,9 @@ def _require_searchable(sequence: jax.Array, values: jax.Array, sorter: jax.Arra
 
 def _side(right: bool, side: str | None) -> str:
     if side not in (None, "left", "right"):
-        raise ShapeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+        raise OutOfRangeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
-        raise ShapeError(
+        raise OutOfRangeError(
             "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
         )
     return "right" if right else side or "left"

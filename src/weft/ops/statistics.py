@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT, INTEGER, DType
-from weft.errors import DeferredValueError, DTypeError, ShapeError, UnsupportedDTypeError
+from weft.errors import DeferredValueError, DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, reduces
 from weft.ops._reduce import axes, is_complex, is_inexact, reduces_twice, spread, wide
 from weft.ops._table import Array, Dims, Promote, defop
@@ -230,7 +230,7 @@ def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Arra
     if not jnp.issubdtype(input.dtype, jnp.floating):
         raise UnsupportedDTypeError(f'"histogram_cpu" not implemented for {scalar_word(input)!r}')
     if bins <= 0:
-        raise ShapeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+        raise OutOfRangeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     if not (isfinite(min) and isfinite(max)):
         raise ShapeError(f"torch.histc: range of [{min}, {max}] is not finite")
     if min > max:

@@ -14,7 +14,7 @@ from weft._tensor.spelling import composite, op
 from weft._tensor.storage import base_of, offset_of
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, OutOfRangeError, ShapeError
 
 View = Callable[..., Any]
 
@@ -107,7 +107,9 @@ def index_reduce(
 ) -> Tensor:
     """`input` with slices of `source` combined at the places of `index` along `dim`: "prod", "mean", "amax", "amin"."""
     if reduce not in ("prod", "mean", "amax", "amin"):
-        raise ShapeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
+        raise OutOfRangeError(
+            f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."
+        )
     if source.dtype is not input.dtype:
         raise DTypeError("index_reduce_(): self and source expected to have the same scalar type")
     at = shape.wrapped(dim, input.ndim)

@@ -12,7 +12,7 @@ from weft._tensor.composite.create import number_of
 from weft._tensor.composite.shape import select
 from weft._tensor.spelling import composite, named_result, op
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, ShapeError, ValueRangeError
+from weft.errors import ArgumentError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._shape_dims import wrapped
 
 _Histogram = named_result("histogram", ("hist", "bin_edges"))
@@ -21,7 +21,7 @@ _Histogram = named_result("histogram", ("hist", "bin_edges"))
 def _edges(input: Tensor, bins: int, range: Any) -> Tensor:
     """The edges of equal bins over a range, by default that of the elements. Waits for these."""
     if bins <= 0:
-        raise ShapeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+        raise OutOfRangeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     if range is None and not input.numel():
         low, high = 0.0, 1.0
     elif range is None:
@@ -29,7 +29,7 @@ def _edges(input: Tensor, bins: int, range: Any) -> Tensor:
     else:
         low, high = range
     if low > high:
-        raise ShapeError(
+        raise OutOfRangeError(
             f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for dimension 0"
         )
     if low == high:
@@ -113,7 +113,7 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
     each. Central differences inside, one-sided ones of order `edge_order` at the ends.
     """
     if edge_order not in (1, 2):
-        raise ShapeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+        raise OutOfRangeError("torch.gradient only supports edge_order=1 and edge_order=2.")
     dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     over = [wrapped(d, input.ndim) for d in dims]
     for d in over:
@@ -166,9 +166,9 @@ def range_(
     if end is None:
         start, end = 0, start
     if step == 0:
-        raise ShapeError("step must be nonzero")
+        raise OutOfRangeError("step must be nonzero")
     if (end - start) * step < 0:
-        raise ShapeError("upper bound and lower bound inconsistent with step sign")
+        raise OutOfRangeError("upper bound and lower bound inconsistent with step sign")
     count = floor((end - start) / step) + 1
     made = op.arange((count,), start, step, dtype=dtype or default_dtype(), device=device)
     return made.requires_grad_() if requires_grad else made

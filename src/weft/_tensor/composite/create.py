@@ -12,7 +12,7 @@ from weft._tensor.arguments import combination, sizes_one_by_one
 from weft._tensor.scalar import Number, require_fit
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, DTypeError, ShapeError
+from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 
 
 def made(
@@ -160,11 +160,11 @@ def _refuse_bool(name: str, dtype: DType) -> DType:
 def _length(start: Any, end: Any, step: Any, dtype: DType) -> int:
     """How many steps fit before `end`; bounds of an int64 sequence are cut to integers first."""
     if not all(math.isfinite(x) for x in (start, end)):
-        raise ShapeError(f"unsupported range: {start} -> {end}")
+        raise OutOfRangeError(f"unsupported range: {start} -> {end}")
     if step == 0:
-        raise ShapeError("step must be nonzero")
+        raise OutOfRangeError("step must be nonzero")
     if (end - start) * step < 0:
-        raise ShapeError("upper bound and lower bound inconsistent with step sign")
+        raise OutOfRangeError("upper bound and lower bound inconsistent with step sign")
     if dtype.name == "int64":
         start, end, step = int(start), int(end), int(step)
         return -((start - end) // step)
@@ -209,7 +209,7 @@ def _spaced(
     if isinstance(steps, bool) or not hasattr(steps, "__index__"):
         raise combination(name, *ends, steps, *base)
     if steps < 0:
-        raise ShapeError("number of steps must be non-negative")
+        raise OutOfRangeError("number of steps must be non-negative")
     settled = _refuse_bool(name, dtype or _bounds_type(*ends))
     return made(name, (steps,), *map(number_of, ends), *base, dtype=settled, options=options)
 
@@ -241,7 +241,7 @@ def logspace(
 
 def _window(name: str, row: str, length: int, *shape: Any, dtype: DType | None, options: dict[str, Any]) -> Tensor:
     if length < 0:
-        raise ShapeError(f"{name} requires non-negative window_length, got window_length={length}")
+        raise OutOfRangeError(f"{name} requires non-negative window_length, got window_length={length}")
     settled = dtype or default_dtype()
     if not settled.is_floating_point:
         raise DTypeError(f"{name} expects floating point dtypes, got: {settled}")

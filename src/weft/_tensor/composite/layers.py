@@ -9,7 +9,7 @@ import numpy as np
 from weft._tensor.convert import from_numpy_array
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, OutOfRangeError, ShapeError
 
 _FUNCTIONAL = "nn.functional"
 
@@ -22,7 +22,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     if not input.is_floating_point():
         raise DTypeError("pdist only supports floating-point dtypes")
     if p < 0:
-        raise ShapeError("pdist only supports non-negative p values")
+        raise OutOfRangeError("pdist only supports non-negative p values")
     count = input.shape[0]
     rows, columns = np.triu_indices(count, 1)
     places = from_numpy_array(rows * count + columns).to(input.device)

@@ -8,7 +8,7 @@ from typing import Any
 from weft._tensor.arguments import sizes
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
-from weft.errors import ShapeError, ValueRangeError
+from weft.errors import OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._equation import LETTERS
 
 
@@ -52,7 +52,7 @@ def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
         dims = dims.tolist()
     if isinstance(dims, int):
         if dims < 0:
-            raise ShapeError(f"tensordot expects dims >= 0, but got dims={dims}")
+            raise OutOfRangeError(f"tensordot expects dims >= 0, but got dims={dims}")
         if dims > min(a.ndim, b.ndim):
             raise ShapeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
         return list(range(a.ndim - dims, a.ndim)), list(range(dims))

@@ -11,7 +11,7 @@ from weft._tensor.composite.loss import named_reduction
 from weft._tensor.spelling import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import ShapeError
+from weft.errors import OutOfRangeError, ShapeError
 from weft.ops._shape_dims import wrapped
 
 # ---- dropout
@@ -28,7 +28,7 @@ def _dropouts(name: str, drop: Callable[..., Tensor]) -> None:
 
     def checked(input: Tensor, p: float, train: bool, inplace: bool) -> Tensor:
         if not 0 <= p <= 1:
-            raise ShapeError(f"dropout probability has to be between 0 and 1, but got {p}")
+            raise OutOfRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
         return drop(input, p, train, inplace)
 
     def dropout(input: Tensor, p: float, train: bool) -> Tensor:

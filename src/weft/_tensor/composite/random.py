@@ -14,7 +14,7 @@ from weft._tensor.composite.create import made, sizes_of
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import ArgumentError, ShapeError
+from weft.errors import ArgumentError, OutOfRangeError, ShapeError
 from weft.ops._words import c_word
 
 
@@ -29,9 +29,9 @@ def _end_of(dtype: DType) -> int:
 
 def _require_range(low: int, high: int, dtype: DType) -> None:
     if low >= high:
-        raise ShapeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+        raise OutOfRangeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if dtype.category <= INTEGER and high > _end_of(dtype):
-        raise ShapeError(f"to - 1 is out of bounds for {c_word(dtype)}")
+        raise OutOfRangeError(f"to - 1 is out of bounds for {c_word(dtype)}")
 
 
 @composite(over=True)
@@ -70,7 +70,7 @@ def randperm(n: int, *, dtype: DType | None = None, **options: Any) -> Tensor:
 
 def _require_spread(std: Any) -> None:
     if not isinstance(std, Tensor) and std < 0:
-        raise ShapeError(f"normal expects std >= 0.0, but found std {std:g}")
+        raise OutOfRangeError(f"normal expects std >= 0.0, but found std {std:g}")
 
 
 def _filled(input: Tensor, row: str, first: float, second: float, options: dict[str, Any]) -> Tensor:
@@ -102,7 +102,7 @@ def normal_(input: Tensor, mean: float = 0.0, std: float = 1.0, **options: Any) 
 def bernoulli_(input: Tensor, p: Any = 0.5, **options: Any) -> Tensor:
     """Fill with ones with probability `p`, a number or a tensor that broadcasts, else zeros."""
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
-        raise ShapeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+        raise OutOfRangeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     return write(input, op.bernoulli(input.detach(), p, **options)._read())
 
 

@@ -9,7 +9,7 @@ from weft._base.dtype import INTEGER, int64
 from weft._tensor.arguments import all_tensors, combination, integer
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, DimError, DTypeError, IndexRangeError, ShapeError
+from weft.errors import ArgumentError, DimError, DTypeError, IndexRangeError, OutOfRangeError, ShapeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._shape_dims import wrapped
 
@@ -44,7 +44,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     if input.ndim == 0:
         raise ShapeError("narrow() cannot be applied to a 0-dim tensor.")
     if length < 0:
-        raise ShapeError("narrow(): length must be non-negative.")
+        raise OutOfRangeError("narrow(): length must be non-negative.")
     if isinstance(start, Tensor) and (start.ndim or start.dtype.category != INTEGER):
         raise ShapeError("start must be an 0-dim integral Tensor.")
     at, first = wrapped(dim, input.ndim), integer(start, "start", "narrow")
@@ -87,7 +87,7 @@ def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int =
         return split_with_sizes(input, split_size_or_sections, at)
     step = split_size_or_sections
     if step < 0:
-        raise ShapeError(f"split expects split_size be non-negative, but got split_size={step}")
+        raise OutOfRangeError(f"split expects split_size be non-negative, but got split_size={step}")
     if step == 0 and size:
         raise ShapeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}")
     return _pieces(input, at, _even_sizes(size, step))
@@ -115,7 +115,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> Tensors:
     if input.ndim == 0:
         raise ShapeError("chunk expects at least a 1-dimensional tensor")
     if chunks <= 0:
-        raise ShapeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+        raise OutOfRangeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     at = wrapped(dim, input.ndim)
     size = input.shape[at]
     return _pieces(input, at, _even_sizes(size, -(-size // chunks)) if size else [0] * chunks)
@@ -133,7 +133,7 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
         given = given.tolist()
     if isinstance(given, int):
         if given <= 0:
-            raise ShapeError(f"number of sections must be larger than 0, got {given}")
+            raise OutOfRangeError(f"number of sections must be larger than 0, got {given}")
         return _pieces(input, at, [size // given + (i < size % given) for i in range(given)])
     cuts = [range(size)[slice(cut)].stop for cut in given]
     return tuple(
@@ -262,7 +262,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> Tensors:
         if x.dtype != vectors[0].dtype:
             raise DTypeError("meshgrid expects all tensors to have the same dtype")
     if indexing not in ("ij", "xy"):
-        raise ShapeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+        raise OutOfRangeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     places = list(range(len(vectors)))
     if indexing == "xy":
         places[:2] = places[1::-1]

@@ -8,7 +8,7 @@ from typing import Any
 from weft._base.dtype import DType, int64
 from weft._tensor.spelling import composite, named_result, op
 from weft._tensor.tensor import Tensor
-from weft.errors import DTypeError, LinAlgError, ShapeError
+from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._findings import Failures
 from weft.ops.decomposition import INDEFINITE, SINGULAR, UNSOLVABLE
 from weft.ops.solving import ZERO_DIVISOR
@@ -189,7 +189,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     if A.ndim < 2:
         raise ShapeError("linalg.cond: The input tensor must have at least 2 dimensions.")
     if p not in (None, *_CONDITIONS):
-        raise ShapeError(f"linalg.cond got an invalid norm type: {p}")
+        raise OutOfRangeError(f"linalg.cond got an invalid norm type: {p}")
     if p in (None, 2, -2):
         s = op.svdvals(A)
         ends = op.select(s, -1, s.shape[-1] - 1), op.select(s, -1, 0)
@@ -251,7 +251,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     if B.ndim < 1:
         raise ShapeError(f"{name}: other must have at least 1 dimension.")
     if driver not in (None, *_DRIVERS):
-        raise ShapeError(f"{name}: parameter `driver` should be one of ({', '.join(_DRIVERS)})")
+        raise OutOfRangeError(f"{name}: parameter `driver` should be one of ({', '.join(_DRIVERS)})")
     if A.dtype is not B.dtype:
         raise DTypeError(f"{name}: Expected input and other to have the same dtype, but got {A.dtype} and {B.dtype}")
     vector = B.ndim == 1 or tuple(A.shape[:-1]) == tuple(B.shape)
@@ -291,7 +291,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     x = x if x.ndim else op.reshape(x, (1,))
     count = x.shape[-1] if N is None else N
     if count <= 1:
-        raise ShapeError("N must be greater than 1.")
+        raise OutOfRangeError("N must be greater than 1.")
     column = op.unsqueeze(x, -1)
     powers = op.cumprod(op.expand(column, (*x.shape, count - 1)), -1)
     return op.cat([op.ones(tuple(column.shape), dtype=powers.dtype, device=x.device), powers], -1)
@@ -301,7 +301,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of the map from the last dims to the first `ind`: `tensordot(tensorinv(A), B, ind)` solves."""
     if ind <= 0:
-        raise ShapeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
+        raise OutOfRangeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
     first, last = A.shape[:ind], A.shape[ind:]
     if prod(first) != prod(last):
         raise ShapeError(

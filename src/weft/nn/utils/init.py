@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from weft.errors import GradientError
+from weft.errors import ModuleError
 from weft.nn._module import Module
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
     """A module with arbitrary parameters, made with the other arguments. Its constructor must take a `device`."""
     if not issubclass(module_cls, Module):
-        raise GradientError(f"Expected a Module; got {module_cls}")
+        raise ModuleError(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:
-        raise GradientError("Module must support a 'device' arg to skip initialization")
+        raise ModuleError("Module must support a 'device' arg to skip initialization")
     device = kwargs.setdefault("device", "cpu")
     return module_cls(*args, **kwargs).to_empty(device=device)  # what the constructor has recorded is never computed

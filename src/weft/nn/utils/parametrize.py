@@ -15,7 +15,7 @@ from typing import Any
 
 from weft._base.state import using
 from weft._tensor.tensor import Tensor
-from weft.errors import GradientError, ValueRangeError
+from weft.errors import ModuleError, ValueRangeError
 from weft.nn._containers import ModuleDict, ModuleList
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
@@ -99,7 +99,7 @@ class ParametrizationList(ModuleList):
         with using(grad=False):
             for module in reversed(self._listed()):
                 if not hasattr(module, "right_inverse"):
-                    raise GradientError(f"parametrization {type(module).__name__} does not implement right_inverse.")
+                    raise ModuleError(f"parametrization {type(module).__name__} does not implement right_inverse.")
                 value = module.right_inverse(value)
         for original, new in zip(self._originals(), self._checked(value), strict=True):
             original.data = new.detach()
@@ -204,7 +204,7 @@ def _property(name: str) -> property:
 
 
 def _no_state(self: Any) -> None:
-    raise GradientError(
+    raise ModuleError(
         "Serialization of parametrized modules is only supported through state_dict(). See:\n"
         "https://pytorch.org/tutorials/beginner/saving_loading_models.html"
         "#saving-loading-a-general-checkpoint-for-inference-and-or-resuming-training"

@@ -7,7 +7,7 @@ from typing import Any
 from weft._base.state import using
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
-from weft.errors import GradientError, ValueRangeError
+from weft.errors import ModuleError, ValueRangeError
 from weft.nn import functional as F
 from weft.nn._conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from weft.nn._hooks import Computing, computing, register
@@ -90,7 +90,7 @@ class SpectralNorm(Computing):
     def apply(module: Any, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
         """Put a parameter under normalisation; returns the hook."""
         if computing(module, SpectralNorm, name):
-            raise GradientError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
+            raise ModuleError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
         hook = SpectralNorm(name, n_power_iterations, dim, eps)
         weight = module._parameters[name]
         if weight is None:

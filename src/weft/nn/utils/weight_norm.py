@@ -7,7 +7,7 @@ from typing import Any
 
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
-from weft.errors import GradientError, ValueRangeError
+from weft.errors import ModuleError, ValueRangeError
 from weft.nn._hooks import Computing, computing, register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
@@ -55,7 +55,7 @@ class WeightNorm(Computing):
             stacklevel=3,
         )
         if computing(module, WeightNorm, name):
-            raise GradientError(f"Cannot register two weight_norm hooks on the same parameter {name}")
+            raise ModuleError(f"Cannot register two weight_norm hooks on the same parameter {name}")
         hook = WeightNorm(name, dim)
         weight = getattr(module, name)
         if is_lazy(weight):
