@@ -11,8 +11,8 @@ from weft._base.state import using
 from weft._dispatch import apply
 from weft._lazy.realize import array_of
 from weft._tensor.convert import from_host
-from weft._tensor.tensor import Tensor, own, wrap
-from weft._tensor.view import make_view
+from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.view import make_view, own
 from weft.errors import GradientError
 
 _HANDLE = ("_value", "_alias", "_views", "_tape", "_version")

@@ -32,6 +32,7 @@ import jax
 
 from weft.errors import DeferredIndexError, WeftError
 from weft.ops._dims import Rule, Sizes
+from weft.ops._strides import Rule as View
 
 Array = jax.Array
 Operand = jax.Array
@@ -119,7 +120,8 @@ class OpDef:
     aux: int = 0  # trailing outputs that only the derivative reads
     partial: str = ""  # how shards of a reduced dim are put together: "sum", "prod", "min", "max"
     linear: str = ""  # where partial sums may pass: "each" input alone, or "all" together
-    view: bool = False  # the result aliases the first input
+    view: View | None = None  # where the result aliases the first input: (its layout, *params) -> the result's
+    by_layout: bool = False  # whether some layouts make the result a copy, or are refused
     write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> new base
     check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where bad, or `Misses`; or None
     check_text: str = ""
@@ -131,6 +133,7 @@ class OpDef:
     method: str = ""  # name of the Tensor method, or ""
     dunder: tuple[str, ...] = ()
     inplace: bool = False
+    uniform: bool = False  # whether the result is one number everywhere: in place also where places are shared
     module: str = ""  # public module that exports it: "" is the package, "nn.functional", "special", "linalg"
     doc: str = ""
 
@@ -164,7 +167,8 @@ def defop(
     aux: int = 0,
     partial: str = "",
     linear: str = "",
-    view: bool = False,
+    view: View | None = None,
+    by_layout: bool = False,
     write: Callable[..., Any] | None = None,
     check: Callable[..., Any] | None = None,
     check_text: str = "",
@@ -176,6 +180,7 @@ def defop(
     method: bool | str | None = None,
     dunder: str | Sequence[str] = (),
     inplace: bool = False,
+    uniform: bool = False,
     module: str = "",
 ) -> Callable[[Callable[..., Any]], OpDef]:
     """Make a row of the decorated body.
@@ -193,11 +198,12 @@ def defop(
         params = _params(impl)
         is_method = method if method is not None else bool(params) and params[0].name == "input" and not module
         row = OpDef(
-            row_name, impl, params, dims, promote, cast, vjp, tuple(outputs), aux, partial, linear, view, write,
+            row_name, impl, params, dims, promote, cast, vjp, tuple(outputs), aux, partial, linear, view,
+            by_layout, write,
             check, check_text, check_error, warning, differentiable, grad_name, function,
             row_name if is_method is True else is_method or "",
             (dunder,) if isinstance(dunder, str) else tuple(dunder),
-            inplace, module, inspect.getdoc(impl) or "",
+            inplace, uniform, module, inspect.getdoc(impl) or "",
         )  # fmt: skip
         TABLE[row_name] = row
         return row

@@ -9,6 +9,7 @@ from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._base.state import default_dtype
+from weft._tensor.alias import shows_changed
 from weft._tensor.convert import resolve_device
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor, operand, operand_or_number
@@ -88,12 +89,22 @@ def _never(name: str, why: str) -> None:
 
 
 for _name, _why in (
-    ("is_conj", "a conjugate is computed, not marked"),
-    ("is_neg", "a negative is computed, not marked"),
     ("is_inference", "tensors made in inference mode are like all others"),
     ("is_distributed", "elements belong to one process"),
 ):
     _never(_name, _why)
+
+
+@composite()
+def is_conj(input: Tensor) -> bool:
+    """Whether it is a view that shows complex elements conjugated."""
+    return operand(input, name="input", op="is_conj").aval.dtype.is_complex and shows_changed(input)
+
+
+@composite()
+def is_neg(input: Tensor) -> bool:
+    """Whether it is a view that shows elements negated, as the imaginary part of a conjugate."""
+    return not operand(input, name="input", op="is_neg").aval.dtype.is_complex and shows_changed(input)
 
 
 # ---- types
