@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft._base.dtype import DType, int64
 from weft._base.state import ambient
 from weft._lazy import realize
-from weft._lazy.infer import Call, Exact, Many
-from weft._lazy.value import Aval, Value
+from weft._lazy.infer import ONE, Call, Exact, Many, call_of
+from weft._lazy.value import Aval, Value, aval_of
+from weft.errors import ShapeError
 from weft.ops._strides import Layout, row_major
-from weft.ops._table import Kind
+from weft.ops._table import TABLE, Kind
 
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
@@ -122,3 +124,41 @@ def _number(value: Value, exact: bool) -> Any:
     if capture is not None:
         capture.needs_value()
     return int(np.asarray(realize.held_by(value)))
+
+
+# --- the way to places that are given in full -------------------------------------------------------------------
+
+
+def path_to(start: Tensor, places: Layout) -> Path:
+    """The steps that lead from a tensor that owns its storage, or is apart, to places in that."""
+    if start._alias is None:
+        steps, offset = _flat_as(start.dtype, places.dtype), places.offset
+    else:
+        steps, offset = (), _within(start, places)
+    call = call_of(TABLE["strided"], (ONE, places.sizes, places.strides, ONE))
+    return (*steps, (call, (Value(aval_of((), int64, weak=True), offset),)))
+
+
+def _within(start: Tensor, places: Layout) -> int:
+    """The offset counted from the first element of a tensor that has a part of a storage, and gets the gradients."""
+    part = layout_of(start, exact=True)
+    offset = places.offset - part.offset
+    inside = 0 <= offset <= start.numel() - places.extent
+    if not inside or not part.is_contiguous or part.dtype is not places.dtype:
+        raise ShapeError(
+            "as_strided: gradients flow only within a leaf whose elements lie side by side; take it of x.detach()"
+        )
+    return offset
+
+
+def _flat_as(old: DType, new: DType) -> Path:
+    """The steps that show a storage as elements of another type, in their order."""
+    if old is new:
+        return ()
+    if old.to_real() is new:
+        return ((call_of(TABLE["view_as_real"], (ONE,)), ()),)
+    if new.to_real() is old:
+        pairs = call_of(TABLE["view"], (ONE, (-1, 2)))
+        return ((pairs, ()), (call_of(TABLE["view_as_complex"], (ONE,)), ()))
+    flat = call_of(TABLE["view"], (ONE, (-1,)))
+    return ((flat, ()), (call_of(TABLE["retyped"], (ONE, new)), ()))

@@ -24,7 +24,7 @@ from weft._dispatch import apply
 from weft._lazy.infer import ONE, Call, call_of
 from weft._lazy.realize import Ticket
 from weft._lazy.value import Value
-from weft._tensor.alias import Alias, Path, current, layout_of, owner_of, path_of
+from weft._tensor.alias import Alias, Path, current, layout_of, owner_of, path_of, path_to
 from weft.errors import DTypeError, InPlaceError, ShapeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._table import TABLE, Kind, OpDef, Param
@@ -118,7 +118,8 @@ def write(target: Tensor, value: Value, *, uniform: bool = False) -> Tensor:
     if alias is None:
         _put(target, value, state.grad)
         return target
-    if not uniform and layout_of(target).repeats:
+    layout = layout_of(target)
+    if layout.repeats and not uniform:
         raise InPlaceError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory "
             "location. Please clone() the tensor before performing the operation."
@@ -128,11 +129,19 @@ def write(target: Tensor, value: Value, *, uniform: bool = False) -> Tensor:
         return target
     in_graph = target._read().tape is not None
     with using(grad=state.grad):
-        new = _written(alias.steps, current(alias.base), value)
+        new = _written(_way_back(target, alias), current(alias.base), value)
     _put(alias.base, new, state.grad)
     if state.grad or not in_graph:  # else its place in the graph follows from that of the base
         target._value = value
     return target
+
+
+def _way_back(view: Tensor, alias: Alias) -> Path:
+    """The steps to write through: past an element that is shown in several places, straight to those of the view."""
+    layout = layout_of(view)
+    if not layout.spread or layout.changed:
+        return alias.steps
+    return path_to(alias.base, layout_of(view, exact=True))
 
 
 def _written(steps: Path, base: Value, value: Value) -> Value:
@@ -158,7 +167,7 @@ def _put(base: Tensor, value: Value, grad: bool) -> None:
             capture.wrote(base, old)
         return
     with using(grad=False):
-        shared = _written(alias.steps, current(alias.base), value)
+        shared = _written(_way_back(base, alias), current(alias.base), value)
         _put(alias.base, own(value) if shared is value else shared, False)
     base._value, alias.place = value, None
     if capture is not None and value.tape is not None and not value.tape.leaf:

@@ -22,6 +22,7 @@ class Layout:
 
     offset   an int; or NaN where an index tensor decides it that has not been read
     changed  whether elements are conjugated or negated on the way
+    spread   whether an element was shown in several places on the way, so that one write must not go back over them
     """
 
     sizes: Numbers
@@ -29,6 +30,7 @@ class Layout:
     offset: Any
     dtype: DType
     changed: bool = False
+    spread: bool = False
 
     @property
     def is_contiguous(self) -> bool:
@@ -56,8 +58,10 @@ class Layout:
 
     @property
     def repeats(self) -> bool:
-        """Whether several elements are one place, as after `expand`."""
-        return any(size > 1 and step == 0 for size, step in zip(self.sizes, self.strides, strict=True))
+        """Whether several elements are one place by a stride of 0, as after `expand`."""
+        return prod(self.sizes) > 0 and any(
+            size > 1 and step == 0 for size, step in zip(self.sizes, self.strides, strict=True)
+        )
 
     @property
     def extent(self) -> int:
@@ -176,7 +180,8 @@ def expanded(layout: Layout, size: Sequence[int]) -> Layout:
         step = layout.strides[at - new] if at >= new else sizes[at + 1] * strides[at + 1] if at + 1 < len(size) else 1
         sizes[at] = have if size[at] == -1 else size[at]
         strides[at] = step if sizes[at] == have else 0
-    return replace(layout, sizes=tuple(sizes), strides=tuple(strides))
+    wider = replace(layout, sizes=tuple(sizes), strides=tuple(strides))
+    return replace(wider, spread=layout.spread or wider.repeats)
 
 
 def selected(layout: Layout, dim: int, index: Any) -> Layout:
@@ -215,7 +220,9 @@ def windows(layout: Layout, dimension: int, size: int, step: int) -> Layout:
     sizes, strides = list(layout.sizes), list(layout.strides)
     each = strides[dimension]
     sizes[dimension], strides[dimension] = (sizes[dimension] - size) // step + 1, each * step
-    return replace(layout, sizes=(*sizes, size), strides=(*strides, each))
+    return replace(
+        layout, sizes=(*sizes, size), strides=(*strides, each), spread=layout.spread or step < size
+    )  # fmt: skip
 
 
 def conjugated(layout: Layout) -> Layout:
@@ -249,4 +256,5 @@ def as_numbers(layout: Layout) -> Layout:
 
 def strided(layout: Layout, size: Sequence[int], stride: Sequence[int], storage_offset: int) -> Layout:
     """Any places, given in full; those of the input do not matter."""
-    return replace(layout, sizes=tuple(size), strides=tuple(stride), offset=storage_offset)
+    places = replace(layout, sizes=tuple(size), strides=tuple(stride), offset=storage_offset)
+    return replace(places, spread=not places.is_dense)

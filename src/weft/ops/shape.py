@@ -106,7 +106,10 @@ def _flatten_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
 
 
 def _flat_layout(layout: strides.Layout, start: int = 0, end: int = -1) -> strides.Layout | None:
-    return strides.shaped(_flat)(layout, start, end) if layout.sizes else strides.inserted(layout, 0)
+    ndim = len(layout.sizes)
+    if not ndim:
+        return strides.inserted(layout, 0)
+    return layout if start % ndim == end % ndim else strides.shaped(_flat)(layout, start % ndim, end % ndim)
 
 
 @view_op(grad_name="View", dims=_flatten_dims, view=_flat_layout, by_layout=True)
@@ -357,19 +360,8 @@ def _expand(input: Array, size: Shape) -> Array:
     return jnp.broadcast_to(input, expanded(input, size))
 
 
-def _expand_write(base: Array, value: Array, size: Shape) -> Array:
-    """Where several elements are one place, all are the same number."""
-    if not value.size:
-        return base
-    lead = value.ndim - base.ndim
-    shared = [at < lead or (base.shape[at - lead] == 1 and n > 1) for at, n in enumerate(value.shape)]
-    return value[tuple(slice(0, 1) if one else slice(None) for one in shared)].reshape(base.shape)
-
-
-expand = view_op("expand", dims=_expand_dims, view=strides.expanded, write=_expand_write, function=False)(_expand)
-broadcast_to = view_op(
-    "broadcast_to", grad_name="Expand", dims=_expand_dims, view=strides.expanded, write=_expand_write
-)(_expand)
+expand = view_op("expand", dims=_expand_dims, view=strides.expanded, function=False)(_expand)
+broadcast_to = view_op("broadcast_to", grad_name="Expand", dims=_expand_dims, view=strides.expanded)(_expand)
 
 
 def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule:
