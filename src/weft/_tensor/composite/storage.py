@@ -10,15 +10,20 @@ import numpy as np
 from weft._base.dtype import DType
 from weft._base.layout import channels_last, channels_last_3d, contiguous_format, memory_format
 from weft._base.size import Size
+from weft._base.state import ambient
 from weft._lazy.infer import wrap_dim
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.composite.create import sizes_of
 from weft._tensor.convert import from_host, from_numpy_array, tensor
-from weft._tensor.spelling import composite, op
+from weft._tensor.sharing import set_data
+from weft._tensor.spelling import composite, op, shape_of
 from weft._tensor.storage import UntypedStorage
+from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import write
-from weft.errors import ArgumentError, GradientError, ShapeError
+from weft._tensor.view import check_writable, write
+from weft.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from weft.ops._strides import row_major
+from weft.ops._words import c_word
 
 # ---- memory
 
@@ -81,6 +86,23 @@ def data_ptr(input: Tensor) -> int:
 def is_set_to(input: Tensor, tensor: Tensor) -> bool:
     """Whether both are the same elements of the same memory."""
     return owner_of(input) is owner_of(tensor) and layout_of(input, exact=True) == layout_of(tensor, exact=True)
+
+
+@composite("set_", function=False)
+def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+    """Look at the elements of another tensor, or at places in its storage, or in one given: by default at nothing."""
+    check_writable(input, ambient().grad)
+    data = source._base if isinstance(source, UntypedStorage) else source
+    if data is None:
+        data = op.zeros((0,), dtype=input.dtype, device=input.device)
+    if data.dtype is not input.dtype:
+        raise DTypeError(f"Could not set tensor of type {c_word(data)} to a tensor of type {c_word(input)}")
+    data = data.detach()
+    if size is not None:
+        sizes = shape_of((size,))
+        data = strided_view(data, sizes, row_major(sizes) if stride is None else shape_of((stride,)), storage_offset)
+    set_data(input, data)
+    return input
 
 
 @composite(method=False)
