@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft._base.dtype import DType
 from weft._base.state import ambient
 from weft._tensor.alias import Alias, layout_of, owner_of, path_to
 from weft._tensor.tensor import Tensor
@@ -12,15 +13,18 @@ from weft.errors import DTypeError, ShapeError
 from weft.ops._strides import Layout
 
 
-def strided_view(input: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Tensor:
-    """The view of the storage of `input`, in elements of its type, at the places that strides and an offset name.
+def strided_view(
+    input: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int, *, dtype: DType | None = None
+) -> Tensor:
+    """The view of the storage of `input` at the places that strides and an offset name, in elements of a type.
 
+    By default, they have the type of `input`.
     Gradients flow as from any view. `RuntimeError` for places that the storage does not have.
     """
     layout = layout_of(input)
     if layout.changed:
         raise DTypeError("as_strided: a conjugated view has no elements of its own; take it of x.resolve_conj()")
-    places = replace(layout, sizes=size, strides=stride, offset=offset)
+    places = replace(layout, sizes=size, strides=stride, offset=offset, dtype=dtype or input.dtype)
     _check(places, owner_of(input).nbytes)
     alias = input._alias
     start = input if alias is None or not alias.tracked else alias.base
