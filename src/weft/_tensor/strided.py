@@ -7,7 +7,7 @@ from dataclasses import replace
 from weft._base.dtype import DType
 from weft._base.state import ambient
 from weft._tensor.alias import Alias, layout_of, owner_of, path_to
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import attach, replayed
 from weft.errors import DTypeError, ShapeError
 from weft.ops._strides import Layout
@@ -31,10 +31,8 @@ def strided_view(
     if start._alias is not None and not start.requires_grad:
         start = owner_of(start)
     tracked = ambient().grad and (start is input or (alias is not None and alias.tracked))
-    view = object.__new__(Tensor)
-    found = attach(view, Alias(start, path_to(start, places), tracked))._alias
-    view._value = replayed(found)
-    return view
+    found = Alias(start, path_to(start, places), tracked)
+    return attach(wrap(replayed(found)), found)
 
 
 def _check(places: Layout, room: int) -> None:

@@ -16,6 +16,7 @@ from weft.errors import DTypeError, ShapeError
 from weft.ops import _strides as strides
 from weft.ops._dims import Factors, Sizes
 from weft.ops._index import isolated
+from weft.ops._shape_dims import fresh
 from weft.ops._table import Array, DTypeArg, Scalar, Shape, defop
 from weft.ops._words import scalar_word
 
@@ -162,7 +163,14 @@ def _retyped(input: Array, dtype: Any) -> Array:
     return _of_bytes(_bytes(input).reshape(*sizes, np.dtype(dtype).itemsize), dtype)
 
 
+def _retyped_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), ((*letters[:-1], *(("bytes",) if letters else ())),), frozenset(letters[-1:]))
+
+
 @view_op(
+    dims=_retyped_dims,
     view=_retyped_layout, by_layout=True, write=lambda base, value, dtype: _retyped(value, base.dtype),
     differentiable=False, function=False, method=False,
 )  # fmt: skip
@@ -197,7 +205,14 @@ def _strided_write(base: Array, value: Array, size: Shape, stride: Shape, storag
     return written.reshape(base.shape)
 
 
-@view_op(view=strides.strided, write=_strided_write, grad_name="AsStrided", function=False, method=False)
+@view_op(
+    dims=lambda shapes, static: fresh(len(static["size"]))(shapes, static),
+    view=strides.strided,
+    write=_strided_write,
+    grad_name="AsStrided",
+    function=False,
+    method=False,
+)
 def strided(input: Array, size: Shape, stride: Shape, storage_offset: Scalar) -> Array:
     """The elements at the places that strides and an offset name in the flat tensor; the caller has checked them."""
     flat, order = jnp.ravel(input), _order(size, stride)
@@ -205,4 +220,4 @@ def strided(input: Array, size: Shape, stride: Shape, storage_offset: Scalar) ->
         return jnp.take(flat, _places(size, stride, storage_offset), mode="clip")
     count = int(np.prod(size))
     part = lax.dynamic_slice_in_dim(flat, storage_offset, count).reshape([size[d] for d in order])
-    return jnp.transpose(part, np.argsort(order))
+    return jnp.transpose(part, [order.index(d) for d in range(len(size))])
