@@ -74,6 +74,35 @@ def test_what_was_shared_stays_shared():
     assert (found[3].requires_grad, found[2]["weight"].requires_grad) == (True, False)
 
 
+def test_aliases_stay_aliases_and_their_elements_are_saved_once():
+    base = weft.arange(4000.0).reshape(4, 1000).clone()
+    parameter = nn.Parameter(weft.zeros(6))
+    obj = {
+        "row": base[1], "base": base, "columns": base.t(), "same": base.detach(), "bits": base.view(weft.int32),
+        "parameter": parameter, "part": parameter.detach()[2:4], "wide": base[0, 1:2].expand(3),
+    }  # fmt: skip
+    file = io.BytesIO()
+    weft.save(obj, file)
+    assert file.tell() < 1.5 * base.nbytes
+    file.seek(0)
+    found = weft.load(file)
+    assert [x.tolist() for x in found.values()] == [x.tolist() for x in obj.values()]
+    assert found["columns"].stride() == (1, 1000)
+    found["row"].zero_()
+    found["bits"][0, 0] = 1065353216
+    found["part"].fill_(7)
+    assert (found["base"][1].sum(), found["columns"][:, 1].sum(), found["same"][0, 0]) == (0, 0, 1)
+    assert found["parameter"].tolist() == [0, 0, 7, 7, 0, 0]
+    assert found["parameter"].requires_grad
+    assert not found["row"]._is_view()
+
+
+def test_a_lone_view_is_saved_without_the_rest():
+    file = io.BytesIO()
+    weft.save(weft.ones(1000)[:2], file)
+    assert file.tell() < 2000
+
+
 def test_training_goes_on_from_a_file(tmp_path):
     net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     optimizer = weft.optim.AdamW(net.parameters())
@@ -256,7 +285,7 @@ HOSTILE = [
     (crafted(members=[("/etc/passwd", b"")]), "it has a member of unexpected name '/etc/passwd'"),
     (crafted(members=[("data/00", b"")]), "it has a member of unexpected name 'data/00'"),
     (crafted(members=[("data/0", bytes(10**6))], compression=zipfile.ZIP_DEFLATED), "the member .* is compressed"),
-    (crafted(version=2), "its format is version 2, and this package reads up to 1; update the package"),
+    (crafted(version=3), "its format is version 3, and this package reads up to 2; update the package"),
     (crafted(version="x"), "its version is 'x', which is none"),
     (crafted(format="pickle"), "it is no checkpoint of this package"),
     (crafted({"is": "object"}), "it holds an object of unknown kind 'object'"),
@@ -274,6 +303,12 @@ HOSTILE = [
         "the member 'data/0' has 8 bytes, and a float32 tensor of shape",
     ),
     (crafted(AT_0, tensors=[{**TENSOR, "shape": [-2, -1]}]), r"it has a tensor of impossible shape \[-2, -1\]"),
+    (
+        crafted(AT_0, tensors=[{**TENSOR, "stride": [2], "offset": 0}]),
+        r"it has a tensor of shape \[2\] with strides \[2\] that leads out of its storage",
+    ),
+    (crafted(AT_0, tensors=[{**TENSOR, "shape": [10**9], "stride": [0], "offset": 0}]), ".* leads out of its storage"),
+    (crafted(AT_0, tensors=[{**TENSOR, "stride": [-1], "offset": 1}]), ".* impossible strides"),
     (crafted(AT_0, tensors=[{**TENSOR, "dtype": "object"}]), "it holds elements of unknown type 'object'"),
     (crafted(AT_0, tensors=[{**TENSOR, "kind": "Module"}]), "it has a tensor of unknown kind 'Module'"),
     (crafted(AT_0, tensors=[{**TENSOR, "data": 7}]), "the member 'data/7' is missing"),

@@ -29,10 +29,14 @@ def test_storage_is_that_of_the_base():
     assert not weft.is_storage(base)
 
 
-def test_a_view_of_another_type_has_no_offset():
+def test_an_offset_counts_elements_of_the_type_of_the_view():
     x = weft.ones(2, dtype=weft.complex64)
-    with pytest.raises(RuntimeError, match=r"^a view of torch\.complex64 as torch\.float32 has no offset here"):
-        weft.view_as_real(x)[1:].storage_offset()
+    assert (weft.view_as_real(x)[1:].storage_offset(), x.imag.storage_offset(), x[1:].imag.storage_offset()) == (
+        2,
+        1,
+        3,
+    )
+    assert x[1:].imag.data_ptr() - x.data_ptr() == 12
 
 
 def test_facts_about_every_tensor():

@@ -1,7 +1,8 @@
 """The package's own files: a zip archive of stored members.
 
 `weft.json` describes the object and its tensors; `data/0` and so on are the elements of tensors and NumPy arrays in
-row-major order, little-endian, on multiples of 64 bytes; `extra/…` are files that the writer has added.
+row-major order, little-endian, on multiples of 64 bytes; `extra/…` are files that the writer has added. Tensors that
+share elements name one member, with strides and an offset in it (since version 2).
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from weft._checkpoint.archive import Member, Reader
 from weft._checkpoint.buffers import array_on, bytes_of, tensor_of
 from weft._checkpoint.describe import Describer, Rebuilder, dtype_of
 from weft._checkpoint.locate import Locate
+from weft._checkpoint.storages import placed, view_of_storage
 from weft._lazy.realize import array_of, flush, report
+from weft._tensor.alias import layout_of, owner_of, path_of
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin, is_lazy
 from weft.nn._parameter import Buffer, Parameter
+from weft.ops._strides import row_major
 
 DESCRIPTION = "weft.json"
 FORMAT = "weft"
-VERSION = 1
+VERSION = 2
 
 _KINDS = {kind.__name__: kind for kind in (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)}
 _DATA = re.compile(r"data/(0|[1-9][0-9]{0,9})")
@@ -46,9 +50,16 @@ def members_of(obj: Any, extra: Mapping[str, str | bytes]) -> Callable[[], Itera
     described = describer.describe(obj)
     computed(describer.tensors)
     storages: dict[int, tuple[int, Any]] = {}  # by identity of the array: number, array
-    tensors = [_describe_tensor(tensor, storages) for tensor in describer.tensors]
+    shared = _sharing(describer.tensors)
+    tensors = [_describe_tensor(tensor, storages, id(tensor) in shared) for tensor in describer.tensors]
     arrays = [_describe_array(array, storages) for array in describer.arrays]
-    header = {"format": FORMAT, "version": VERSION, "tensors": tensors, "arrays": arrays, "object": described}
+    header = {
+        "format": FORMAT,
+        "version": 2 if shared else 1,
+        "tensors": tensors,
+        "arrays": arrays,
+        "object": described,
+    }
     text = json.dumps(header, allow_nan=False).encode()
 
     def members() -> Iterator[Member]:
@@ -80,20 +91,34 @@ def computed(tensors: list[Tensor]) -> None:
 
 def elements_of(tensor: Tensor) -> jax.Array:
     """The array of a tensor; the same one for a tensor and what `detach()` makes of it, as state dicts do."""
-    alias = tensor._alias
-    if alias is not None and all(call.op.name in ("detach", "alias") for call, _ in alias.steps):
-        tensor = alias.base
-    return array_of(tensor._read())
+    return array_of((tensor if path_of(tensor) else owner_of(tensor))._read())
 
 
-def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]]) -> dict[str, Any]:
+def _sharing(tensors: list[Tensor]) -> set[int]:
+    """The identities of the tensors that share elements with another one.
+
+    Those that show other numbers than the storage's (conjugated ones), or more, are stored by themselves.
+    """
+    aliases: dict[int, list[Tensor]] = {}
+    for tensor in tensors:
+        owner = tensor if is_lazy(tensor) else owner_of(tensor)
+        if tensor is owner or (not layout_of(tensor).changed and tensor.nbytes <= owner.nbytes):
+            aliases.setdefault(id(owner), []).append(tensor)
+    return {id(tensor) for listed in aliases.values() if len(listed) > 1 for tensor in listed}
+
+
+def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]], shares: bool) -> dict[str, Any]:
     kind = "Parameter" if isinstance(tensor, Parameter) else "Buffer" if isinstance(tensor, Buffer) else "Tensor"
     plain = tensor.data if is_lazy(tensor) else tensor
     found = {
         "kind": f"Uninitialized{kind}" if is_lazy(tensor) else kind,
         "dtype": tensor.dtype.name, "shape": list(plain.shape), "device": str(tensor.device),
-        "requires_grad": tensor.requires_grad, "data": _stored(elements_of(plain), storages),
+        "requires_grad": tensor.requires_grad,
+        "data": _stored(elements_of(owner_of(plain) if shares else plain), storages),
     }  # fmt: skip
+    if shares:
+        layout = layout_of(tensor, exact=True)
+        found |= {"stride": list(layout.strides), "offset": layout.offset}
     return found | ({"persistent": tensor.persistent} if isinstance(tensor, Buffer) else {})
 
 
@@ -143,6 +168,7 @@ class _Listed:
         self._made: dict[tuple[str, int], Any] = {}
         self._types: dict[str, Any] = {}  # of members; one that had several could fill the memory
         self._shared: dict[Any, Any] = {}
+        self._storages: dict[Any, Tensor] = {}  # of members that several tensors share
 
     def tensor(self, number: int) -> Tensor:
         """A tensor by number."""
@@ -160,10 +186,7 @@ class _Listed:
         return self._made[what, number]
 
     def _type_of(self, entry: dict[str, Any]) -> tuple[str, tuple[int, ...], Any]:
-        shape, dtype = tuple(entry["shape"]), dtype_of(entry["dtype"])
-        if not all(type(size) is int and size >= 0 for size in shape):
-            raise ValueError(f"it has a tensor of impossible shape {list(shape)}")
-        name = f"data/{entry['data']}"
+        name, shape, dtype = _fields(entry)
         if self._reader.size(name) != prod(shape) * dtype.itemsize:
             raise ValueError(
                 f"the member {name!r} has {self._reader.size(name)} bytes, and a {dtype.name} tensor of shape "
@@ -174,17 +197,46 @@ class _Listed:
         return name, shape, dtype
 
     def _make_tensor(self, entry: dict[str, Any]) -> Tensor:
+        return _of_kind(self._aliased(entry) if "stride" in entry else self._alone(entry), entry)
+
+    def _alone(self, entry: dict[str, Any]) -> Tensor:
         name, shape, dtype = self._type_of(entry)
         where = self._locate(str(entry["device"]), self._reader.size(name))
         if (name, where) not in self._shared:
             self._shared[name, where] = array_on(where, dtype, shape, self._reader.array(name))
-        return _of_kind(tensor_of(self._shared[name, where], dtype, where), entry)
+        return tensor_of(self._shared[name, where], dtype, where)
+
+    def _aliased(self, entry: dict[str, Any]) -> Tensor:
+        """A tensor that shares its elements with others."""
+        name, shape, dtype = _fields(entry)
+        where = self._locate(str(entry["device"]), self._reader.size(name))
+        places = placed(shape, entry["stride"], entry["offset"], dtype, self._reader.size(name))
+        if (name, where) not in self._storages:
+            first = next((e for e in self._tensors if e.get("data") == entry["data"] and self._is_whole(e)), entry)
+            _, sizes, kind = _fields(first)
+            sizes = sizes if self._is_whole(first) else (self._reader.size(name) // kind.itemsize,)
+            self._storages[name, where] = tensor_of(array_on(where, kind, sizes, self._reader.array(name)), kind, where)
+        return view_of_storage(self._storages[name, where], places)
+
+    def _is_whole(self, entry: dict[str, Any]) -> bool:
+        name, shape, dtype = _fields(entry)
+        return not entry.get("offset") and entry.get("stride") == list(row_major(shape)) and (
+            prod(shape) * dtype.itemsize == self._reader.size(name)
+        )  # fmt: skip
 
     def _make_array(self, entry: dict[str, Any]) -> np.ndarray[Any, Any]:
         name, shape, dtype = self._type_of(entry)
         if name not in self._shared:
             self._shared[name] = np.array(array_on(CPU, dtype, shape, self._reader.array(name)))
         return self._shared[name]
+
+
+def _fields(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], Any]:
+    """The member, shape and type of a tensor."""
+    shape, dtype = tuple(entry["shape"]), dtype_of(entry["dtype"])
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"it has a tensor of impossible shape {list(shape)}")
+    return f"data/{entry['data']}", shape, dtype
 
 
 def _of_kind(plain: Tensor, entry: dict[str, Any]) -> Tensor:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import jax
 import numpy as np
 
 from weft._base.device import device
@@ -17,10 +16,13 @@ from weft._base.size import Size
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of
 from weft._checkpoint.locate import Locate
 from weft._checkpoint.pickled import Global, shown
+from weft._checkpoint.storages import view_of_storage
+from weft._tensor.alias import owner_of
 from weft._tensor.convert import room
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
 from weft.nn._parameter import Buffer, Parameter
+from weft.ops._strides import Layout
 
 _MOST_DIMS = 64
 _REFUSED = {
@@ -53,7 +55,7 @@ class Storage:
 
 
 class Tensors:
-    """Builds the tensors of one file. A storage is read once; equal views of it share their elements.
+    """Builds the tensors of one file. A storage is read once; tensors on it share their elements.
 
     fetch   the bytes of a storage
     locate  where a storage goes, as `map_location` says
@@ -68,7 +70,8 @@ class Tensors:
         self._big = big
         self._contents: dict[str, Bytes] = {}
         self._places: dict[str, device] = {}
-        self._arrays: dict[Any, jax.Array] = {}
+        self._made: dict[str, tuple[Tensor, Layout]] = {}  # the first tensor on a storage, while it is the only one
+        self._shared: dict[str, Tensor] = {}  # storages with several tensors
 
     def table(self) -> dict[str, Global]:
         """What the names of `FUNCTIONS` stand for."""
@@ -106,40 +109,70 @@ class Tensors:
         bits = metadata if type(metadata) is dict else {}
         conj, neg = bits.get("conj") is True, bits.get("neg") is True
         where = self._where(storage)
-        key = (storage.key, offset, tuple(size), tuple(stride), dtype, conj, neg)
-        if key not in self._arrays:
-            content = self._cut(storage, dtype.itemsize, offset, tuple(size), tuple(stride))
-            array = array_on(where, dtype, tuple(size), content, big=self._big)
+        places = Layout(tuple(size), tuple(stride), offset, dtype)
+        if conj or neg or prod(size) * dtype.itemsize > storage.nbytes:
+            array = array_on(where, dtype, places.sizes, self._cut(storage, places), big=self._big)
             array = array.conj() if conj else array
-            self._arrays[key] = -array if neg else array
-        found = tensor_of(self._arrays[key], dtype, where)
+            found = tensor_of(-array if neg else array, dtype, where)
+        else:
+            found = self._on_storage(storage, places, where)
         return found.requires_grad_(grad is True)
+
+    def _on_storage(self, storage: Storage, places: Layout, where: device) -> Tensor:
+        """A tensor that shares its elements with the others on a storage. If it is the only one, it has its own."""
+        key = storage.key
+        if key not in self._made:
+            array = array_on(where, places.dtype, places.sizes, self._cut(storage, places), big=self._big)
+            found = tensor_of(array, places.dtype, where)
+            self._made[key] = found, places
+            return found
+        if key not in self._shared:
+            self._shared[key] = self._common(storage, where, *self._made[key])
+        self._left -= prod(places.sizes) * places.dtype.itemsize
+        self._check_left()
+        return view_of_storage(self._shared[key], places)
+
+    def _common(self, storage: Storage, where: device, first: Tensor, places: Layout) -> Tensor:
+        """The storage as a tensor, of which the first tensor on it is a view from now on, if it is not all of it."""
+        if places.is_contiguous and first.nbytes == storage.nbytes:
+            return first
+        dtype = places.dtype
+        count = storage.nbytes // dtype.itemsize
+        whole = Layout((count,), (1,), 0, dtype)
+        found = tensor_of(array_on(where, dtype, (count,), self._cut(storage, whole), big=self._big), dtype, where)
+        owner_of(first).data = view_of_storage(found, places)
+        return found
 
     def _where(self, storage: Storage) -> device:
         if storage.key not in self._places:
             self._places[storage.key] = self._locate(storage.location, storage.nbytes)
         return self._places[storage.key]
 
-    def _cut(self, storage: Storage, itemsize: int, offset: int, size: tuple[int, ...], stride: Any) -> Bytes:
+    def _cut(self, storage: Storage, places: Layout) -> Bytes:
         """The bytes of a tensor's elements, in row-major order; the storage's own where they are all of it."""
         if storage.key not in self._contents:
             self._contents[storage.key] = self._fetch(storage)
         content = self._contents[storage.key]
+        size, itemsize = places.sizes, places.dtype.itemsize
         nbytes = prod(size) * itemsize
-        if nbytes == len(content) and _is_row_major(size, stride):
+        if nbytes == len(content) and places.is_contiguous:
             return content
         self._left -= nbytes
-        if self._left < 0:
-            raise PickleError(
-                "its tensors are views that take far more memory than the file; save a clone() of what was expanded"
-            )
+        self._check_left()
         found = room(nbytes)
         if nbytes:
             word = np.dtype((np.void, itemsize))
             whole = content[: len(content) // itemsize * itemsize].view(word)
-            seen = np.lib.stride_tricks.as_strided(whole[offset:], size, [step * itemsize for step in stride])
+            steps = [step * itemsize for step in places.strides]
+            seen = np.lib.stride_tricks.as_strided(whole[places.offset :], size, steps)
             found.view(word).reshape(size)[...] = seen
         return found
+
+    def _check_left(self) -> None:
+        if self._left < 0:
+            raise PickleError(
+                "its tensors are views that take far more memory than the file; save a clone() of what was expanded"
+            )
 
     def _from_cpu(self, data: Any, dtype: Any, location: Any, requires_grad: Any) -> Tensor:
         if not isinstance(data, Tensor) or not isinstance(dtype, DType) or type(location) is not str:
@@ -163,15 +196,6 @@ def _check_place(count: int, offset: Any, size: Any, stride: Any) -> None:
 
 
 _TUPLES = (tuple, Size)
-
-
-def _is_row_major(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    step = 1
-    for n, given in zip(reversed(size), reversed(stride), strict=True):
-        if n != 1 and given != step:
-            return False
-        step *= n
-    return True
 
 
 def _refusal(what: str) -> Callable[..., Any]:

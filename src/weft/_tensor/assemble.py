@@ -60,7 +60,7 @@ def _attach_rows() -> None:
         if row.method and not hidden:
             _attach(row.method, function)
         if row.inplace and not hidden:
-            form = inplace_of(function, f"{row.name}_")
+            form = inplace_of(function, f"{row.name}_", uniform=row.uniform)
             if row.method or not row.function:
                 _attach(f"{row.name}_", form)
             if row.function:

@@ -34,7 +34,8 @@ from weft._lazy.infer import Signature
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
 from weft._lazy.value import Aval, Tape, Value, aval_of, marked, tick
-from weft._tensor.tensor import Tensor, operand, own, wrap
+from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.view import own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
 
 

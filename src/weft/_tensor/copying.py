@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,14 @@ from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.realize import array_of
 from weft._lazy.value import marked
+from weft._tensor.alias import owner_of, path_of
 from weft._tensor.convert import from_host
-from weft._tensor.tensor import Tensor, own, wrap
-from weft._tensor.view import make_view
+from weft._tensor.sharing import share
+from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.view import make_view, own
 from weft.errors import GradientError
 
-_HANDLE = ("_value", "_alias", "_views", "_tape", "_version")
+_HANDLE = ("_value", "_alias", "_views", "_tape", "_writes", "_address")
 """What makes the handle; all other attributes are the user's and are copied with it."""
 
 
@@ -35,7 +36,7 @@ def extras_of(tensor: Tensor) -> dict[str, Any]:
 def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     """A leaf with the same elements, gradient and attributes; `RuntimeError` for a result of operators.
 
-    The copy of a view is one of the copy of its base.
+    Copies share elements where the originals do.
     """
     found = memo.get(id(self))
     if found is not None:
@@ -45,11 +46,9 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
             "Deep-copy `tensor.detach()` instead."
         )
-    made = _copied_view(self, memo)
-    if made is None:
-        made = handle_on(type(self), self, requires_grad=False)
-        made._read().aval = marked(made._read().aval, ambient().inference)
-        made.requires_grad_(self.requires_grad)
+    made = _copy(self, memo)
+    made._read().aval = marked(made._read().aval, ambient().inference)
+    made.requires_grad_(self.requires_grad)
     memo[id(self)] = made
     made.__dict__.update(extras_of(self))
     if self.grad is not None:
@@ -57,16 +56,22 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     return made
 
 
-def _copied_view(self: Tensor, memo: dict[int, Any]) -> Tensor | None:
-    """The copy of a view, or None where it owns its elements or cannot follow its base."""
-    alias = self._alias
-    if alias is None or type(self) is not Tensor or self.requires_grad or not alias.base.is_leaf:
-        return None
-    made = copy.deepcopy(alias.base, memo)
+def _copy(self: Tensor, memo: dict[Any, Any]) -> Tensor:
+    """A tensor at the same place of a copy of the storage, of which there is one for all aliases."""
+    owner = owner_of(self)
+    key = (_STORAGE, id(owner))
+    if key not in memo:
+        memo[key] = handle_on(Tensor, owner, False)
     with using(grad=False):
-        for call, others in alias.steps:
-            made = make_view(wrap(apply(call, (made._read(), *others))[0]), made, call, others)
+        found: Tensor = memo[key].detach()
+        for call, others in path_of(self):
+            found = make_view(wrap(apply(call, (found._read(), *others))[0]), found, call, others)
+    made: Tensor = object.__new__(type(self))
+    share(made, found)
     return made
+
+
+_STORAGE = "storage"  # in a memo, beside the ids of objects
 
 
 def reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:

@@ -14,7 +14,8 @@ from weft._base.dtype import DType
 from weft._base.state import default_dtype
 from weft._tensor.convert import existing, from_host, from_jax_array, from_numpy_array, resolve_device, tensor
 from weft._tensor.copying import extras_of
-from weft._tensor.tensor import Tensor, own, wrap
+from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.view import own
 from weft.errors import DTypeError, ValueRangeError
 from weft.ops._words import scalar_word
 

@@ -22,13 +22,15 @@ from weft._dispatch import apply
 from weft._lazy.infer import ONE, Exact, call_of, many
 from weft._lazy.value import Value
 from weft._tensor import arguments, hot
+from weft._tensor.alias import layout_after, layout_of
 from weft._tensor.arguments import refusal
 from weft._tensor.convert import existing, from_numpy_array
 from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.generator import Generator, default_generator
 from weft._tensor.scalar import number
+from weft._tensor.sharing import become
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import become, is_view_of, make_view, write
+from weft._tensor.view import check_overlap, is_view_of, make_view, write
 from weft.errors import ArgumentError, GradientError
 from weft.ops._rows import documented
 from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
@@ -62,7 +64,10 @@ def _finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any
 
 def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source: Tensor) -> Tensor:
     call = call_of(op, static)
-    return make_view(wrap(apply(call, tuple(values))[0]), source, call, tuple(values[1:]))
+    result, others = wrap(apply(call, tuple(values))[0]), tuple(values[1:])
+    if op.by_layout and source._alias is not None and layout_after(layout_of(source), call, others) is None:
+        return result
+    return make_view(result, source, call, others)
 
 
 _tuples: dict[OpDef, Any] = {}
@@ -89,11 +94,11 @@ def named_result(name: str, fields: Sequence[str]) -> Any:
     return type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": show})
 
 
-def write_out(out: Any, result: Any) -> Any:
-    """Put a result where `out=` says."""
+def write_out(out: Any, result: Any, sources: Sequence[Any] = ()) -> Any:
+    """Put a result, which was computed from `sources`, where `out=` says."""
     if isinstance(result, tuple):
         for target, part in zip(out, result, strict=True):
-            write_out(target, part)
+            write_out(target, part, sources)
         return out
     if not isinstance(out, Tensor):
         raise ArgumentError(f"argument 'out' must be Tensor, not {kind_of(out)}{way_in(out)}")
@@ -101,6 +106,7 @@ def write_out(out: Any, result: Any) -> Any:
         raise GradientError(
             "out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
         )
+    check_overlap(out, [x for x in sources if isinstance(x, Tensor)])
     if out.shape == result.shape:
         return write(out, result._read())
     if out.numel():
@@ -109,7 +115,7 @@ def write_out(out: Any, result: Any) -> Any:
             f"match the required output shape {list(result.shape)}.",
             stacklevel=3,
         )
-    out._value = result._read() if out.dtype is result.dtype else result.to(out.dtype)._read()
+    out.data = result if out.dtype is result.dtype else result.to(out.dtype)
     return out
 
 
@@ -231,7 +237,8 @@ def _source(op: OpDef, name: str) -> str:
         lines.append(f"_result = _finish(_op, ({static}), _inputs{made_on})")
         if op.factory:
             lines.append("if requires_grad: _result.requires_grad_(True)")
-        lines.append("return _result if out is None else _write_out(out, _result)")
+        sources = "".join(f"{p.name}, " for p in op.params if p.kind in (Kind.ARRAY, Kind.OPERAND))
+        lines.append(f"return _result if out is None else _write_out(out, _result, ({sources}))")
     head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
     return f"def {name}({head}):\n" + "".join(f"    {line}\n" for line in lines)
 
@@ -277,17 +284,19 @@ def function_of(op: OpDef) -> Callable[..., Any]:
     return documented(hot.binary(call, general, op.params[1].kind is Kind.OPERAND), op.name, op.doc)
 
 
-def inplace_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """The form that writes its result to its first argument."""
+def inplace_of(function: Callable[..., Any], name: str, *, uniform: bool = False) -> Callable[..., Any]:
+    """The form that writes its result to its first argument; `uniform` if all elements get the same number."""
 
     @wraps(function)
     def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if not isinstance(input, Tensor):
             raise refusal(input, "input", name, "Tensor")
+        if input._alias is not None or input._views is not None:
+            check_overlap(input, [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)])
         result = function(input, *args, **kwargs)
         if result is NotImplemented:
             return result
-        return become(input, result) if is_view_of(result, input) else write(input, result._read())
+        return become(input, result) if is_view_of(result, input) else write(input, result._read(), uniform=uniform)
 
     return documented(form, name, f"In-place version of `{function.__name__}`.")
 

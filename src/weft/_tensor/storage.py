@@ -1,21 +1,38 @@
-"""What stands behind a tensor's elements, as far as programs ask: which memory, how much of it, and from where on."""
+"""What stands behind a tensor's elements, as far as programs ask: which memory, and how much of it."""
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import Any
-
-import numpy as np
+import threading
 
 from weft._base.device import device
-from weft._dispatch import apply
-from weft._tensor.convert import from_host
-from weft._tensor.tensor import Tensor, wrap
-from weft.errors import DTypeError
+from weft._tensor.tensor import Tensor
+
+_ALIGNMENT = 64
+
+
+class _Addresses:
+    """Numbers that stand for addresses. Values move whenever a tensor is written, so their own would tell nothing.
+
+    They lie where no processor has memory: who tries to read there fails at once.
+    """
+
+    def __init__(self) -> None:
+        self._next = 1 << 60
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> int:
+        """The start of a stretch of so many bytes, which nobody else gets."""
+        with self._lock:
+            start = self._next
+            self._next += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return start
+
+
+_addresses = _Addresses()
 
 
 class UntypedStorage:
-    """The memory of a tensor that is no view, in bytes. Writes give a tensor other memory: ask anew after each."""
+    """The memory of a tensor, which its aliases share, in bytes."""
 
     def __init__(self, base: Tensor) -> None:
         self._base = base
@@ -27,8 +44,11 @@ class UntypedStorage:
     size = __len__ = nbytes
 
     def data_ptr(self) -> int:
-        """The address of the first byte; waits until the elements are computed. 0 where there are none."""
-        return self._base._array().unsafe_buffer_pointer() if self._base.numel() else 0
+        """What stands for the address of the first byte, where nothing can be read; 0 where there are no bytes."""
+        base, size = self._base, self.nbytes()
+        if not base._address and size:
+            base._address = _addresses.take(size)
+        return base._address
 
     @property
     def device(self) -> device:
@@ -41,21 +61,3 @@ class UntypedStorage:
 
     def __repr__(self) -> str:
         return f"[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
-
-
-def base_of(tensor: Tensor) -> Tensor:
-    """The tensor that owns the elements: of a view its base, else the tensor itself."""
-    return tensor if tensor._alias is None else tensor._alias.base
-
-
-def offset_of(tensor: Tensor) -> int:
-    """The place of the first element among those of the base. `RuntimeError` for a view of another type."""
-    alias = tensor._alias
-    if alias is None or all(call.op.name == "detach" for call, _ in alias.steps) or not tensor.numel():
-        return 0
-    base = alias.base
-    if base.dtype is not tensor.dtype:
-        raise DTypeError(f"a view of {base.dtype} as {tensor.dtype} has no offset here; copy it with clone()")
-    places: Any = from_host(np.arange(base.numel()).reshape(base.shape), base.device)._read()
-    first = reduce(lambda value, step: apply(step[0], (value, *step[1]))[0], alias.steps, places)
-    return int(np.ravel(wrap(first)._host())[0])

@@ -12,7 +12,7 @@ from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.indexing import Plan, normalise_index
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import write
+from weft._tensor.view import check_overlap, write
 from weft.errors import ArgumentError
 
 
@@ -63,7 +63,7 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
     if source.dtype is not x.dtype:
         source = source.to(x.dtype)  # pyright: ignore[reportAttributeAccessIssue]  attached by `assemble`
     while source.ndim and source.shape[0] == 1:  # PyTorch drops leading ones here
-        source = op.view(source, source.shape[1:])
+        source = op.squeeze(source, 0)
     write(target, op.index_put(target, indices=plan.indices, values=source, spec=plan.spec)._read())
 
 
@@ -76,5 +76,6 @@ def _filled(target: Tensor, values: Any) -> Tensor:
         return op.fill(target, values)
     lead = values.ndim - target.ndim
     if lead > 0 and all(size == 1 for size in values.shape[:lead]):  # PyTorch drops leading ones here
-        values = op.view(values, values.shape[lead:])
+        values = op.squeeze(values, tuple(range(lead)))
+    check_overlap(target, [values])
     return op.copy(target, values)

@@ -16,14 +16,15 @@ from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._base.state import ambient
-from weft._dispatch import apply
 from weft._lazy import realize
-from weft._lazy.infer import ONE, call_of, wrap_dim
+from weft._lazy.infer import wrap_dim
 from weft._lazy.value import Tape, Value
-from weft._tensor import view
+from weft._tensor import sharing, view
+from weft._tensor.alias import Alias, owner_of
 from weft._tensor.derived import Derived
 from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.scalar import number
+from weft._tensor.view import own
 from weft.errors import (
     ArgumentError,
     ConversionError,
@@ -33,7 +34,6 @@ from weft.errors import (
     ShapeError,
     ValueRangeError,
 )
-from weft.ops._table import TABLE
 
 _new = object.__new__
 
@@ -46,10 +46,11 @@ class Tensor(Derived):
     """
 
     _value: Value | None  # None in a view whose base has been written since
-    _alias: view.Alias | None = None
+    _alias: Alias | None = None
     _views: list[weakref.ref[Tensor]] | None = None
     _tape: Tape | None = None  # what a leaf collects its gradient in
-    _version: int = 0
+    _writes: int = 0  # of a tensor that owns its storage: how often that was written
+    _address: int = 0  # of a tensor that owns its storage: what stands for where that is, once somebody has asked
 
     # --- what it is -------------------------------------------------------------------------------------------
 
@@ -119,24 +120,6 @@ class Tensor(Derived):
         """Whether elements can be negative."""
         return self.dtype.is_signed
 
-    def is_contiguous(self, **_: Any) -> bool:
-        """True: values have no strides, and every layout question is the compiler's."""
-        return True
-
-    def contiguous(self, **_: Any) -> Tensor:
-        """The tensor itself: values have no strides."""
-        return self
-
-    def stride(self, dim: int | None = None) -> Any:
-        """Row-major strides in elements, which is how elements are counted here; values have no others."""
-        strides = []
-        step = 1
-        for size in reversed(self.shape):
-            strides.append(step)
-            step *= max(size, 1)
-        found = tuple(reversed(strides))
-        return found if dim is None else found[wrap_dim(dim, self.ndim)]
-
     # --- gradients --------------------------------------------------------------------------------------------
 
     @property
@@ -170,6 +153,8 @@ class Tensor(Derived):
             return self
         if requires_grad and value.aval.inference and not ambient().inference:
             raise GradientError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
+        if self._alias is not None:
+            sharing.set_apart(self)
         self._value = fresh = own(value)
         if requires_grad:
             if self._tape is None:
@@ -260,11 +245,11 @@ class Tensor(Derived):
 
     def detach(self) -> Tensor:
         """A view of the same elements that no gradient flows through."""
-        return view.make_view(wrap(own(operand(self))), self, call_of(TABLE["detach"], (ONE,)), ())
+        return view.make_apart(wrap(own(operand(self))), self)
 
     def detach_(self) -> Tensor:
         """Make it a leaf: forget how it was computed. The gradient that it has collected stays."""
-        if self._alias is not None:
+        if self._is_view():
             raise GradientError("Can't detach views in-place. Use detach() instead")
         value = self._read()
         if value.tape is not None:
@@ -279,15 +264,25 @@ class Tensor(Derived):
 
     @data.setter
     def data(self, source: Tensor) -> None:
-        old = self._read()
-        value = own(operand(source))
-        if old.tape is not None and old.tape.leaf:
-            value.tape = old.tape
-        self._value = value
-        self._version += 1
-        capture = ambient().capture
-        if capture is not None:
-            capture.wrote(self, old)
+        if not isinstance(source, Tensor):
+            raise ArgumentError(f"Variable data has to be a tensor, but got {kind_of(source)}{way_in(source)}")
+        sharing.set_data(self, source)
+
+    # --- aliases ----------------------------------------------------------------------------------------------
+
+    def _is_view(self) -> bool:
+        return self._alias is not None and self._alias.tracked
+
+    @property
+    def _base(self) -> Tensor | None:
+        """The tensor that it is a view of, if gradients flow there."""
+        alias = self._alias
+        return alias.base if alias is not None and alias.tracked else None
+
+    @property
+    def _version(self) -> int:
+        """How often the elements were written, by whatever alias."""
+        return owner_of(self)._writes
 
     # --- values -----------------------------------------------------------------------------------------------
 
@@ -474,10 +469,3 @@ def lifted(getter: Callable[[], Any]) -> Tensor:
     if capture is not None:
         capture.lift(value, getter)
     return wrap(value)
-
-
-def own(value: Value) -> Value:
-    """A value of its own with the same contents, outside of the tape."""
-    if value.array is not None and type(value.array) is not realize.Ticket:
-        return Value(value.aval, value.array, owner=value.extras if value.origin is None else None)
-    return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0]

@@ -3,14 +3,16 @@
 A view holds its base and the path of view operators that leads to it. Reading replays the path when the base has been
 written since; writing computes a new base through the path. Both are ordinary recorded operators, so gradients
 follow, and values saved for a backward pass stay what they were.
+
+A view that no gradient flows through (`detach()`, `.data`, a parameter made of a tensor) is apart: it shares elements,
+and has a place of its own in the graph, which it keeps when others write.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -21,7 +23,9 @@ from weft._base.dtype import can_cast
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, Call, call_of
+from weft._lazy.plan import Ticket
 from weft._lazy.value import Tape, Value, marked
+from weft._tensor.alias import Alias, Path, current, layout_of, owner_of, path_of, path_to
 from weft.errors import DTypeError, InPlaceError, ShapeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._table import TABLE, Kind, OpDef, Param
@@ -30,46 +34,39 @@ from weft.ops._words import scalar_word
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
 
-Step = tuple[Call, tuple[Value, ...]]
-
-
-class Alias:
-    """What a view is a view of.
-
-    base     the tensor that owns the storage, itself no view
-    steps    view operators from the base on, each with its inputs after the first
-    tracked  whether gradients of the view flow to the base
-    """
-
-    __slots__ = ("base", "steps", "tracked")
-
-    def __init__(self, base: Tensor, steps: tuple[Step, ...], tracked: bool) -> None:
-        self.base = base
-        self.steps = steps
-        self.tracked = tracked
+# --- making and reading -----------------------------------------------------------------------------------------
 
 
 def make_view(result: Tensor, source: Tensor, call: Call, others: tuple[Value, ...]) -> Tensor:
     """Mark `result`, which is `call` applied to `source`, as a view of it."""
-    alias = source._alias
-    tracked = ambient().grad and call.op.differentiable
-    if alias is None:
-        base = source
-        steps: tuple[Step, ...] = ((call, others),)
-    else:
-        base = alias.base
-        steps = (*alias.steps, (call, others))
-        tracked = tracked and alias.tracked
-    result._alias = Alias(base, steps, tracked)
     _mark_alike(result._read(), source._read())
+    alias = source._alias
+    step = (call, others)
+    if not (ambient().grad and call.op.differentiable):
+        return attach(result, Alias(owner_of(source), (*path_of(source), step), False))
+    if alias is None or not alias.tracked:
+        return attach(result, Alias(source, (step,), True))
+    return attach(result, Alias(alias.base, (*alias.steps, step), True))
+
+
+def make_apart(result: Tensor, source: Tensor) -> Tensor:
+    """Mark `result` as a view of all elements of `source` that no gradient flows through."""
+    _mark_alike(result._read(), source._read())
+    return attach(result, Alias(owner_of(source), path_of(source), False))
+
+
+def attach(view: Tensor, alias: Alias) -> Tensor:
+    """Give a tensor a place in a storage; its base tells it of writes."""
+    view._alias = alias
+    base = alias.base
     views = base._views
     if views is None:
-        base._views = [weakref.ref(result)]
-        return result
+        base._views = [weakref.ref(view)]
+        return view
     if len(views) >= 16 and not len(views) & (len(views) - 1):  # at powers of two, forget the dead
         views[:] = [ref for ref in views if ref() is not None]
-    views.append(weakref.ref(result))
-    return result
+    views.append(weakref.ref(view))
+    return view
 
 
 def _mark_alike(value: Value, other: Value) -> None:
@@ -82,11 +79,12 @@ def refresh(view: Tensor) -> Value:
     """The value of a view whose base has been written since it was last read."""
     alias = view._alias
     assert alias is not None, "only views are stale"
-    value = alias.base._read()
-    with using(grad=alias.tracked):
-        for call, others in alias.steps:
-            value = apply(call, (value, *others))[0]
+    value = replayed(alias)
     _mark_alike(value, alias.base._read())
+    place = alias.place
+    if place is not None:
+        value = placed(place, value)
+        alias.place = None
     view._value = value
     if view._tape is not None:
         _keep_on(view, value)
@@ -107,74 +105,165 @@ def _keep_on(tensor: Tensor, value: Value) -> None:
     hooks_of(value)[Tape.KEEP] = kept.hooks[Tape.KEEP]
 
 
+def replayed(alias: Alias) -> Value:
+    """What an alias leads to now."""
+    value = current(alias.base)
+    with using(grad=alias.tracked):
+        for call, others in alias.steps:
+            value = apply(call, (value, *others))[0]
+    return value if alias.steps else own(value)
+
+
+def own(value: Value) -> Value:
+    """A value of its own with the same contents, outside of the tape."""
+    array = value.array
+    if array is None or type(array) is Ticket or ambient().capture is not None:
+        return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0]
+    return Value(value.aval, array, owner=value.extras if value.origin is None else None)
+
+
 def is_view_of(result: Tensor, source: Tensor) -> bool:
     """Whether `result` is another handle on the storage of `source`."""
-    if result._alias is None or result is source:
-        return False
-    return result._alias.base is (source if source._alias is None else source._alias.base)
+    return result._alias is not None and result is not source and owner_of(result) is owner_of(source)
 
 
-def become(target: Tensor, result: Tensor) -> Tensor:
-    """Make `target` its own view `result`, as `t_()` does. Where it owned its storage, a hidden tensor does now."""
-    state = ambient()
-    _check_writable(target, state.grad)
-    old, value, alias = target._read(), result._read(), result._alias
-    assert alias is not None, "only views are taken on"
-    if alias.base is target:
-        base = object.__new__(type(target))
-        base._value, base._version, base._views = old, target._version, target._views
-        for ref in base._views or ():
-            view = ref()
-            if view is not None and view._alias is not None:
-                view._alias.base = base
-        base._views = [*(base._views or ()), weakref.ref(target)]
-        target._views = None
-    if old.tape is not None and old.tape.leaf:
-        value.tape = old.tape
-    target._alias = Alias(alias.base, alias.steps, alias.tracked)
-    target._value = value
-    target._version += 1
-    if state.capture is not None:
-        state.capture.wrote(target, old)
-    return target
+# --- writing ----------------------------------------------------------------------------------------------------
 
 
-def write(target: Tensor, value: Value) -> Tensor:
+def write(target: Tensor, value: Value, *, uniform: bool = False) -> Tensor:
     """Make a freshly recorded value the contents of `target` and of all that alias it.
 
     The value is cast and expanded to the target's type. `RuntimeError` for a leaf that requires a gradient in grad
     mode, a shape that does not broadcast to the target's, a type that cannot be cast, and a target that overlaps
-    itself.
+    itself, unless the value is `uniform`, one number everywhere.
     """
     state = ambient()
-    _check_writable(target, state.grad)
+    check_writable(target, state.grad)
     value = _fitted(target, value)
     alias = target._alias
     if alias is None:
-        _set_base(target, value, state.grad)
+        _put(target, value, state.grad)
         return target
-    grad = state.grad and alias.tracked
-    with using(grad=grad):
-        chain = [alias.base._read()]
-        for call, others in alias.steps[:-1]:
-            chain.append(apply(call, (chain[-1], *others))[0])
-        new = value
-        for (call, others), old in zip(reversed(alias.steps), reversed(chain), strict=True):
-            if call.op.write is None and prod(old.aval.shape) < prod(new.aval.shape):
-                raise InPlaceError(
-                    "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                    "location. Please clone() the tensor before performing the operation."
-                )
-            new = apply(_writing(call), (old, new, *others))[0]
-    _set_base(alias.base, new, grad)
-    if value.tape is None:  # on the tape, what a view is from here on is a part of the base
+    layout = layout_of(target)
+    if layout.repeats and not uniform:
+        raise InPlaceError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+            "location. Please clone() the tensor before performing the operation."
+        )
+    if not alias.tracked:
+        _put(target, value, state.grad)
+        return target
+    in_graph = target._read().tape is not None
+    with using(grad=state.grad):
+        new = _written(_way_back(target, alias), current(alias.base), value)
+    _put(alias.base, new, state.grad)
+    if value.tape is None and not in_graph:  # else its place in the graph follows from that of the base
         _mark_alike(value, alias.base._read())
         target._value = value
     return target
 
 
-def _check_writable(target: Tensor, grad: bool) -> None:
-    _check_tape(target, grad)
+def _way_back(view: Tensor, alias: Alias) -> Path:
+    """The steps to write through: past an element that is shown in several places, straight to those of the view."""
+    layout = layout_of(view)
+    if not layout.spread or layout.changed:
+        return alias.steps
+    return path_to(alias.base, layout_of(view, exact=True))
+
+
+def _written(steps: Path, base: Value, value: Value) -> Value:
+    """The base with `value` where the steps lead."""
+    chain = [base]
+    for call, others in steps[:-1]:
+        chain.append(apply(call, (chain[-1], *others))[0])
+    for (call, others), old in zip(reversed(steps), reversed(chain[: len(steps)]), strict=True):
+        value = apply(_writing(call), (old, value, *others))[0]
+    return value
+
+
+def _put(base: Tensor, value: Value, grad: bool) -> None:
+    """Make `value` the contents of a tensor that owns its storage or is apart; its place in the graph stays."""
+    old = base._read()
+    if old.tape is not None and not grad:
+        value = placed(old, value)
+    alias = base._alias
+    capture = ambient().capture
+    if alias is None:
+        set_value(base, value)
+        if grad and base._tape is not None:
+            _keep_no_more(base, old)
+            _keep_on(base, value)
+        if capture is not None:
+            capture.wrote(base, old)
+        return
+    with using(grad=False):
+        shared = _written(_way_back(base, alias), current(alias.base), value)
+        _put(alias.base, own(value) if shared is value else shared, False)
+    base._value, alias.place = value, None
+    if capture is not None and value.tape is not None and not value.tape.leaf:
+        capture.wrote(base, old)
+
+
+def placed(old: Value, value: Value) -> Value:
+    """`value`, at the place of `old` in the graph, which does not see that the contents have changed."""
+    tape = old.tape
+    assert tape is not None, "only what requires a gradient has a place"
+    if tape.leaf or tape.freed:
+        value.tape = tape
+    else:
+        with using(grad=True):
+            value = apply(call_of(TABLE["carry"], (ONE, ONE)), (old, value))[0]
+    return value
+
+
+def set_value(base: Tensor, value: Value) -> None:
+    """Point a tensor that owns its storage to another value; its views are read anew."""
+    if base._value is not None:
+        _mark_alike(value, base._value)
+    base._value = value
+    base._writes += 1
+    if base._views is not None:
+        _outdate(base)
+
+
+def _outdate(base: Tensor) -> None:
+    for ref in base._views or ():
+        view = ref()
+        if view is None or (old := view._value) is None:
+            continue
+        alias = view._alias
+        if alias is None or alias.base is not base:  # it looks elsewhere now
+            continue
+        if view._tape is not None:
+            _keep_no_more(view, old)
+        tape = old.tape
+        if tape is not None and not alias.tracked:
+            if tape.leaf:  # the contents are not needed any more
+                old = Value(old.aval, None)
+                old.tape = tape
+            alias.place = old
+        view._value = None
+        if view._views is not None:
+            _outdate(view)
+
+
+def replace_value(target: Tensor, value: Value) -> None:
+    """`write` outside of the tape, short where the target owns its storage and the type stays."""
+    old = target._value
+    if target._alias is None and old is not None and old.aval is value.aval and ambient().capture is None:
+        tape = old.tape
+        if tape is None or tape.leaf:
+            value.tape = tape
+            set_value(target, value)
+            return
+    with using(grad=False):
+        write(target, value)
+
+
+def check_writable(target: Tensor, grad: bool) -> None:
+    """Raise `RuntimeError` for a leaf that requires a gradient, a view of one, and what was made in inference mode."""
+    if grad:
+        _check_leaf(target)
     if target._read().aval.inference and not ambient().inference:
         raise InPlaceError(
             "Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a "
@@ -182,22 +271,34 @@ def _check_writable(target: Tensor, grad: bool) -> None:
         )
 
 
-def _check_tape(target: Tensor, grad: bool) -> None:
+def _check_leaf(target: Tensor) -> None:
     tape = target._read().tape
-    alias = target._alias
-    if not grad or (alias is not None and not alias.tracked):
-        return
     if tape is not None and tape.leaf:
         raise InPlaceError(
             "a leaf Variable that requires grad is being used in an in-place operation. "
             "Write inside torch.no_grad(), or to a clone()"
         )
-    if alias is not None:
+    alias = target._alias
+    if alias is not None and alias.tracked:
         root = alias.base._read().tape
         if root is not None and root.leaf:
             raise InPlaceError(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation. "
                 "Write inside torch.no_grad(), or to a view of a clone()"
+            )
+
+
+def check_overlap(target: Tensor, sources: Iterable[Tensor]) -> None:
+    """Raise `RuntimeError` where a tensor that is read overlaps the written one without being the same elements."""
+    if target._alias is None and target._views is None:
+        return
+    for source in sources:
+        if source is target or owner_of(source) is not owner_of(target):
+            continue
+        if layout_of(target).overlaps_partly(layout_of(source)):
+            raise InPlaceError(
+                "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+                "memory location. Please clone() the tensor before performing the operation."
             )
 
 
@@ -221,49 +322,7 @@ def _fitted(target: Tensor, value: Value) -> Value:
     return value
 
 
-def _set_base(base: Tensor, value: Value, grad: bool) -> None:
-    old = base._read()
-    tape = old.tape
-    if tape is not None and not grad:
-        if tape.leaf or tape.freed:
-            value.tape = tape
-        else:  # the graph does not see a write made without it
-            with using(grad=True):
-                value = apply(call_of(TABLE["carry"], (ONE, ONE)), (old, value))[0]
-    set_value(base, value)
-    if grad and base._tape is not None:
-        _keep_no_more(base, old)
-        _keep_on(base, value)
-    capture = ambient().capture
-    if capture is not None:
-        capture.wrote(base, old)
-
-
-def set_value(base: Tensor, value: Value) -> None:
-    """Point a tensor that owns its storage to another value; its views are read anew."""
-    if base._value is not None:
-        _mark_alike(value, base._value)
-    base._value = value
-    base._version += 1
-    for ref in base._views or ():
-        view = ref()
-        if view is not None:
-            if view._tape is not None and view._value is not None:
-                _keep_no_more(view, view._value)
-            view._value = None
-
-
-def replace_value(target: Tensor, value: Value) -> None:
-    """`write` outside of the tape, short where the target owns its storage and the type stays."""
-    old = target._value
-    if target._alias is None and old is not None and old.aval is value.aval and ambient().capture is None:
-        tape = old.tape
-        if tape is None or tape.leaf:
-            value.tape = tape
-            set_value(target, value)
-            return
-    with using(grad=False):
-        write(target, value)
+# --- writing through a view operator ---------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=512)

@@ -9,7 +9,8 @@ from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
 from weft._tensor.spelling import op
-from weft._tensor.tensor import Tensor, operand, own
+from weft._tensor.tensor import Tensor, operand
+from weft._tensor.view import own
 from weft.errors import ShapeError, ValueRangeError
 from weft.nn._parameter import Buffer, Parameter
 

@@ -273,8 +273,11 @@ class Module(Lookup):
             )
         others = tuple(a for a in args if not isinstance(a, DType))
         only_moved = {name: value for name, value in kwargs.items() if name not in ("dtype", "memory_format")}
+        order = kwargs.get("memory_format")
 
         def convert(tensor: Any) -> Any:
+            if order is not None and tensor.ndim in (4, 5):
+                tensor = tensor.to(memory_format=order)
             moved = tensor.to(*others, **only_moved) if others or only_moved else tensor
             return moved if dtype is None or not tensor.dtype.is_differentiable else moved.to(dtype)
 

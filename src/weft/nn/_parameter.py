@@ -7,23 +7,27 @@ from typing import Any
 from weft._tensor.convert import tensor
 from weft._tensor.copying import handle_on
 from weft._tensor.foreign import kind_of, way_in
-from weft._tensor.tensor import Tensor, own
+from weft._tensor.sharing import share
+from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, GradientError
 
 
-def _value_of(data: Any, kind: str) -> Any:
+def _share(target: Tensor, data: Any, kind: str) -> None:
     if data is None:
         data = tensor([])
     if not isinstance(data, Tensor):
         raise ArgumentError(f"{kind}(): argument 'data' must be Tensor, not {kind_of(data)}{way_in(data)}")
-    return own(data._read())
+    share(target, data)
 
 
 class Parameter(Tensor):
-    """A leaf that modules count among their parameters. It requires a gradient unless told otherwise."""
+    """A leaf that modules count among their parameters. It requires a gradient unless told otherwise.
+
+    It shares its elements with the tensor that it is made of: writes to one are seen by the other.
+    """
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
-        self._value = _value_of(data, "Parameter")
+        _share(self, data, "Parameter")
         if requires_grad and not self.dtype.is_differentiable:
             raise GradientError("Only Tensors of floating point and complex dtype can require gradients")
         self.requires_grad_(requires_grad)
@@ -43,5 +47,5 @@ class Buffer(Tensor):
     persistent: bool
 
     def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
-        self._value = _value_of(data, "Buffer")
+        _share(self, data, "Buffer")
         self.persistent = persistent

@@ -35,6 +35,7 @@ import jax
 from weft._base.dtype import DType
 from weft.errors import DeferredIndexError, WeftError
 from weft.ops._dims import Rule, Sizes
+from weft.ops._strides import Rule as View
 
 Array = jax.Array
 Operand = jax.Array
@@ -134,7 +135,8 @@ class OpDef:
     aux: int = 0  # trailing outputs that only the derivative reads
     partial: str = ""  # how shards of a reduced dim are put together: "sum", "prod", "min", "max"
     linear: str = ""  # where partial sums may pass: "each" input alone, or "all" together
-    view: bool = False  # the result aliases the first input
+    view: View | None = None  # where the result aliases the first input: (its layout, *params) -> the result's
+    by_layout: bool = False  # whether some layouts make the result a copy, or are refused
     write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> new base
     check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where bad, or `Misses`; or None
     check_text: str = ""
@@ -148,6 +150,7 @@ class OpDef:
     property: bool = False  # whether tensors have it as a property
     dunder: tuple[str, ...] = ()
     inplace: bool = False
+    uniform: bool = False  # whether the result is one number everywhere: in place also where places are shared
     inplace_argument: bool = False  # whether `nn.functional` has it with an argument `inplace`
     factory: bool = False  # whether it takes where and how a new tensor is made: `device`, `requires_grad`, …
     module: str = ""  # public module that exports it: "" is the package, "nn.functional", "linalg"
@@ -189,7 +192,8 @@ def defop(
     aux: int = 0,
     partial: str = "",
     linear: str = "",
-    view: bool = False,
+    view: View | None = None,
+    by_layout: bool = False,
     write: Callable[..., Any] | None = None,
     check: Callable[..., Any] | None = None,
     check_text: str = "",
@@ -203,6 +207,7 @@ def defop(
     property: bool = False,
     dunder: str | Sequence[str] = (),
     inplace: bool = False,
+    uniform: bool = False,
     inplace_argument: bool = False,
     factory: bool = False,
     module: str = "",
@@ -230,11 +235,11 @@ def defop(
         usual = Arithmetic.NONE if view else Arithmetic.OWN if cast is Cast.LOWER else Arithmetic.WIDE
         row = OpDef(
             row_name, impl, params, dims, promote, cast, arithmetic or usual, exact_numbers, vjp,
-            tuple(outputs), aux, partial, linear, view, write,
+            tuple(outputs), aux, partial, linear, view, by_layout, write,
             check, check_text, check_error, warning, differentiable, saves, grad_name, function,
             row_name if is_method is True else is_method or "",
-            property, (dunder,) if isinstance(dunder, str) else tuple(dunder),
-            inplace, inplace_argument, factory, module, also, inspect.getdoc(impl) or "", of_numbers, limits, types,
+            property, (dunder,) if isinstance(dunder, str) else tuple(dunder), inplace,
+            uniform, inplace_argument, factory, module, also, inspect.getdoc(impl) or "", of_numbers, limits, types,
         )  # fmt: skip
         TABLE[row_name] = row
         return row

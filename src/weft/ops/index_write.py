@@ -254,7 +254,7 @@ def _require_mask(op: str, mask: Array) -> None:
         raise DTypeError(f"{op}_ only supports boolean masks, but got mask with dtype {c_word(mask)}")
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True)
+@defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True, uniform=True)
 def fill(input: Array, value: Filling) -> Array:
     """One value in every element, in the element type of `input`."""
     if value.ndim:
@@ -262,7 +262,7 @@ def fill(input: Array, value: Filling) -> Array:
     return jnp.broadcast_to(_real_into(input, value, _overflow(input)), input.shape)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=pointwise, function=False, method=False, inplace=True)
+@defop(arithmetic=Arithmetic.NONE, dims=pointwise, function=False, method=False, inplace=True, uniform=True)
 def zero(input: Array) -> Array:
     """Zero in every element."""
     return jnp.zeros_like(input)

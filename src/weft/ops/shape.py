@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf, prod
 from typing import Any
@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.errors import OutOfRangeError, ShapeError
+from weft.ops import _strides as strides
 from weft.ops._dims import Factors, Rule, Sizes, along
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, require_extent
@@ -20,7 +21,7 @@ from weft.ops._shape_dims import permuted, regrouped, wrapped
 from weft.ops._table import Array, Dim, Dims, Ints, OpDef, Scalar, Shape, defop
 from weft.ops._words import scalar_word
 
-view_op = partial(defop, view=True, linear="each")
+view_op = partial(defop, linear="each")
 
 
 def once(dims: Sequence[int]) -> None:
@@ -55,19 +56,39 @@ def _view_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return regrouped(shapes[0], resolved(static["shape"], prod(shapes[0])))
 
 
-@view_op(dims=_view_dims, function=False)
+def _of_size(sizes: Sizes, shape: Shape) -> Sizes:
+    return resolved(shape, prod(sizes))
+
+
+def _viewed(layout: strides.Layout, *params: Any, sizes_of: Callable[..., Sizes] = _of_size) -> strides.Layout:
+    found = strides.shaped(sizes_of)(layout, *params)
+    if found is None:
+        raise ShapeError(
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
+            "contiguous subspaces). Use .reshape(...) instead."
+        )
+    return found
+
+
+@view_op(dims=_view_dims, view=_viewed, by_layout=True, function=False)
 def view(input: Array, shape: Shape) -> Array:
     """The elements in the same order under another shape, in which one size may be -1."""
     return jnp.reshape(input, resolved(shape, input.size))
 
 
-@view_op(grad_name="View", dims=_view_dims)
+@view_op(grad_name="View", dims=_view_dims, view=strides.shaped(_of_size), by_layout=True)
 def reshape(input: Array, shape: Shape) -> Array:
     """The elements in the same order under another shape, in which one size may be -1."""
     return jnp.reshape(input, resolved(shape, input.size))
 
 
-@view_op(dims=lambda shapes, static: regrouped(shapes[0], (prod(shapes[0]),)))
+def _raveled(layout: strides.Layout) -> strides.Layout | None:
+    return strides.shaped(lambda sizes: (prod(sizes),))(layout) if layout.is_contiguous else None
+
+
+@view_op(
+    dims=lambda shapes, static: regrouped(shapes[0], (prod(shapes[0]),)), view=_raveled, by_layout=True,
+)  # fmt: skip
 def ravel(input: Array) -> Array:
     """All elements in one dim."""
     return jnp.ravel(input)
@@ -85,7 +106,14 @@ def _flatten_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     return regrouped(shapes[0], _flat(shapes[0], start, end))
 
 
-@view_op(grad_name="View", dims=_flatten_dims)
+def _flat_layout(layout: strides.Layout, start: int = 0, end: int = -1) -> strides.Layout | None:
+    ndim = len(layout.sizes)
+    if not ndim:
+        return strides.inserted(layout, 0)
+    return layout if start % ndim == end % ndim else strides.shaped(_flat)(layout, start % ndim, end % ndim)
+
+
+@view_op(grad_name="View", dims=_flatten_dims, view=_flat_layout, by_layout=True)
 def flatten(input: Array, start_dim: Dim = 0, end_dim: Dim = -1) -> Array:
     """The dims from `start_dim` to `end_dim`, both included, become one."""
     return jnp.reshape(input, _flat(input.shape, start_dim, end_dim))
@@ -108,6 +136,8 @@ def _unflat(shape: Sizes, dim: int, sizes: Shape) -> Sizes:
 @view_op(
     grad_name="View",
     dims=lambda shapes, static: regrouped(shapes[0], _unflat(shapes[0], static["dim"], static["sizes"])),
+    view=partial(_viewed, sizes_of=_unflat),
+    by_layout=True,
 )
 def unflatten(input: Array, dim: Dim, sizes: Shape) -> Array:
     """One dim becomes several, of which one size may be -1."""
@@ -127,7 +157,7 @@ def _squeeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     return Factors((letters,), (tuple(d for d in letters if d not in gone),), frozenset(asked))
 
 
-@view_op(dims=_squeeze_dims, inplace=True)
+@view_op(dims=_squeeze_dims, view=strides.without(_singles), inplace=True)
 def squeeze(input: Array, dim: Dims = None) -> Array:
     """Without the dims of size one, or without those of them that `dim` lists."""
     return jnp.squeeze(input, _singles(input.shape, dim))
@@ -139,7 +169,7 @@ def _unsqueeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
     return Factors((letters,), ((*letters[:at], "new", *letters[at:]),))
 
 
-@view_op(dims=_unsqueeze_dims, inplace=True)
+@view_op(dims=_unsqueeze_dims, view=strides.inserted, inplace=True)
 def unsqueeze(input: Array, dim: int) -> Array:
     """With a new dim of size one at `dim`."""
     return jnp.expand_dims(input, wrapped(dim, input.ndim + 1))
@@ -162,7 +192,7 @@ def _swap_dims(first: str, second: str) -> Rule:
     return rule
 
 
-@view_op(dims=_swap_dims("dim0", "dim1"), inplace=True)
+@view_op(dims=_swap_dims("dim0", "dim1"), view=strides.ordered(_swapped), inplace=True)
 def transpose(input: Array, dim0: Dim, dim1: Dim) -> Array:
     """The two dims change places."""
     return jnp.transpose(input, _swapped(input.ndim, dim0, dim1))
@@ -171,18 +201,24 @@ def transpose(input: Array, dim0: Dim, dim1: Dim) -> Array:
 alias(transpose, "swapdims")
 
 
-@view_op(grad_name="Transpose", dims=_swap_dims("axis0", "axis1"), inplace=True)
+@view_op(
+    grad_name="Transpose", dims=_swap_dims("axis0", "axis1"), view=strides.ordered(_swapped), inplace=True,
+)  # fmt: skip
 def swapaxes(input: Array, axis0: Dim, axis1: Dim) -> Array:
     """The two dims change places."""
     return jnp.transpose(input, _swapped(input.ndim, axis0, axis1))
 
 
+def _reversed(ndim: int) -> range:
+    return range(ndim)[::-1]
+
+
 def _reversed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
-    return permuted(range(len(shapes[0]))[::-1])
+    return permuted(_reversed(len(shapes[0])))
 
 
-@view_op(dims=_reversed_dims, inplace=True)
+@view_op(dims=_reversed_dims, view=strides.ordered(_reversed), inplace=True)
 def t(input: Array) -> Array:
     """The transpose of a matrix; tensors of fewer dims stay as they are."""
     if input.ndim > 2:
@@ -190,16 +226,22 @@ def t(input: Array) -> Array:
     return input.T
 
 
-@view_op(grad_name="Permute", dims=_reversed_dims, function=False, method=False, property=True)
+@view_op(
+    grad_name="Permute", dims=_reversed_dims, view=strides.ordered(_reversed), function=False, method=False,
+    property=True,
+)  # fmt: skip
 def T(input: Array) -> Array:
     """All dims in reverse order."""
     return input.T
 
 
+def _last_two_swapped(ndim: int) -> Sequence[int]:
+    return _swapped(ndim, ndim - 2, ndim - 1) if ndim > 1 else range(ndim)
+
+
 def _last_two_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
-    ndim = len(shapes[0])
-    return permuted(_swapped(ndim, ndim - 2, ndim - 1) if ndim > 1 else range(ndim))
+    return permuted(_last_two_swapped(len(shapes[0])))
 
 
 def _matrix_flip(name: str, word: str, *, most: float = inf, conjugate: bool = True) -> OpDef:
@@ -215,10 +257,15 @@ def _matrix_flip(name: str, word: str, *, most: float = inf, conjugate: bool = T
 
     body.__doc__ = f"The last two dims change places{', conjugated' * conjugate}."
     public = name == "adjoint"
-    make = view_op(
-        name, grad_name="Transpose", dims=_last_two_dims, function=public, method=public, property=not public
-    )
-    return make(body)
+    flip = strides.ordered(_last_two_swapped)
+
+    def layout(layout: strides.Layout) -> strides.Layout | None:
+        return flip(strides.conjugated(layout) if conjugate else layout)
+
+    return view_op(
+        name, grad_name="Transpose", dims=_last_two_dims, view=layout, function=public, method=public,
+        property=not public,
+    )(body)  # fmt: skip
 
 
 mT = _matrix_flip("mT", "mT", conjugate=False)
@@ -240,7 +287,10 @@ def _permutation(ndim: int, dims: Sequence[int]) -> tuple[int, ...]:
     return order
 
 
-@view_op(dims=lambda shapes, static: permuted(_permutation(len(shapes[0]), static["dims"])))
+@view_op(
+    dims=lambda shapes, static: permuted(_permutation(len(shapes[0]), static["dims"])),
+    view=strides.ordered(_permutation),
+)
 def permute(input: Array, dims: Shape) -> Array:
     """Output dim `i` is input dim `dims[i]`."""
     return jnp.transpose(input, _permutation(input.ndim, dims))
@@ -268,7 +318,7 @@ def _move_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return permuted(_moved(len(shapes[0]), static["source"], static["destination"]))
 
 
-@view_op(grad_name="Permute", dims=_move_dims)
+@view_op(grad_name="Permute", dims=_move_dims, view=strides.ordered(_moved))
 def movedim(input: Array, source: Ints, destination: Ints) -> Array:
     """Each source dim goes to its destination; the others keep their order."""
     return jnp.transpose(input, _moved(input.ndim, source, destination))
@@ -316,8 +366,8 @@ def _expand(input: Array, size: Shape) -> Array:
     return jnp.broadcast_to(input, expanded(input, size))
 
 
-expand = view_op("expand", dims=_expand_dims, function=False)(_expand)
-broadcast_to = view_op("broadcast_to", grad_name="Expand", dims=_expand_dims)(_expand)
+expand = view_op("expand", dims=_expand_dims, view=strides.expanded, function=False)(_expand)
+broadcast_to = view_op("broadcast_to", grad_name="Expand", dims=_expand_dims, view=strides.expanded)(_expand)
 
 
 def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule:
@@ -336,7 +386,9 @@ def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
     return lax.dynamic_update_index_in_dim(base, value, index, dim)
 
 
-@view_op(dims=_losing({"dim": None}), write=_select_write, function=False, method=False)
+@view_op(
+    dims=_losing({"dim": None}), view=strides.selected, write=_select_write, function=False, method=False,
+)  # fmt: skip
 def select(input: Array, dim: Dim, index: Scalar) -> Array:
     """The slice at `index` along `dim`, without that dim; the caller has checked the range."""
     return lax.dynamic_index_in_dim(input, index, dim, keepdims=False)
@@ -347,8 +399,8 @@ def _select_at_check(input: Array, dim: int, index: Array) -> Misses:
 
 
 @view_op(
-    dims=_losing({"dim": None}), write=_select_write, check=_select_at_check, check_text=OUT_OF_BOUNDS,
-    grad_name="Select", function=False, method=False,
+    dims=_losing({"dim": None}), view=strides.selected, write=_select_write, check=_select_at_check,
+    check_text=OUT_OF_BOUNDS, grad_name="Select", function=False, method=False,
 )  # fmt: skip
 def select_at(input: Array, dim: Dim, index: Scalar) -> Array:
     """`select` with an index that is known when the program has run."""
@@ -364,14 +416,18 @@ def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, s
     return jnp.moveaxis(jnp.moveaxis(base, dim, 0).at[at].set(jnp.moveaxis(value, dim, 0)), 0, dim)
 
 
-@view_op(grad_name="Slice", dims=along, write=_slice_write, function=False, method=False)
+@view_op(
+    grad_name="Slice", dims=along, view=strides.sliced, write=_slice_write, function=False, method=False,
+)  # fmt: skip
 def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1) -> Array:
     """`length` slices along `dim`, every `step`-th from `start` on; the caller has checked the range."""
     span = lax.dynamic_slice_in_dim(input, start, max(0, (length - 1) * step + 1), dim)
     return lax.slice_in_dim(span, 0, None, step, dim)
 
 
-@view_op(grad_name="Slice", dims=along, write=_slice_write, function=False, method=False)
+@view_op(
+    grad_name="Slice", dims=along, view=strides.sliced, write=_slice_write, function=False, method=False,
+)  # fmt: skip
 def static_slice(input: Array, dim: Dim, start: int, length: int, step: int = 1) -> Array:
     """As `slice_dim`, with a start that is part of the program."""
     return lax.slice_in_dim(input, start, start + max(0, (length - 1) * step + 1), step, dim)
@@ -385,7 +441,9 @@ def _diagonal_write(base: Array, value: Array, offset: int = 0, dim1: int = 0, d
     return jnp.moveaxis(written, (-2, -1), (dim1, dim2))
 
 
-@view_op(dims=_losing({"dim1": 0, "dim2": 1}, adds=("diagonal",)), write=_diagonal_write)
+@view_op(
+    dims=_losing({"dim1": 0, "dim2": 1}, adds=("diagonal",)), view=strides.diagonals, write=_diagonal_write,
+)  # fmt: skip
 def diagonal(input: Array, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1) -> Array:
     """The diagonals of the matrices in `dim1` and `dim2`, as a last dim."""
     if dim1 == dim2:
@@ -422,7 +480,10 @@ def _window_write(base: Array, value: Array, dimension: int, size: int, step: in
     return jnp.moveaxis(written, -1, dimension)
 
 
-@view_op("window", grad_name="Unfold", dims=_unfold_dims, write=_window_write, function=False, method="unfold")
+@view_op(
+    "window", grad_name="Unfold", dims=_unfold_dims, view=strides.windows, write=_window_write, function=False,
+    method="unfold",
+)  # fmt: skip
 def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
     """Windows of `size` every `step` along a dim; the windows' contents are the last dim."""
     whole = jnp.atleast_1d(input)
@@ -436,49 +497,3 @@ def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
     windows = jnp.take(whole, _places(have, size, step), axis=dimension)
     out = jnp.moveaxis(windows, dimension + 1, -1)
     return out if input.ndim else out[0]
-
-
-# --- another reading of the elements ---
-
-
-def _real_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    del static
-    letters = tuple(range(len(shapes[0])))
-    return Factors((letters,), ((*letters, "part"),))
-
-
-def _parts(number: Array) -> Array:
-    return jnp.stack((number.real, number.imag), axis=-1)
-
-
-def _number(parts: Array) -> Array:
-    return lax.complex(parts[..., 0], parts[..., 1])
-
-
-@view_op(dims=_real_dims, write=lambda base, value: _number(value), method=False)
-def view_as_real(input: Array) -> Array:
-    """Real and imaginary parts as a last dim of size two."""
-    if not jnp.iscomplexobj(input):
-        raise DTypeError("view_as_real is only supported for complex tensors")
-    return _parts(input)
-
-
-def _complex_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    del static
-    letters = tuple(range(len(shapes[0])))
-    return Factors((letters,), (letters[:-1],), frozenset(letters[-1:]))
-
-
-@view_op(dims=_complex_dims, write=lambda base, value: _parts(value), method=False)
-def view_as_complex(input: Array) -> Array:
-    """Complex numbers from a last dim of size two."""
-    if input.dtype not in (jnp.float32, jnp.float64):
-        raise DTypeError(
-            "view_as_complex is only supported for half, float and double tensors, "
-            f"but got a tensor of scalar type: {scalar_word(input)}"
-        )
-    if input.ndim == 0:
-        raise ShapeError("Input tensor must have one or more dimensions")
-    if input.shape[-1] != 2:
-        raise ShapeError("Tensor must have a last dimension of size 2")
-    return _number(input)

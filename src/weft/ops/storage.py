@@ -6,17 +6,18 @@ import jax.numpy as jnp
 
 from weft.errors import ShapeError
 from weft.ops._dims import pointwise
+from weft.ops._strides import same
 from weft.ops._table import Arithmetic, Array, Arrays, defop
 from weft.ops.shape import expanded
 
 
-@defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=True, dims=pointwise)
+@defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=same, dims=pointwise)
 def alias(input: Array) -> Array:
     """The same elements, as a view."""
     return input
 
 
-@defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=True, differentiable=False, dims=pointwise)
+@defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=same, differentiable=False, dims=pointwise)
 def detach(input: Array) -> Array:
     """The same elements, outside of the tape."""
     return input

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from jax import lax
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError
+from weft.ops import _strides as strides
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._rows import alias, category, documented, refuse_complex, require
 from weft.ops._table import Arithmetic, Array, DTypeArg, OpDef, Promote, Scalar, defop
@@ -154,7 +156,7 @@ def _write_real(base: Array, value: Array) -> Array:
     return lax.complex(value, jnp.imag(base)) if category(base) == COMPLEX else value
 
 
-@defop(dims=pointwise, view=True, write=_write_real, method=False, property=True)
+@defop(dims=pointwise, view=strides.part, write=_write_real, method=False, property=True)
 def real(input: Array) -> Array:
     """The real part."""
     return jnp.real(input)
@@ -164,7 +166,7 @@ def _write_imag(base: Array, value: Array) -> Array:
     return lax.complex(jnp.real(base), value)
 
 
-@defop(dims=pointwise, view=True, write=_write_imag, method=False, property=True)
+@defop(dims=pointwise, view=partial(strides.part, place=1), write=_write_imag, method=False, property=True)
 def imag(input: Array) -> Array:
     """The imaginary part; `DTypeError` for other than complex numbers."""
     if category(input) != COMPLEX:
@@ -181,7 +183,7 @@ def _write_conj(base: Array, value: Array) -> Array:
     return _conjugate(value)
 
 
-@defop(dims=pointwise, view=True, write=_write_conj)
+@defop(dims=pointwise, view=strides.conjugated, write=_write_conj)
 def conj(input: Array) -> Array:
     """The complex conjugate."""
     return _conjugate(input)

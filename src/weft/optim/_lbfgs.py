@@ -11,7 +11,8 @@ from weft._dispatch import apply
 from weft._lazy.infer import ONE, call_of, many
 from weft._lazy.value import Value
 from weft._tensor.spelling import op
-from weft._tensor.tensor import Tensor, operand, own, wrap
+from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.view import own
 from weft.errors import OptionError, ValueRangeError
 from weft.ops.optimizer import lbfgs_step
 from weft.optim._fused import evaluated, filled

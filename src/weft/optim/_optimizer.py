@@ -12,7 +12,8 @@ from typing import Any
 from weft._base.state import ambient
 from weft._lazy.realize import flush_pending
 from weft._tensor.compile import Identity
-from weft._tensor.tensor import Handle, Tensor, own, wrap
+from weft._tensor.tensor import Handle, Tensor, wrap
+from weft._tensor.view import own
 from weft.errors import ArgumentError, OptionError, StateDictError, ValueRangeError
 from weft.nn._hooks import register
 from weft.nn._lazy_parameter import is_lazy

@@ -10,12 +10,17 @@ from weft._base import dtype as dtypes
 from weft._base.device import CPU
 from weft._base.device import device as device_class
 from weft._base.dtype import DTYPES, DType, as_dtype
+from weft._base.layout import preserve_format
+from weft._tensor.alias import layout_of, owner_of, shows_changed
 from weft._tensor.composite.create import sizes_of
+from weft._tensor.composite.storage import contiguous
 from weft._tensor.convert import moved, resolve_device, tensor
 from weft._tensor.spelling import composite, op
+from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import write
+from weft._tensor.view import check_overlap, write
 from weft.errors import GradientError, ShapeError, ValueRangeError
+from weft.ops._strides import row_major
 from weft.ops._words import scalar_word
 
 # ---- another type, another device
@@ -30,7 +35,7 @@ def _to(
     *,
     memory_format: Any = None,
 ) -> Tensor:
-    del non_blocking, memory_format  # XLA chooses layouts, and every transfer is asynchronous
+    del non_blocking  # every transfer is asynchronous
     found = input
     wanted = input.dtype if dtype is None else as_dtype(dtype, dtypes.float64)
     if wanted is not input.dtype:
@@ -39,7 +44,9 @@ def _to(
         found = op.to_dtype(input, wanted)
     if device is not None:
         found = moved(found, resolve_device(device))
-    return op.clone(found) if copy and found is input else found
+    if copy and found is input:
+        found = op.clone(found)
+    return found if memory_format in (None, preserve_format) else contiguous(found, memory_format)
 
 
 @composite(function=False)
@@ -112,20 +119,22 @@ def new_tensor(input: Tensor, data: Any, *, dtype: DType | None = None, device: 
     return tensor(data, dtype=dtype or input.dtype, device=where, **options)
 
 
-def _same(name: str, why: str) -> None:
-    """Define the function `name`, which has nothing to do here."""
+def _resolved(name: str, mark: str) -> None:
+    """Define the function `name`, which has something to do where a view is marked as `mark`."""
 
-    @composite(name, doc=f"The tensor itself: {why}.")
-    def same(input: Tensor) -> Tensor:
-        return input
+    @composite(name, doc=f"The tensor itself, or a copy of a view that shows its elements {mark}.")
+    def resolved(input: Tensor) -> Tensor:
+        return op.clone(input) if shows_changed(input) and input.is_complex() == (mark == "conjugated") else input
 
 
-for _name, _why in (
-    ("resolve_conj", "a conjugate is computed, not marked"),
-    ("resolve_neg", "a negative is computed, not marked"),
-    ("pin_memory", "XLA stages transfers by itself"),
-):
-    _same(_name, _why)
+_resolved("resolve_conj", "conjugated")
+_resolved("resolve_neg", "negated")
+
+
+@composite()
+def pin_memory(input: Tensor) -> Tensor:
+    """The tensor itself: XLA stages transfers by itself."""
+    return input
 
 
 # ---- writes
@@ -136,26 +145,35 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Write `src`, cast and expanded to this tensor's type, size and device."""
     del non_blocking
     source = src if isinstance(src, Tensor) else tensor(src)
+    check_overlap(input, [source])
     return write(input, op.copy(input, moved(source, input.device))._read())
 
 
 @composite("resize_", function=False)
 def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
-    """Give the tensor other sizes of as many elements, in place."""
+    """Give the tensor other sizes, in place. What is added is 0; a storage that others see as well does not grow."""
     del memory_format
     wanted = sizes_of("resize_", sizes)
     if input.requires_grad:
         raise GradientError("cannot resize variables that require grad")
-    if prod(wanted) != input.numel() or input._alias is not None:
+    more = prod(wanted) - input.numel()
+    alone = input._alias is None and all(ref() is None for ref in input._views or ())
+    offset = layout_of(input, exact=True).offset
+    if not (alone and more >= 0) and (offset + prod(wanted)) * input.itemsize <= owner_of(input).nbytes:
+        input.data = strided_view(input.detach(), wanted, row_major(wanted), offset)
+        return input
+    if not alone:
         raise ShapeError(
-            f"resize_: a tensor of size {list(input.shape)} cannot become {list(wanted)}: values have no storage "
-            "behind them, so that the number of elements stays, and views keep their size; make a new tensor"
+            f"resize_: a tensor of size {list(input.shape)} cannot become {list(wanted)}: a storage with aliases does "
+            "not grow; make a new tensor"
         )
-    input.data = op.reshape(input, wanted)
+    flat = op.reshape(input, (-1,))
+    added = op.zeros((more,), dtype=input.dtype, device=input.device)
+    input.data = op.reshape(op.cat([flat, added]) if more else flat, wanted)
     return input
 
 
 @composite("resize_as_")
 def resize_as_(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
-    """Give the tensor the sizes of another one of as many elements, in place."""
+    """Give the tensor the sizes of another one, in place."""
     return resize_(input, the_template.shape, memory_format=memory_format)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
-import numpy as np
-
+from weft._tensor.alias import layout_of
+from weft._tensor.arguments import sizes
 from weft._tensor.composite import shape
-from weft._tensor.convert import from_host
+from weft._tensor.sharing import become
 from weft._tensor.spelling import composite, op
-from weft._tensor.storage import base_of, offset_of
+from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
@@ -29,26 +28,15 @@ def _itself(input: Tensor) -> Tensor:
 
 @composite()
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
-    """Elements picked by strides and an offset from the flattened tensor that this is, or is a view of.
+    """A view of the elements at the places in the storage that strides and an offset name, by default the tensor's."""
+    offset = layout_of(input, exact=True).offset if storage_offset is None else storage_offset
+    return strided_view(input, sizes(size, "size", "as_strided"), sizes(stride, "stride", "as_strided"), offset)
 
-    A copy, and no view: values have no strides, and writes to it go nowhere else.
-    """
-    if len(size) != len(stride):
-        raise ShapeError("mismatch in length of strides and shape")
-    if any(step < 0 for step in stride):
-        raise ShapeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}")
-    base, offset = base_of(input), offset_of(input) if storage_offset is None else storage_offset
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if prod(size) and last >= base.numel():
-        raise ShapeError(
-            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize "
-            f"{base.itemsize} requiring a storage size of {(last + 1) * base.itemsize} are out of bounds for storage "
-            f"of size {base.nbytes}"
-        )
-    grid = np.indices(tuple(size))
-    places = offset + sum((at * step for at, step in zip(grid, stride, strict=True)), np.zeros(tuple(size), np.int64))
-    found = op.take(base, from_host(places, base.device))
-    return found if input._alias is None or input._alias.tracked else found.detach()
+
+@composite("as_strided_", function=True)
+def as_strided_(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """Look at other places of the storage, in place."""
+    return become(input, as_strided(input, size, stride, storage_offset))
 
 
 # ---- copies
@@ -97,7 +85,9 @@ def _writing(name: str, view: View) -> None:
         return made
 
 
-for _name, _view in (("select", shape.select), ("slice", _sliced), ("diagonal", op.diagonal)):
+for _name, _view in (
+    ("select", shape.select), ("slice", _sliced), ("diagonal", op.diagonal), ("as_strided", as_strided),
+):  # fmt: skip
     _writing(_name, _view)
 
 

@@ -9,6 +9,7 @@ from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._base.state import default_dtype
+from weft._tensor.alias import shows_changed
 from weft._tensor.arguments import operand_or_number, sizes
 from weft._tensor.convert import resolve_device
 from weft._tensor.spelling import composite, op
@@ -85,11 +86,7 @@ def _never(name: str, why: str) -> None:
         return False
 
 
-for _name, _why in (
-    ("is_conj", "a conjugate is computed, not marked"),
-    ("is_neg", "a negative is computed, not marked"),
-    ("is_distributed", "elements belong to one process"),
-):
+for _name, _why in (("is_distributed", "elements belong to one process"),):
     _never(_name, _why)
 
 
@@ -97,6 +94,18 @@ for _name, _why in (
 def is_inference(input: Tensor) -> bool:
     """Whether it was made in inference mode: no backward pass may read it, and no write outside change it."""
     return input._read().aval.inference
+
+
+@composite()
+def is_conj(input: Tensor) -> bool:
+    """Whether it is a view that shows complex elements conjugated."""
+    return input._read().aval.dtype.is_complex and shows_changed(input)
+
+
+@composite()
+def is_neg(input: Tensor) -> bool:
+    """Whether it is a view that shows elements negated, as the imaginary part of a conjugate."""
+    return not input._read().aval.dtype.is_complex and shows_changed(input)
 
 
 # ---- types

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._base.dtype import INTEGER, int64
+from weft._base.dtype import INTEGER, DType, int64
 from weft._tensor.arguments import all_tensors, combination, integer
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
@@ -170,6 +170,19 @@ _named_split("dsplit", 3, lambda ndim: 2)
 
 
 # --- other shapes ---
+
+
+@composite(function=False, over=True)
+def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
+    """The elements in the same order under another size, in which one may be -1; or the bytes as another type.
+
+    `RuntimeError` where that takes a copy.
+    """
+    if len(shape) == 1 and isinstance(shape[0], DType | type):
+        dtype, shape = shape[0], ()
+    if dtype is not None:
+        return op.retyped(input, dtype)
+    return op.view(input, *(shape if size is None else (size,)))
 
 
 @composite(function=False)

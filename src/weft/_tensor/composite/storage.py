@@ -8,14 +8,23 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import DType
+from weft._base.layout import channels_last, channels_last_3d, contiguous_format, memory_format
 from weft._base.size import Size
+from weft._base.state import ambient
+from weft._lazy.infer import wrap_dim
+from weft._tensor.alias import layout_of, owner_of
+from weft._tensor.arguments import sizes
 from weft._tensor.composite.create import sizes_of
 from weft._tensor.convert import from_host, from_numpy_array, tensor
+from weft._tensor.sharing import set_data
 from weft._tensor.spelling import composite, op
-from weft._tensor.storage import UntypedStorage, base_of, offset_of
+from weft._tensor.storage import UntypedStorage
+from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import write
-from weft.errors import ArgumentError, GradientError, ShapeError
+from weft._tensor.view import check_writable, write
+from weft.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from weft.ops._strides import row_major
+from weft.ops._words import c_word
 
 # ---- memory
 
@@ -23,30 +32,79 @@ from weft.errors import ArgumentError, GradientError, ShapeError
 @composite(function=False)
 def untyped_storage(input: Tensor) -> UntypedStorage:
     """The memory that the tensor has, or shares with the tensor that it is a view of."""
-    return UntypedStorage(base_of(input))
+    return UntypedStorage(owner_of(input))
 
 
 @composite(function=False)
 def storage_offset(input: Tensor) -> int:
-    """The place of the first element among those of the tensor that this is a view of, counted row by row."""
-    return offset_of(input)
+    """The place of the first element in the storage. Waits where an index tensor has decided it."""
+    return layout_of(input, exact=True).offset
+
+
+@composite(function=False)
+def stride(input: Tensor, dim: int | None = None) -> Any:
+    """How many elements lie between neighbours along each dim, or along one of them."""
+    strides = layout_of(input).strides
+    return strides if dim is None else strides[wrap_dim(dim, input.ndim)]
+
+
+_ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
+
+
+@composite(function=False)
+def is_contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> bool:
+    """Whether the elements lie side by side, in the order of dims that the format says: row by row by default."""
+    order = _ORDERS.get(memory_format)
+    if order is None:
+        return input._alias is None or layout_of(input).is_contiguous
+    return input.ndim == len(order) and layout_of(input).is_ordered(order)
+
+
+@composite(function=False)
+def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> Tensor:
+    """The tensor itself if its elements lie side by side in the order that the format says, else a copy that does."""
+    order = _ORDERS.get(memory_format)
+    if is_contiguous(input, memory_format):
+        return input
+    if order is None:
+        return op.clone(input)
+    if input.ndim != len(order):
+        raise ShapeError(f"required rank {len(order)} tensor to use {memory_format!r} format".replace("torch.", ""))
+    return op.permute(op.clone(op.permute(input, order)), [order.index(d) for d in range(len(order))])
 
 
 @composite(function=False)
 def data_ptr(input: Tensor) -> int:
-    """The address of the first element: equal for tensors that share it, and another after a write.
+    """A number that stands for the address of the first element: equal for aliases, and the same after writes.
 
-    Waits until the elements are computed. 0 for a tensor without elements.
+    Other storages have others, as long as they live and later on. Nothing can be read there. 0 without elements.
     """
-    start = UntypedStorage(base_of(input)).data_ptr() if input.numel() else 0
-    return start + offset_of(input) * input.element_size() if start else 0
+    start = UntypedStorage(owner_of(input)).data_ptr() if input.numel() else 0
+    return start + storage_offset(input) * input.element_size() if start else 0
 
 
 @composite(function=False)
 def is_set_to(input: Tensor, tensor: Tensor) -> bool:
     """Whether both are the same elements of the same memory."""
-    same = base_of(input) is base_of(tensor) and input.shape == tensor.shape
-    return same and offset_of(input) == offset_of(tensor)
+    return owner_of(input) is owner_of(tensor) and layout_of(input, exact=True) == layout_of(tensor, exact=True)
+
+
+@composite("set_", function=False)
+def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+    """Look at the elements of another tensor, or at places in its storage, or in one given: by default at nothing."""
+    check_writable(input, ambient().grad)
+    data = source._base if isinstance(source, UntypedStorage) else source
+    if data is None:
+        data = op.zeros((0,), dtype=input.dtype, device=input.device)
+    if data.dtype is not input.dtype:
+        raise DTypeError(f"Could not set tensor of type {c_word(data)} to a tensor of type {c_word(input)}")
+    data = data.detach()
+    if size is not None:
+        shape = sizes(size, "size", "set_")
+        strides = row_major(shape) if stride is None else sizes(stride, "stride", "set_")
+        data = strided_view(data, shape, strides, storage_offset)
+    set_data(input, data)
+    return input
 
 
 @composite(method=False)
@@ -57,8 +115,8 @@ def is_storage(obj: Any) -> bool:
 
 @composite(function=False)
 def dim_order(input: Tensor) -> tuple[int, ...]:
-    """The dims from the outermost in memory to the innermost: in their order, here."""
-    return tuple(range(input.ndim))
+    """The dims from the outermost in memory to the innermost."""
+    return layout_of(input).order
 
 
 @composite(function=False)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.state import using
-from weft._tensor.tensor import Tensor, own, wrap
+from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.view import own
 from weft.errors import ArgumentError, ValueRangeError
 from weft.optim._optimizer import Group, Optimizer
 

@@ -1,0 +1,35 @@
+"""Tensors of a file that share their elements."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from weft._base.dtype import DType
+from weft._base.state import using
+from weft._tensor.alias import layout_of
+from weft._tensor.strided import strided_view
+from weft._tensor.tensor import Tensor
+from weft.ops._strides import Layout
+
+
+def placed(shape: tuple[int, ...], stride: Any, offset: Any, dtype: DType, nbytes: int) -> Layout:
+    """Places in a storage of so many bytes; `ValueError` for what is none, or could fill the memory."""
+    numbers = [*stride, offset]
+    if len(stride) != len(shape) or not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
+        raise ValueError(f"it has a tensor of shape {list(shape)} with impossible strides {stride} or offset {offset}")
+    places = Layout(shape, tuple(stride), offset, dtype)
+    if max((offset + places.extent) * bool(places.extent), prod(shape)) * dtype.itemsize > nbytes:
+        raise ValueError(f"it has a tensor of shape {list(shape)} with strides {stride} that leads out of its storage")
+    return places
+
+
+def view_of_storage(storage: Tensor, places: Layout) -> Tensor:
+    """The tensor at these places of a storage, outside of the tape."""
+    whole = layout_of(storage)
+    if (whole.sizes, whole.strides, whole.offset, whole.dtype) == (
+        places.sizes, places.strides, places.offset, places.dtype,
+    ):  # fmt: skip
+        return storage.detach()
+    with using(grad=False):
+        return strided_view(storage, places.sizes, places.strides, places.offset, dtype=places.dtype)

@@ -1,0 +1,164 @@
+"""What a view is a view of, and where its elements lie."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import isnan, nan
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft._base.dtype import DType, int64
+from weft._base.state import ambient
+from weft._lazy import realize
+from weft._lazy.infer import ONE, Call, Exact, Many, call_of
+from weft._lazy.value import Aval, Value, aval_of
+from weft.errors import ShapeError
+from weft.ops._strides import Layout, row_major
+from weft.ops._table import TABLE, Kind
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
+
+Step = tuple[Call, tuple[Value, ...]]
+Path = tuple[Step, ...]
+
+
+class Alias:
+    """What a view is a view of.
+
+    base     the tensor that the path starts at: for a view that gradients flow through the nearest one with a place of
+             its own in the graph, which owns the storage or is apart; for one that is apart the owner of the storage
+    steps    view operators from the base on, each with its inputs after the first; none where all elements are shared
+    tracked  whether gradients of the view flow to the base; else it is apart: a leaf, or a graph of its own
+    place    of a stale view that is apart and requires a gradient, a value with its place in the graph
+    layout   where the elements lie, once somebody has asked
+    """
+
+    __slots__ = ("base", "layout", "place", "steps", "tracked")
+
+    def __init__(self, base: Tensor, steps: Path, tracked: bool) -> None:
+        self.base = base
+        self.steps = steps
+        self.tracked = tracked
+        self.place: Value | None = None
+        self.layout: Layout | None = None
+
+
+def owner_of(tensor: Tensor) -> Tensor:
+    """The tensor that owns the elements: of a view the one that it is a view of in the end, else the tensor itself."""
+    while tensor._alias is not None:
+        tensor = tensor._alias.base
+    return tensor
+
+
+def path_of(tensor: Tensor) -> Path:
+    """The view operators that lead from the owner of the elements to the tensor."""
+    alias = tensor._alias
+    return () if alias is None else (*path_of(alias.base), *alias.steps)
+
+
+def current(tensor: Tensor) -> Value:
+    """The value of a tensor that is read through an alias, or written; a compiled function reads it anew."""
+    value = tensor._read()
+    capture = ambient().capture
+    if capture is not None:
+        capture.read(tensor, value)
+    return value
+
+
+def layout_of(tensor: Tensor, *, exact: bool = False) -> Layout:
+    """Where the elements of a tensor lie. The offset is NaN where an index tensor decides it, unless `exact` asks."""
+    alias = tensor._alias
+    if alias is None:
+        return _of_owner(tensor._read().aval)
+    layout = alias.layout
+    if layout is None or (exact and isnan(layout.offset)):
+        layout = layout_of(alias.base, exact=exact)
+        for call, others in alias.steps:
+            layout = _after(layout, call, others, exact)
+        alias.layout = layout
+    return layout
+
+
+def shows_changed(tensor: Tensor) -> bool:
+    """Whether a view shows elements conjugated or negated."""
+    return tensor._alias is not None and layout_of(tensor).changed
+
+
+@lru_cache(maxsize=1024)
+def _of_owner(aval: Aval) -> Layout:
+    return Layout(aval.shape, row_major(aval.shape), 0, aval.dtype)
+
+
+def _after(layout: Layout, call: Call, others: tuple[Value, ...], exact: bool) -> Layout:
+    found = layout_after(layout, call, others, exact=exact)
+    assert found is not None, "a copy is no view"
+    return found
+
+
+def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact: bool = False) -> Layout | None:
+    """The layout of what a view operator makes of a tensor, or None for a copy; raises what PyTorch refuses."""
+    rest = iter(others)
+    ndim = max(len(layout.sizes), 1)
+    params: list[Any] = []
+    for param, entry in zip(call.op.params[1:], call.static[1:], strict=True):
+        if isinstance(entry, Many):
+            params.append(_number(next(rest), exact))
+        elif param.kind is Kind.DIM:
+            params.append(entry % ndim)
+        elif param.kind is Kind.DIMS and entry is not None:
+            params.append(tuple(d % ndim for d in entry) if isinstance(entry, tuple) else (entry % ndim,))
+        else:
+            params.append(entry.value if isinstance(entry, Exact) else entry)
+    assert call.op.view is not None, "only view operators are in paths"
+    return call.op.view(layout, *params)
+
+
+def _number(value: Value, exact: bool) -> Any:
+    if value.aval.weak:
+        return value.array
+    if not exact:
+        return nan
+    capture = ambient().capture
+    if capture is not None:
+        capture.needs_value()
+    return int(np.asarray(realize.held_by(value)))
+
+
+# --- the way to places that are given in full -------------------------------------------------------------------
+
+
+def path_to(start: Tensor, places: Layout) -> Path:
+    """The steps that lead from a tensor that owns its storage, or is apart, to places in that."""
+    if start._alias is None:
+        steps, offset = _flat_as(start.dtype, places.dtype), places.offset
+    else:
+        steps, offset = (), _within(start, places)
+    call = call_of(TABLE["strided"], (ONE, places.sizes, places.strides, ONE))
+    return (*steps, (call, (Value(aval_of((), int64, weak=True), offset),)))
+
+
+def _within(start: Tensor, places: Layout) -> int:
+    """The offset counted from the first element of a tensor that has a part of a storage, and gets the gradients."""
+    part = layout_of(start, exact=True)
+    offset = places.offset - part.offset
+    inside = 0 <= offset <= start.numel() - places.extent
+    if not inside or not part.is_contiguous or part.dtype is not places.dtype:
+        raise ShapeError(
+            "as_strided: gradients flow only within a leaf whose elements lie side by side; take it of x.detach()"
+        )
+    return offset
+
+
+def _flat_as(old: DType, new: DType) -> Path:
+    """The steps that show a storage as elements of another type, in their order."""
+    if old is new:
+        return ()
+    if old.to_real() is new:
+        return ((call_of(TABLE["view_as_real"], (ONE,)), ()),)
+    if new.to_real() is old:
+        pairs = call_of(TABLE["view"], (ONE, (-1, 2)))
+        return ((pairs, ()), (call_of(TABLE["view_as_complex"], (ONE,)), ()))
+    flat = call_of(TABLE["view"], (ONE, (-1,)))
+    return ((flat, ()), (call_of(TABLE["retyped"], (ONE, new)), ()))

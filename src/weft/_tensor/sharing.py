@@ -1,0 +1,108 @@
+"""Handles that come to look at other elements: `p.data = x`, `Parameter(x)`, `t_()`."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from weft._base.state import ambient
+from weft._tensor.alias import Alias, current, owner_of, path_of
+from weft._tensor.view import attach, check_writable, own, placed
+from weft.errors import GradientError
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
+
+
+def share(target: Tensor, source: Tensor) -> None:
+    """Let `target`, which has no storage, have all elements of `source`, outside of the tape.
+
+    From then on `target` owns the storage: what is trained is written faster so. Unless it belongs to a leaf that
+    requires a gradient, or `source` is a part of it.
+    """
+    target._value = own(current(source))
+    owner, path = owner_of(source), path_of(source)
+    tape = owner._read().tape
+    if path or (tape is not None and tape.leaf):
+        attach(target, Alias(owner, path, False))
+    else:
+        _move_storage(owner, target)
+        attach(owner, Alias(target, (), False))
+
+
+def set_data(target: Tensor, source: Tensor) -> None:
+    """`target.data = source`: share its elements, and keep the handle, its place in the graph and its gradient."""
+    old = target._read()
+    tape = old.tape
+    aval = source._read().aval
+    if tape is not None and not aval.dtype.is_differentiable:
+        raise GradientError("data set to a tensor that requires gradients must be floating point or complex dtype")
+    if owner_of(source) is owner_of(target) and path_of(source) == path_of(target):
+        return
+    _leave_storage(target)
+    share(target, source)
+    if tape is not None and (tape.leaf or aval is old.aval):
+        target._value = placed(old, target._read())
+    capture = ambient().capture
+    if capture is not None:
+        if target._alias is not None:
+            capture.needs_value("an assignment to `.data` of a part of another tensor")
+        capture.wrote(target, old)
+
+
+def become(target: Tensor, result: Tensor) -> Tensor:
+    """Make `target` its own view `result`, as `t_()` does. Where it owned its storage, a hidden tensor does now."""
+    state = ambient()
+    check_writable(target, state.grad)
+    old, value = target._read(), result._read()
+    _leave_storage(target)
+    alias = result._alias
+    assert alias is not None, "only views are taken on"
+    if old.tape is not None and old.tape.leaf:
+        value.tape = old.tape
+    attach(target, Alias(alias.base, alias.steps, alias.tracked))
+    target._value = value
+    owner_of(target)._writes += 1
+    if state.capture is not None:
+        state.capture.wrote(target, old)
+    return target
+
+
+def set_apart(view: Tensor) -> None:
+    """Cut a view, through which no gradient flows yet, off the graph of its base: it becomes a leaf of its own."""
+    attach(view, Alias(owner_of(view), path_of(view), False))
+
+
+def _leave_storage(target: Tensor) -> None:
+    """Hand the elements of `target`, and its views, to a hidden tensor: it is about to look elsewhere."""
+    alias, views = target._alias, target._views
+    target._alias = target._views = None
+    if not views:
+        return
+    hidden: Tensor = object.__new__(type(target))
+    hidden._value = target._value
+    if alias is None:
+        hidden._writes, hidden._address = target._writes, target._address
+        target._writes = target._address = 0
+    else:
+        attach(hidden, Alias(alias.base, alias.steps, alias.tracked))
+    _repoint(views, target, hidden, tracked=hidden)
+
+
+def _move_storage(owner: Tensor, target: Tensor) -> None:
+    """Let `target` own a storage. Views that are apart follow; others stay with the tensor whose graph they are in."""
+    target._writes, target._address = owner._writes, owner._address
+    views, owner._views = owner._views or [], None
+    _repoint(views, owner, target, tracked=owner)
+
+
+def _repoint(views: list[weakref.ref[Tensor]], old: Tensor, new: Tensor, *, tracked: Tensor) -> None:
+    """Let the views of `old` that are apart be views of `new`, the others of `tracked`: all show the same elements."""
+    for ref in views:
+        view = ref()
+        alias = None if view is None else view._alias
+        if alias is not None and alias.base is old:
+            alias.base = base = tracked if alias.tracked else new
+            if base._views is None:
+                base._views = []
+            base._views.append(ref)

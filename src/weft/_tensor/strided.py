@@ -1,0 +1,55 @@
+"""Views of any places of a storage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft._base.dtype import DType
+from weft._base.state import ambient
+from weft._tensor.alias import Alias, layout_of, owner_of, path_to
+from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.view import attach, replayed
+from weft.errors import DTypeError, ShapeError
+from weft.ops._strides import Layout
+
+
+def strided_view(
+    input: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int, *, dtype: DType | None = None
+) -> Tensor:
+    """The view of the storage of `input` at the places that strides and an offset name, in elements of a type.
+
+    By default, they have the type of `input`.
+    Gradients flow as from any view. `RuntimeError` for places that the storage does not have.
+    """
+    layout = layout_of(input)
+    if layout.changed:
+        raise DTypeError("as_strided: a conjugated view has no elements of its own; take it of x.resolve_conj()")
+    places = replace(layout, sizes=size, strides=stride, offset=offset, dtype=dtype or input.dtype)
+    _check(places, owner_of(input).nbytes)
+    alias = input._alias
+    start = input if alias is None or not alias.tracked else alias.base
+    if start._alias is not None and not start.requires_grad:
+        start = owner_of(start)
+    tracked = ambient().grad and (start is input or (alias is not None and alias.tracked))
+    found = Alias(start, path_to(start, places), tracked)
+    return attach(wrap(replayed(found)), found)
+
+
+def _check(places: Layout, room: int) -> None:
+    """Raise `RuntimeError` for places that are none, or lie outside of a storage of so many bytes."""
+    size, stride, offset = list(places.sizes), list(places.strides), places.offset
+    if len(size) != len(stride):
+        raise ShapeError("mismatch in length of strides and shape")
+    if any(step < 0 for step in stride):
+        raise ShapeError(f"as_strided: Negative strides are not supported at the moment, got strides: {stride}")
+    if any(n < 0 for n in size):
+        raise ShapeError(f"Storage size calculation overflowed with sizes={size} and strides={stride}")
+    if offset < 0:
+        raise ShapeError(f"Tensor: invalid storage offset {offset}")
+    itemsize = places.dtype.itemsize
+    needed = (offset + places.extent) * itemsize
+    if places.extent and needed > room:
+        raise ShapeError(
+            f"setStorage: sizes {size}, strides {stride}, storage offset {offset}, and itemsize {itemsize} requiring a "
+            f"storage size of {needed} are out of bounds for storage of size {room}"
+        )
