@@ -43,13 +43,13 @@ def test_values_are_made_in_known_places():
     makers = {
         str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if "_new(Value)" in path.read_text(encoding="utf-8")
     }
-    assert makers == {"_lazy/record.py", "_tensor/hot.py"}
+    assert makers == {"_lazy/value.py", "_tensor/hot.py"}
     lists = {
         str(path.relative_to(ROOT))
         for path in ROOT.rglob("*.py")
         if "pending.append(" in path.read_text(encoding="utf-8")
     }
-    assert lists == {"_lazy/record.py", "_tensor/hot.py"}
+    assert lists == {"_lazy/value.py", "_tensor/hot.py"}
 
 
 def slots(value):

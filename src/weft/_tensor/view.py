@@ -184,6 +184,7 @@ def _written(steps: Path, base: Value, value: Value) -> Value:
 def _put(base: Tensor, value: Value, grad: bool) -> None:
     """Make `value` the contents of a tensor that owns its storage or is apart; its place in the graph stays."""
     old = base._read()
+    _mark_alike(value, old)
     if old.tape is not None and not grad:
         value = placed(old, value)
     alias = base._alias
