@@ -50,7 +50,7 @@ def record(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) ->
     if ambient.inference:
         for value in values:
             value.aval = marked(value.aval, True)
-    elif main[0].tape is not None:
+    elif main and main[0].tape is not None:
         for x in inputs:
             if x.aval.inference and any(inputs[at].aval.inference for at in realize.read_inputs(main[0])):
                 raise saved_inference()
