@@ -18,7 +18,8 @@ from weft._base.size import Size
 from weft._base.state import ambient
 from weft._dispatch import apply
 from weft._lazy import realize
-from weft._lazy.infer import ONE, call_of, wrap_dim
+from weft._lazy.infer import ONE, call_of
+from weft._lazy.refusal import wrap_dim
 from weft._lazy.value import Tape, Value
 from weft._tensor import view
 from weft._tensor.derived import Derived
