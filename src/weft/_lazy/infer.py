@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -16,20 +15,17 @@ from weft._base.device import CPU, device
 from weft._base.dtype import DType, bool_, complex128, float64, from_numpy, int64, result_type
 from weft._base.site import warn_user
 from weft._lazy.precision import is_half, widened
+from weft._lazy.refusal import refusal, require_int64, wrap_dim
 from weft._lazy.value import INTERIOR, Aval, Tape, aval_of, marked
 from weft.errors import (
     ArgumentError,
     DeviceError,
-    DimError,
-    DTypeError,
     GradientError,
     ShapeError,
-    ValueRangeError,
     WeftError,
 )
-from weft.ops._dims import broadcast_shapes
 from weft.ops._findings import Failures, Finding, finding
-from weft.ops._table import TENSOR_KINDS, Arithmetic, Kind, OpDef, Param, Promote
+from weft.ops._table import TENSOR_KINDS, Arithmetic, Kind, OpDef, Promote
 
 Arrays = tuple[jax.Array, ...]
 Casts = tuple[Any, ...]
@@ -298,11 +294,11 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
     except Exception as error:  # in whatever way the body, or jax below it, says that the inputs do not fit
-        raise misfit or _refusal(call, avals, error) from error
+        raise misfit or refusal(op, avals, error) from error
     if misfit is not None:
         raise misfit
     for output in found.outputs:
-        if output.aval.nbytes > _MOST:
+        if output.aval.nbytes >= 2**63:
             raise ShapeError(f"{op.name}(): Storage size calculation overflowed with sizes={list(output.aval.shape)}")
     return found
 
@@ -361,26 +357,6 @@ def _precondition(
     fails = isinstance(abstract, Failures)
     template = op.check_text if fails else f"{op.name}(): {op.check_text}"
     return Precondition(codes, [Complaint(op.check_error, template, abstract)], on_host=not fails, waits=fails)
-
-
-_INT64 = range(-(2**63), 2**63)
-_MOST = _INT64[-1]
-_BROADCAST = re.compile(r"incompatible shapes for broadcasting: \(([\d, ]*)\), \(([\d, ]*)\)")
-
-
-def _refusal(call: Call, avals: tuple[Aval, ...], error: Exception) -> Exception:
-    """What is said of inputs that a body could not take; an error of a user's own body stays what it is."""
-    if "::" in call.op.name:
-        return error
-    reason = str(error).split("\n", 1)[0]
-    shapes = _BROADCAST.search(reason)
-    if shapes is not None:
-        try:
-            broadcast_shapes(*(tuple(map(int, filter(str.strip, text.split(",")))) for text in shapes.groups()))
-        except ShapeError as misfit:
-            return misfit
-    kind = DTypeError if isinstance(error, TypeError) and "shape" not in reason else ShapeError
-    return kind(f"{call.op.name}(): cannot be applied to ({', '.join(map(repr, avals))}): {reason}")
 
 
 def _require_types(call: Call, avals: tuple[Aval, ...]) -> None:
@@ -555,7 +531,7 @@ def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
         ndim = max(rank for rank, kind in ranks if kind is Kind.ARRAYS)
     entries = []
     for param, entry in zip(call.op.params, call.static, strict=True):
-        _require_int64(call.op.name, param, entry)
+        require_int64(call.op.name, param, entry)
         if param.kind is Kind.DIM and entry is not None:
             entry = wrap_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
         elif param.kind is Kind.DIMS and entry is not None:
@@ -566,28 +542,3 @@ def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
                 raise ShapeError(f"dim {twice} appears multiple times in the list of dims")
         entries.append(entry)
     return tuple(entries)
-
-
-def _require_int64(op: str, param: Param, entry: Any) -> None:
-    """`ValueError` for an integer beyond int64, `TypeError` for such a size."""
-    if isinstance(entry, int):
-        if entry not in _INT64:
-            raise ValueRangeError(f"Overflow when unpacking long long: argument '{param.name}' of {op}() is {entry}")
-    elif isinstance(entry, tuple):
-        for at, part in enumerate(entry, 1):
-            if isinstance(part, int) and part not in _INT64:
-                raise ArgumentError(
-                    f"{op}(): argument '{param.name}' failed to unpack the object at pos {at} with error "
-                    f'"Overflow when unpacking long long": {part}'
-                )
-
-
-def wrap_dim(dim: Any, ndim: int, argument: str = "a dim") -> int:
-    """A dim counted from the front; `IndexError` in PyTorch's words when there is none such."""
-    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-        raise ArgumentError(f"{argument} must be int, not {type(dim).__name__}: {dim!r}")
-    dim = dim.__index__()
-    span = max(ndim, 1)
-    if not -span <= dim < span:
-        raise DimError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
-    return dim % span

@@ -17,7 +17,7 @@ from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
-from weft._lazy.infer import wrap_dim
+from weft._lazy.refusal import wrap_dim
 from weft._lazy.value import Tape, Value
 from weft._tensor import sharing, view
 from weft._tensor.alias import Alias, owner_of

@@ -219,7 +219,7 @@ def _rows(n: int) -> tuple[OpDef, OpDef]:
         return _conv(n, input, weight, bias, stride, padding, dilation, groups)
 
     def conv_transpose(
-        input: Array, weight: Array, bias: Array | None = None, stride: Ints = 1, padding: Any = 0,
+        input: Array, weight: Array, bias: Array | None = None, stride: Ints = 1, padding: Ints = 0,
         output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
     ) -> Array:  # fmt: skip
         """What `conv` does to gradients, with weights of (channels, outputs / groups, ...)."""
@@ -270,7 +270,7 @@ def _first_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 @defop(arithmetic=Arithmetic.NONE, dims=_first_whole, function=False, method=False)
-def im2col(input: Array, kernel_size: Ints, dilation: Ints = 1, padding: Any = 0, stride: Ints = 1) -> Array:
+def im2col(input: Array, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Array:
     """Sliding blocks of (batch, channels, height, width) as columns: (batch, channels * kernel, blocks)."""
     steps = _pairs(kernel_size, dilation, padding, stride)
     if input.ndim not in (3, 4):
@@ -316,7 +316,7 @@ def _columns_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
 
 @defop(dims=_columns_whole, function=False, method=False)
 def col2im(
-    input: Array, output_size: Any, kernel_size: Ints, dilation: Ints = 1, padding: Any = 0, stride: Ints = 1
+    input: Array, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Array:
     """Columns summed into the places that `im2col` takes them from."""
     size = spread(output_size, 2, "output_size")

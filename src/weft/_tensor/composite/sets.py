@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import bool_, float32
-from weft._lazy.infer import wrap_dim
+from weft._lazy.refusal import wrap_dim
 from weft._tensor.convert import from_host
 from weft._tensor.spelling import composite, op
 from weft._tensor.subscript import getitem, nonzero_dims

@@ -1,0 +1,55 @@
+"""How an operator refuses what does not fit it: dims, integers, and shapes that its body cannot take."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from weft._lazy.value import Aval
+from weft.errors import ArgumentError, DimError, DTypeError, ShapeError, ValueRangeError
+from weft.ops._dims import broadcast_shapes
+from weft.ops._table import OpDef, Param
+
+_INT64 = range(-(2**63), 2**63)
+
+_BROADCAST = re.compile(r"incompatible shapes for broadcasting: \(([\d, ]*)\), \(([\d, ]*)\)")
+
+
+def refusal(op: OpDef, avals: tuple[Aval, ...], error: Exception) -> Exception:
+    """What is said of inputs that a body could not take; an error of a user's own body stays what it is."""
+    if "::" in op.name:
+        return error
+    reason = str(error).split("\n", 1)[0]
+    shapes = _BROADCAST.search(reason)
+    if shapes is not None:
+        try:
+            broadcast_shapes(*(tuple(map(int, filter(str.strip, text.split(",")))) for text in shapes.groups()))
+        except ShapeError as misfit:
+            return misfit
+    kind = DTypeError if isinstance(error, TypeError) and "shape" not in reason else ShapeError
+    return kind(f"{op.name}(): cannot be applied to ({', '.join(map(repr, avals))}): {reason}")
+
+
+def require_int64(op: str, param: Param, entry: Any) -> None:
+    """`ValueError` for an integer beyond int64, `TypeError` for such a size."""
+    if isinstance(entry, int):
+        if entry not in _INT64:
+            raise ValueRangeError(f"Overflow when unpacking long long: argument '{param.name}' of {op}() is {entry}")
+    elif isinstance(entry, tuple):
+        for at, part in enumerate(entry, 1):
+            if isinstance(part, int) and part not in _INT64:
+                raise ArgumentError(
+                    f"{op}(): argument '{param.name}' failed to unpack the object at pos {at} with error "
+                    f'"Overflow when unpacking long long": {part}'
+                )
+
+
+def wrap_dim(dim: Any, ndim: int, argument: str = "a dim") -> int:
+    """A dim counted from the front; `IndexError` in PyTorch's words when there is none such."""
+    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+        raise ArgumentError(f"{argument} must be int, not {type(dim).__name__}: {dim!r}")
+    dim = dim.__index__()
+    span = max(ndim, 1)
+    if not -span <= dim < span:
+        raise DimError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
+    return dim % span
