@@ -61,11 +61,11 @@ def abs(input: Array) -> Array:
 
 @defop(dims=pointwise, inplace=True)
 def sign(input: Array) -> Array:
-    """-1, 0 or 1; `DTypeError` for complex numbers."""
+    """-1, 0 or 1, and 0 of NaN; `DTypeError` for complex numbers."""
     refuse_complex(input, _COMPLEX_SIGN)
     if category(input) == BOOL:
         return input
-    return jnp.where(input == 0, 0, jnp.sign(input)).astype(input.dtype)  # -0 has sign 0
+    return (input > 0).astype(input.dtype) - (input < 0).astype(input.dtype)
 
 
 @defop(dims=pointwise, inplace=True)
