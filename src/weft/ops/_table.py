@@ -122,6 +122,7 @@ class OpDef:
     linear: str = ""  # where partial sums may pass: "each" input alone, or "all" together
     view: View | None = None  # where the result aliases the first input: (its layout, *params) -> the result's
     by_layout: bool = False  # whether some layouts make the result a copy, or are refused
+    spreads: bool = False  # whether an element may be seen in several places
     write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> new base
     check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where bad, or `Misses`; or None
     check_text: str = ""
@@ -169,6 +170,7 @@ def defop(
     linear: str = "",
     view: View | None = None,
     by_layout: bool = False,
+    spreads: bool = False,
     write: Callable[..., Any] | None = None,
     check: Callable[..., Any] | None = None,
     check_text: str = "",
@@ -199,7 +201,7 @@ def defop(
         is_method = method if method is not None else bool(params) and params[0].name == "input" and not module
         row = OpDef(
             row_name, impl, params, dims, promote, cast, vjp, tuple(outputs), aux, partial, linear, view,
-            by_layout, write,
+            by_layout, spreads, write,
             check, check_text, check_error, warning, differentiable, grad_name, function,
             row_name if is_method is True else is_method or "",
             (dunder,) if isinstance(dunder, str) else tuple(dunder),
