@@ -1,4 +1,4 @@
-"""Names of layouts and memory formats. Values have no strides here, so the names are all there is."""
+"""Names of layouts and memory formats."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class layout(_Named):
 
 
 class memory_format(_Named):
-    """In which order dims lie in memory; accepted and without effect, since XLA chooses."""
+    """In which order dims lie in memory."""
 
     __slots__ = ()
 

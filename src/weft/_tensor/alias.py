@@ -81,6 +81,16 @@ def layout_of(tensor: Tensor, *, exact: bool = False) -> Layout:
     return layout
 
 
+def spreads(tensor: Tensor) -> bool:
+    """Whether a view may show an element in several places, as its path tells without the layout."""
+    while (alias := tensor._alias) is not None:
+        for call, _ in alias.steps:
+            if call.op.spreads:
+                return True
+        tensor = alias.base
+    return False
+
+
 def shows_changed(tensor: Tensor) -> bool:
     """Whether a view shows elements conjugated or negated."""
     return tensor._alias is not None and layout_of(tensor).changed

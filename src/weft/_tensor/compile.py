@@ -20,6 +20,7 @@ from weft._lazy.outline import has_user_derivatives, outline
 from weft._lazy.realize import escaping, flush
 from weft._lazy.record import record
 from weft._lazy.value import FREED, Tape, Value
+from weft._tensor.alias import owner_of, path_of
 from weft._tensor.generator import Generator
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, wrap
@@ -63,7 +64,7 @@ class Capture:
         if at is not None:
             self.sources[value] = lambda arguments: arguments[at]._read()
         else:
-            self.state[id(tensor)] = (tensor, _kind(tensor))
+            self.state[id(tensor)] = (tensor, (_kind(tensor), _place(tensor)))
             self.sources[value] = lambda _: tensor._read()
 
     def wrote(self, tensor: Tensor, old: Value) -> None:
@@ -162,7 +163,7 @@ class Replay:
     def holds(self) -> bool:
         """Whether the tensors and modules that the function read are as they were."""
         return (
-            all(_kind(tensor) == kind for tensor, kind in self._state)
+            all((_kind(tensor), _place(tensor)) == before for tensor, before in self._state)
             and all(depends_on() == before for depends_on, before in self._modules)
             and all(tape.grad is before for tape, before in self._grads)
             and all(_kind_of_grad(tape) == kind for tape, kind in self._held)
@@ -273,7 +274,7 @@ class Compiled:
         """Make a replay of a capture, unless it would not do what the function does."""
         results: list[Tensor] = []
         rebuild = _rebuilder(_flatten(result, results))
-        if any(t._alias is not None and id(t._alias.base) in capture.written for t in tensors):
+        if any(t._alias is not None and id(owner_of(t)) in capture.written for t in tensors):
             return  # an argument is a view of something that was written: not the same thing next time
         if has_user_derivatives(capture.region) or capture.trains_what_it_wrote():
             return
@@ -404,6 +405,11 @@ def _kind(tensor: Tensor) -> Any:
     return value.aval, value.tape is None
 
 
+def _place(tensor: Tensor) -> Any:
+    """Whose elements a view shows: what is written through it goes there."""
+    return None if tensor._alias is None else (Identity(owner_of(tensor)), path_of(tensor))
+
+
 def _kind_of_grad(tape: Tape) -> Any:
     return None if tape.grad is None else _kind(tape.grad)
 
@@ -411,8 +417,7 @@ def _kind_of_grad(tape: Tape) -> Any:
 def _sharing(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     """For each tensor, the first one that has the same storage: a write to one is seen by the other."""
     first: dict[int, int] = {}
-    roots = [t if t._alias is None else t._alias.base for t in tensors]
-    return tuple([first.setdefault(id(root), at) for at, root in enumerate(roots)])
+    return tuple([first.setdefault(id(owner_of(t)), at) for at, t in enumerate(tensors)])
 
 
 def _rebuilder(picture: Any) -> Callable[[Sequence[Tensor]], Any]:

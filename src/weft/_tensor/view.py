@@ -25,7 +25,7 @@ from weft._dispatch import apply
 from weft._lazy.infer import ONE, Call, call_of
 from weft._lazy.plan import Ticket
 from weft._lazy.value import Tape, Value, marked
-from weft._tensor.alias import Alias, Path, current, layout_of, owner_of, path_of, path_to
+from weft._tensor.alias import Alias, Path, current, layout_of, owner_of, path_of, path_to, spreads
 from weft.errors import DTypeError, InPlaceError, ShapeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._table import TABLE, Kind, OpDef, Param
@@ -144,8 +144,7 @@ def write(target: Tensor, value: Value, *, uniform: bool = False) -> Tensor:
     if alias is None:
         _put(target, value, state.grad)
         return target
-    layout = layout_of(target)
-    if layout.repeats and not uniform:
+    if not uniform and spreads(target) and layout_of(target).repeats:
         raise InPlaceError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory "
             "location. Please clone() the tensor before performing the operation."
@@ -165,10 +164,10 @@ def write(target: Tensor, value: Value, *, uniform: bool = False) -> Tensor:
 
 def _way_back(view: Tensor, alias: Alias) -> Path:
     """The steps to write through: past an element that is shown in several places, straight to those of the view."""
-    layout = layout_of(view)
-    if not layout.spread or layout.changed:
+    if not spreads(view):
         return alias.steps
-    return path_to(alias.base, layout_of(view, exact=True))
+    layout = layout_of(view, exact=True)
+    return alias.steps if layout.changed or not layout.spread else path_to(alias.base, layout)
 
 
 def _written(steps: Path, base: Value, value: Value) -> Value:

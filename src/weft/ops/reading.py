@@ -208,6 +208,7 @@ def _strided_write(base: Array, value: Array, size: Shape, stride: Shape, storag
 @view_op(
     dims=lambda shapes, static: fresh(len(static["size"]))(shapes, static),
     view=strides.strided,
+    spreads=True,
     write=_strided_write,
     grad_name="AsStrided",
     function=False,

@@ -366,8 +366,10 @@ def _expand(input: Array, size: Shape) -> Array:
     return jnp.broadcast_to(input, expanded(input, size))
 
 
-expand = view_op("expand", dims=_expand_dims, view=strides.expanded, function=False)(_expand)
-broadcast_to = view_op("broadcast_to", grad_name="Expand", dims=_expand_dims, view=strides.expanded)(_expand)
+expand = view_op("expand", dims=_expand_dims, view=strides.expanded, spreads=True, function=False)(_expand)
+broadcast_to = view_op("broadcast_to", grad_name="Expand", dims=_expand_dims, view=strides.expanded, spreads=True)(
+    _expand
+)
 
 
 def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule:
@@ -481,8 +483,8 @@ def _window_write(base: Array, value: Array, dimension: int, size: int, step: in
 
 
 @view_op(
-    "window", grad_name="Unfold", dims=_unfold_dims, view=strides.windows, write=_window_write, function=False,
-    method="unfold",
+    "window", grad_name="Unfold", dims=_unfold_dims, view=strides.windows, spreads=True, write=_window_write,
+    function=False, method="unfold",
 )  # fmt: skip
 def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
     """Windows of `size` every `step` along a dim; the windows' contents are the last dim."""

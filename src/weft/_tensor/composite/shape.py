@@ -178,11 +178,14 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
 
     `RuntimeError` where that takes a copy.
     """
-    if len(shape) == 1 and isinstance(shape[0], DType | type):
-        dtype, shape = shape[0], ()
-    if dtype is not None:
-        return op.retyped(input, dtype)
-    return op.view(input, *(shape if size is None else (size,)))
+    if size is not None:
+        shape = (size,)
+    if dtype is None and shape and isinstance(shape[0], _TYPES):
+        dtype = shape[0]
+    return op.view(input, *shape) if dtype is None else op.retyped(input, dtype)
+
+
+_TYPES = (DType, type)
 
 
 @composite(function=False)

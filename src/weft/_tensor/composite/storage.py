@@ -54,18 +54,18 @@ _ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 @composite(function=False)
 def is_contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> bool:
     """Whether the elements lie side by side, in the order of dims that the format says: row by row by default."""
-    order = _ORDERS.get(memory_format)
-    if order is None:
+    if memory_format not in _ORDERS:
         return input._alias is None or layout_of(input).is_contiguous
+    order = _ORDERS[memory_format]
     return input.ndim == len(order) and layout_of(input).is_ordered(order)
 
 
 @composite(function=False)
 def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> Tensor:
     """The tensor itself if its elements lie side by side in the order that the format says, else a copy that does."""
-    order = _ORDERS.get(memory_format)
     if is_contiguous(input, memory_format):
         return input
+    order = _ORDERS.get(memory_format)
     if order is None:
         return op.clone(input)
     if input.ndim != len(order):

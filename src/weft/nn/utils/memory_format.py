@@ -1,17 +1,24 @@
-"""Memory formats of weights. Values have no strides here, so the conversions change nothing."""
+"""Memory formats of weights."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from weft.nn._conv import Conv2d, Conv3d, ConvTranspose2d, ConvTranspose3d
+
 
 def convert_conv2d_weight_memory_format(module: Any, memory_format: Any) -> Any:
-    """The module itself: how weights lie in memory is the compiler's choice."""
-    del memory_format
-    return module
+    """The module, with the weights of its 2-d convolutions in this order in memory."""
+    return _converted(module, (Conv2d, ConvTranspose2d), memory_format)
 
 
 def convert_conv3d_weight_memory_format(module: Any, memory_format: Any) -> Any:
-    """The module itself: how weights lie in memory is the compiler's choice."""
-    del memory_format
+    """The module, with the weights of its 3-d convolutions in this order in memory."""
+    return _converted(module, (Conv3d, ConvTranspose3d), memory_format)
+
+
+def _converted(module: Any, kinds: tuple[type, ...], memory_format: Any) -> Any:
+    for each in module.modules():
+        if isinstance(each, kinds):
+            each.weight.data = each.weight.detach().clone().contiguous(memory_format=memory_format)
     return module
