@@ -34,7 +34,7 @@ from weft._lazy.infer import Signature
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
 from weft._lazy.value import Tape, Value, aval_of, tick
-from weft._tensor.tensor import Tensor, operand, own, wrap
+from weft._tensor.tensor import Tensor, leaf, operand, own, wrap
 from weft.errors import ArgumentError, DTypeError, ValueRangeError
 
 
@@ -58,7 +58,7 @@ def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
     own = room_like(array.shape, array.dtype)
     own[...] = array
     held = jax.device_put(own, jax_device(where), may_alias=True)
-    return wrap(Value(aval_of(tuple(array.shape), dtype, device=where), held))
+    return wrap(leaf(aval_of(tuple(array.shape), dtype, device=where), held))
 
 
 def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
@@ -243,13 +243,13 @@ def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
     if not aligned or dtype is bool_ or array.dtype.kind == "V" or not array.size:
         return from_host(array, CPU)
     held = jnp.from_dlpack(array)
-    return wrap(Value(aval_of(tuple(array.shape), dtype), held, owner=array))
+    return wrap(leaf(aval_of(tuple(array.shape), dtype), held, owner=array))
 
 
 def from_jax_array(array: jax.Array, owner: Any = None) -> Tensor:
     """A tensor that holds a jax array."""
     where, kept = device_of(array), array if owner is None else owner
-    return wrap(Value(aval_of(tuple(array.shape), from_numpy(array.dtype), device=where), array, owner=kept))
+    return wrap(leaf(aval_of(tuple(array.shape), from_numpy(array.dtype), device=where), array, owner=kept))
 
 
 def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
@@ -264,6 +264,9 @@ def moved(source: Tensor, where: device_class) -> Tensor:
 
 
 def _moved_value(value: Value, where: device_class) -> Value:
+    capture = ambient().capture
+    if capture is not None:
+        capture.needs_value("to move a tensor to another device")
     aval = aval_of(value.aval.shape, value.aval.dtype, device=where)
     found = Value(aval, jax.device_put(array_of(value), jax_device(where)))
     if value.tape is not None and ambient().grad:  # an application that is computed already

@@ -19,7 +19,7 @@ from weft._base.state import ambient
 from weft._dispatch import apply
 from weft._lazy import realize
 from weft._lazy.infer import ONE, call_of, wrap_dim
-from weft._lazy.value import Tape, Value, aval_of
+from weft._lazy.value import Aval, Tape, Value, aval_of
 from weft._tensor import view
 from weft._tensor.derived import Derived
 from weft._tensor.foreign import kind_of, way_in
@@ -155,6 +155,7 @@ class Tensor(Derived):
             )
         if requires_grad is (value.tape is not None):
             return self
+        _tell_of_change(self, "whether a tensor requires a gradient")
         self._value = fresh = own(value)
         if requires_grad:
             if self._tape is None:
@@ -250,6 +251,7 @@ class Tensor(Derived):
             raise GradientError("Can't detach views in-place. Use detach() instead")
         value = self._read()
         if value.tape is not None:
+            _tell_of_change(self, "whether a tensor requires a gradient")
             self._value = own(value)
             self._tape = None
         return self
@@ -492,8 +494,23 @@ def operand_or_number(x: Any) -> Value:
     return operand(x) if isinstance(x, Tensor) else number(x)
 
 
+def leaf(aval: Aval, array: Any, *, owner: Any = None) -> Value:
+    """A leaf of elements that Python has; a compiled function takes them for constants."""
+    value = Value(aval, array, owner=owner)
+    capture = ambient().capture
+    if capture is not None:
+        capture.made(value)
+    return value
+
+
+def _tell_of_change(tensor: Tensor, what: str) -> None:
+    capture = ambient().capture
+    if capture is not None:
+        capture.changes(tensor, what)
+
+
 def own(value: Value) -> Value:
     """A value of its own with the same contents, outside of the tape."""
-    if value.array is not None and type(value.array) is not realize.Ticket:
+    if value.array is not None and type(value.array) is not realize.Ticket and ambient().capture is None:
         return Value(value.aval, value.array, owner=value.extras if value.origin is None else None)
     return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0]

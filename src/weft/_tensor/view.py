@@ -74,11 +74,20 @@ def refresh(view: Tensor) -> Value:
     """The value of a view whose base has been written since it was last read."""
     alias = view._alias
     assert alias is not None, "only views are stale"
-    value = alias.base._read()
+    value = _read_base(alias)
     with using(grad=alias.tracked):
         for call, others in alias.steps:
             value = apply(call, (value, *others))[0]
     view._value = value
+    return value
+
+
+def _read_base(alias: Alias) -> Value:
+    """The value of what a view is a view of, as an operator reads it."""
+    value = alias.base._read()
+    capture = ambient().capture
+    if capture is not None:
+        capture.read(alias.base, value)
     return value
 
 
@@ -130,7 +139,7 @@ def write(target: Tensor, value: Value) -> Tensor:
         return target
     grad = state.grad and alias.tracked
     with using(grad=grad):
-        chain = [alias.base._read()]
+        chain = [_read_base(alias)]
         for call, others in alias.steps[:-1]:
             chain.append(apply(call, (chain[-1], *others))[0])
         new = value

@@ -11,7 +11,7 @@ from weft._lazy.infer import Signature
 from weft._lazy.record import record
 from weft._lazy.runtime import filled_array
 from weft._lazy.value import Tape, Value
-from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.tensor import Tensor, leaf, operand, wrap
 from weft.errors import ArgumentError, GradientError
 
 
@@ -159,7 +159,7 @@ def _custom(
             if value is not None:
                 grads.append(wrap(value))
             elif ctx._materialize and aval is not None:
-                grads.append(wrap(Value(aval, filled_array(aval, 0))))
+                grads.append(wrap(leaf(aval, filled_array(aval, 0))))
             else:
                 grads.append(None)
         found = cls.backward(ctx, *grads)

@@ -1,0 +1,334 @@
+"""Python state that a function can reach, as it was.
+
+A capture repeats what the function computed, not the Python that led there, so it holds while that Python would do the
+same: while the globals, closed-over variables, defaults, attributes and containers that the function can read are what
+they were. What it can read follows from its code: the names that stand in it, and in the functions of the user's that
+it can reach. Libraries are taken not to change. Compared before and after the function has run, the same tells what it
+has changed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Container, Iterable
+from enum import Enum
+from functools import partial
+from itertools import chain
+from operator import itemgetter
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any
+
+import numpy as np
+
+from weft._base.device import device
+from weft._base.dtype import DType
+from weft._tensor.compile.code import (
+    is_library,
+    is_library_module,
+    is_own_class,
+    is_users_class,
+    names_in,
+    stores,
+)
+from weft._tensor.generator import Generator
+from weft._tensor.tensor import Tensor
+
+_NUMBERS = (bool, int, float, complex, str, bytes, type(None))
+_IMMUTABLE = (
+    *_NUMBERS, DType, device, Generator, Enum, np.generic, np.dtype, range, slice, BuiltinFunctionType, CodeType,
+)  # fmt: skip
+_MOST_PARTS = 20_000
+_MOST_BYTES = 1 << 16  # of an array that is compared in every call
+_MISSING = object()
+_UNREADABLE = (KeyError, ValueError, RuntimeError, AttributeError)  # gone, or changed by another thread meanwhile
+
+_COPIES: dict[type, Callable[[Any], Any]] = {
+    set: frozenset,
+    bytearray: bytes,
+    np.ndarray: lambda a: (a.shape, a.dtype, a.tobytes()),
+    random.Random: lambda generator: generator.getstate(),
+    np.random.Generator: lambda generator: repr(generator.bit_generator.state),
+    np.random.RandomState: lambda generator: repr(generator.get_state()),
+}
+"""How to copy what has no parts that could be compared by identity."""
+
+
+class _Parts:
+    """Objects that stand somewhere: `read()` gives those of now, `labels` say where each of them stood."""
+
+    __slots__ = ("labels", "objects", "read", "where")
+
+    def __init__(self, where: str, labels: list[str], read: Callable[[], Iterable[Any]]) -> None:
+        self.where = where
+        self.labels = labels
+        self.read = read
+        self.objects = list(read())
+
+    def difference(self) -> str:
+        """Where another thing stands than was there, or ""."""
+        try:
+            now = list(self.read())
+        except _UNREADABLE:
+            return self.where
+        if len(now) != len(self.objects):
+            return self.where
+        for label, old, new in zip(self.labels, self.objects, now, strict=True):
+            if not _is_same(old, new):
+                return label
+        self.objects = now
+        return ""
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    if old is new:
+        return True
+    if type(old) is not type(new):
+        return False
+    if isinstance(old, MethodType):
+        return old.__self__ is new.__self__ and old.__func__ is new.__func__
+    return isinstance(old, _NUMBERS) and (old == new or (old != old and new != new))
+
+
+class Snapshot:
+    """What can be reached from some objects.
+
+    tensors  by identity
+    opaque   what is reached and cannot be compared, in words; then nothing is known about changes
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[int, Tensor] = {}
+        self.opaque = ""
+        self._seen: dict[int, Any] = {}  # which keeps them alive, so that an identity stands for one object
+        self._parts: list[_Parts] = []
+        self._ids: list[int] = []
+        self._copies: list[tuple[str, Callable[[], Any], Any]] = []
+        self._names: set[str] = {"forward"}
+        self._all_names = False
+        self._codes: dict[CodeType, None] = {}
+        self._picked: dict[tuple[int, int], set[str]] = {}  # names by object and namespace
+        self._holders: list[tuple[Any, str]] = []  # of attributes
+        self._waiting: list[tuple[Any, str, bool]] = []
+
+    def __contains__(self, thing: Any) -> bool:
+        return id(thing) in self._seen
+
+    def add(self, thing: Any, label: str) -> None:
+        """Reach an object, and everything that is read through it."""
+        self._waiting.append((thing, label, False))
+        self._reach()
+
+    def add_code(self, code: CodeType, space: dict[str, Any]) -> str:
+        """Reach what code names that was not known to run; says which closed-over variables cannot be seen, if any."""
+        if code in self._codes:
+            return ""
+        unseen = f"the variables around `{code.co_qualname}`" if code.co_freevars else ""
+        self._enter(code, space)
+        self._reach()
+        return unseen
+
+    def difference(self) -> str:
+        """What has changed since, in words; "" if nothing has."""
+        try:
+            ids = list(map(id, chain.from_iterable([parts.read() for parts in self._parts])))
+        except _UNREADABLE:
+            ids = []
+        if ids != self._ids:
+            for parts in self._parts:
+                where = parts.difference()
+                if where:
+                    return where
+            self._remember()  # equal numbers and texts, as other objects
+        for label, copy, old in self._copies:
+            if copy() != old:
+                return label
+        return ""
+
+    def line_of_store(self, where: str) -> str:
+        """`file:line` where the code stores what `difference` has named, or ""."""
+        return stores(iter(self._codes), where.strip("`").rpartition(".")[2])
+
+    # --- reaching -----------------------------------------------------------------------------------------------
+
+    def _reach(self) -> None:
+        while self._waiting and not self.opaque:
+            while self._waiting:
+                thing, label, below_own = self._waiting.pop()
+                if not isinstance(thing, _IMMUTABLE) and id(thing) not in self._seen:
+                    self._seen[id(thing)] = thing
+                    self._visit(thing, label, below_own)
+            for holder, label in self._holders:  # the functions met on the way name more attributes
+                self._pick(holder, label)
+            if len(self._seen) > _MOST_PARTS or sum(len(parts.objects) for parts in self._parts) > _MOST_PARTS:
+                self.opaque = f"more than {_MOST_PARTS} Python objects"
+        self._waiting.clear()
+        self._remember()
+
+    def _remember(self) -> None:
+        self._ids = [id(x) for parts in self._parts for x in parts.objects]
+
+    def _later(self, things: Iterable[Any], labels: Iterable[str], below_own: bool = False) -> None:
+        self._waiting += [(x, label, below_own) for x, label in zip(things, labels, strict=True)]
+
+    def _hold(self, where: str, labels: list[str], read: Callable[[], Iterable[Any]], below_own: bool = False) -> None:
+        """Compare what `read` gives from here on, and reach it."""
+        parts = _Parts(where, labels, read)
+        self._parts.append(parts)
+        self._later(parts.objects, labels, below_own)
+
+    def _visit(self, thing: Any, label: str, below_own: bool) -> None:
+        kind = type(thing)
+        if isinstance(thing, Tensor):
+            self.tensors[id(thing)] = thing
+        elif isinstance(thing, (list, deque)):
+            self._hold(label, [f"{label}[{i}]" for i in range(len(thing))], thing.__iter__, below_own)
+        elif isinstance(thing, (tuple, frozenset)):
+            self._later(thing, [f"{label}[{i}]" for i in range(len(thing))], below_own)
+        elif isinstance(thing, dict):
+            self._hold(label, [label] * len(thing), thing.__iter__, below_own)
+            self._hold(label, [f"{label}[{key!r}]" for key in thing], thing.values, below_own)
+        elif kind in _COPIES:
+            self._copy(thing, label, _COPIES[kind])
+        elif isinstance(thing, FunctionType):
+            self._visit_function(thing, label)
+        elif isinstance(thing, MethodType):
+            self._later((thing.__self__, thing.__func__), (label, label))
+        elif isinstance(thing, partial):
+            self._later((thing.func, thing.args, thing.keywords), (label, f"{label}.args", f"{label}.keywords"))
+        elif isinstance(thing, (staticmethod, classmethod)):
+            self._later((thing.__func__,), (label,))
+        elif isinstance(thing, property):
+            self._later((thing.fget, thing.fset, thing.fdel), (label,) * 3)
+        elif isinstance(thing, ModuleType):
+            if not is_library_module(thing.__name__):
+                self._holders.append((thing, label))
+        elif isinstance(thing, type):
+            if is_users_class(thing):
+                self._holders.append((thing, label))
+        elif hasattr(kind, "__next__"):
+            self.opaque = f"the iterator {label}, whose place in what it goes through cannot be seen"
+        elif not (below_own and is_own_class(kind) and not hasattr(kind, "_read_by_calls")):
+            self._holders.append((thing, label))
+            self._later((getattr(thing, "__wrapped__", None),), (label,))
+
+    def _copy(self, thing: Any, label: str, copy: Callable[[Any], Any]) -> None:
+        if isinstance(thing, np.ndarray) and thing.nbytes > _MOST_BYTES:
+            self.opaque = f"the NumPy array {label} of {thing.nbytes} bytes, too many to compare in every call"
+            return
+        self._copies.append((label, partial(copy, thing), copy(thing)))
+
+    def _visit_function(self, function: FunctionType, label: str) -> None:
+        code = function.__code__
+        cells = function.__closure__ or ()
+        labels = [f"`{name}`" for name in code.co_freevars]
+        self._hold(label, labels, partial(_contents, cells))
+        if is_library(code.co_filename):
+            return
+        defaults = (function.__defaults__, function.__kwdefaults__)
+        self._later(defaults, (f"the defaults of {label}",) * 2)
+        self._holders.append((function, label))
+        self._enter(code, function.__globals__)
+
+    def _enter(self, code: CodeType, space: dict[str, Any]) -> None:
+        """Reach what code names in its module, and note its names of attributes."""
+        if code in self._codes:
+            return
+        names = names_in(code)
+        self._codes.update(dict.fromkeys((code, *names.inner)))
+        self._names |= names.attributes
+        self._all_names = self._all_names or names.any
+        present = [name for name in sorted(names.globals) if name in space]
+        absent = frozenset(names.globals).difference(space)
+        self._hold_names(present, space, [f"`{name}`" for name in present], "a global")
+        if absent:
+            self._hold("a global", ["a global"], lambda: (space.keys().isdisjoint(absent),))
+
+    def _hold_names(self, names: list[str], space: Any, labels: list[str], where: str, below_own: bool = False) -> None:
+        if len(names) == 1:
+            self._hold(where, labels, partial(_one, space, names[0]), below_own)
+        elif names:
+            self._hold(where, labels, partial(itemgetter(*names), space), below_own)
+
+    # --- attributes ---------------------------------------------------------------------------------------------
+
+    def _pick(self, holder: Any, label: str) -> None:
+        """Hold the attributes of an object that the code known so far names."""
+        kind = type(holder)
+        stem = label.strip("`")
+        own = is_own_class(kind)
+        space = getattr(holder, "__dict__", None)
+        if space is not None:
+            everything = not isinstance(holder, (ModuleType, type, FunctionType)) and (
+                self._all_names or _reads_everything(kind)
+            )
+            wanted = space if everything else self._names | set(getattr(kind, "_read_by_calls", ()))
+            first = (id(holder), id(holder)) not in self._picked
+            names = self._new_names(holder, holder, wanted, space)
+            self._hold_names(names, space, [f"`{stem}.{name}`" for name in names], label, own)
+            if first and not isinstance(holder, (ModuleType, type, FunctionType)):
+                self._hold(label, [label] * len(space), space.__iter__)
+        if isinstance(holder, (ModuleType, FunctionType)):
+            return
+        for base in (holder if isinstance(holder, type) else kind).__mro__:
+            if is_users_class(base):
+                self._pick_of_class(holder, base, stem)
+
+    def _pick_of_class(self, holder: Any, base: type, stem: str) -> None:
+        if id(base) not in self._seen:
+            self._waiting.append((base, f"`{base.__name__}`", False))
+        space = vars(base)
+        named = [n for n in space if n in self._names or (n.startswith("__") and isinstance(space[n], FunctionType))]
+        names = self._new_names(base, type, named, space)
+        self._hold_names(names, space, [f"`{base.__name__}.{name}`" for name in names], f"`{base.__name__}`")
+        if isinstance(holder, type):
+            return
+        slots = [n for n in named if isinstance(space[n], MemberDescriptorType)]
+        slots = self._new_names(holder, base, slots, slots)
+        if slots:
+            read = partial(_slots_of, holder, slots)
+            self._hold(f"`{stem}`", [f"`{stem}.{name}`" for name in slots], read)
+
+    def _new_names(self, holder: Any, space: Any, wanted: Container[str], present: Iterable[str]) -> list[str]:
+        done = self._picked.setdefault((id(holder), id(space)), set())
+        names = [n for n in present if n in wanted and n not in done and n not in ("__dict__", "__weakref__")]
+        done.update(names)
+        return names
+
+
+def _reads_everything(kind: type) -> bool:
+    """Whether methods of this package read attributes of such an object: the user's code does not name them."""
+    for base in kind.__mro__:
+        if "_read_by_calls" in vars(base):
+            return False
+        if is_own_class(base):
+            return True
+    return False
+
+
+def _one(space: Any, name: str) -> tuple[Any]:
+    return (space[name],)
+
+
+def _contents(cells: Iterable[CellType]) -> list[Any]:
+    """What closed-over variables are; one that is not assigned yet counts, too."""
+    return [_content(cell) for cell in cells]
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _slots_of(thing: Any, names: Iterable[str]) -> list[Any]:
+    return [getattr(thing, name, _MISSING) for name in names]
