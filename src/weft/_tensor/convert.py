@@ -34,7 +34,8 @@ from weft._lazy.infer import Signature
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
 from weft._lazy.value import Tape, Value, aval_of, tick
-from weft._tensor.tensor import Tensor, leaf, operand, own, wrap
+from weft._tensor.captured import depends_on, leaf
+from weft._tensor.tensor import Tensor, operand, own, wrap
 from weft.errors import ArgumentError, DTypeError, ValueRangeError
 
 
@@ -264,9 +265,7 @@ def moved(source: Tensor, where: device_class) -> Tensor:
 
 
 def _moved_value(value: Value, where: device_class) -> Value:
-    capture = ambient().capture
-    if capture is not None:
-        capture.needs_value("to move a tensor to another device")
+    depends_on("to move a tensor to another device")
     aval = aval_of(value.aval.shape, value.aval.dtype, device=where)
     found = Value(aval, jax.device_put(array_of(value), jax_device(where)))
     if value.tape is not None and ambient().grad:  # an application that is computed already

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from weft._base.device import CPU, device
-from weft._base.state import ambient
+from weft._tensor.captured import depends_on
 from weft.errors import ArgumentError
 
 _MASK = (1 << 63) - 1
@@ -23,12 +23,6 @@ class _State:
         self.offset = 0
 
 
-def _tell_of_use(what: str) -> None:
-    capture = ambient().capture
-    if capture is not None:
-        capture.needs_value(what)
-
-
 class Generator:
     """A source of random numbers. The n-th draw depends on the seed and n alone, on every device and mesh.
 
@@ -37,7 +31,7 @@ class Generator:
 
     def __init__(self, device: Any = "cpu") -> None:
         self._device = device
-        _tell_of_use("a generator of its own")
+        depends_on("a generator of its own")
         self._lock = threading.Lock()
         self._own_state = _State()
 
@@ -65,7 +59,7 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The seed that the draws started from."""
-        _tell_of_use("a generator's state")
+        depends_on("a generator's state")
         return self._state.seed
 
     def draw(self) -> tuple[int, int]:
@@ -78,13 +72,13 @@ class Generator:
 
     def state(self) -> tuple[int, int]:
         """Seed and number of draws so far."""
-        _tell_of_use("a generator's state")
+        depends_on("a generator's state")
         state = self._state
         return state.seed, state.offset
 
     def restore(self, state: tuple[int, int]) -> None:
         """Go back to what `state` returned."""
-        _tell_of_use("to seed a generator")
+        depends_on("to seed a generator")
         with self._lock:
             found = self._state
             found.seed, found.offset = state

@@ -10,8 +10,9 @@ from weft._autograd import engine
 from weft._base.state import ambient, using
 from weft._lazy.runtime import filled_array as _filled
 from weft._lazy.value import Tape, Value
+from weft._tensor.captured import leaf
 from weft._tensor.foreign import kind_of, way_in
-from weft._tensor.tensor import Tensor, leaf, operand, wrap
+from weft._tensor.tensor import Tensor, operand, wrap
 from weft.errors import ArgumentError, GradientError, ShapeError
 
 

@@ -19,8 +19,9 @@ from weft._base.state import ambient
 from weft._dispatch import apply
 from weft._lazy import realize
 from weft._lazy.infer import ONE, call_of, wrap_dim
-from weft._lazy.value import Aval, Tape, Value, aval_of
+from weft._lazy.value import Tape, Value, aval_of
 from weft._tensor import view
+from weft._tensor.captured import changes
 from weft._tensor.derived import Derived
 from weft._tensor.foreign import kind_of, way_in
 from weft.errors import ArgumentError, ExportError, GradientError, ShapeError, ValueRangeError
@@ -155,7 +156,7 @@ class Tensor(Derived):
             )
         if requires_grad is (value.tape is not None):
             return self
-        _tell_of_change(self, "whether a tensor requires a gradient")
+        changes(self, "whether a tensor requires a gradient")
         self._value = fresh = own(value)
         if requires_grad:
             if self._tape is None:
@@ -251,7 +252,7 @@ class Tensor(Derived):
             raise GradientError("Can't detach views in-place. Use detach() instead")
         value = self._read()
         if value.tape is not None:
-            _tell_of_change(self, "whether a tensor requires a gradient")
+            changes(self, "whether a tensor requires a gradient")
             self._value = own(value)
             self._tape = None
         return self
@@ -480,33 +481,9 @@ def operand(x: Any, *, name: str = "", op: str = "") -> Value:
     raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {kind_of(x)}{way_in(x)}")
 
 
-def lifted(getter: Callable[[], Any]) -> Tensor:
-    """A Python number as an operand, which a compiled function reads anew in every call."""
-    value = number(getter())
-    capture = ambient().capture
-    if capture is not None:
-        capture.lift(value, getter)
-    return wrap(value)
-
-
 def operand_or_number(x: Any) -> Value:
     """The value of a tensor or of a Python number."""
     return operand(x) if isinstance(x, Tensor) else number(x)
-
-
-def leaf(aval: Aval, array: Any, *, owner: Any = None) -> Value:
-    """A leaf of elements that Python has; a compiled function takes them for constants."""
-    value = Value(aval, array, owner=owner)
-    capture = ambient().capture
-    if capture is not None:
-        capture.made(value)
-    return value
-
-
-def _tell_of_change(tensor: Tensor, what: str) -> None:
-    capture = ambient().capture
-    if capture is not None:
-        capture.changes(tensor, what)
 
 
 def own(value: Value) -> Value:

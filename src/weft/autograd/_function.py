@@ -11,7 +11,8 @@ from weft._lazy.infer import Signature
 from weft._lazy.record import record
 from weft._lazy.runtime import filled_array
 from weft._lazy.value import Tape, Value
-from weft._tensor.tensor import Tensor, leaf, operand, wrap
+from weft._tensor.captured import leaf
+from weft._tensor.tensor import Tensor, operand, wrap
 from weft.errors import ArgumentError, GradientError
 
 

@@ -108,6 +108,8 @@ class Optimizer:
         """Update the parameters; `closure`, where it is given, computes the gradients anew and returns the loss."""
         raise NotImplementedError
 
+    _read_by_calls = ()  # by the next method
+
     def _what_a_capture_depends_on(self) -> tuple[Any, ...]:
         """Equal while a captured step does what a new one would do, given its tensors and the numbers in its groups."""
         groups = [

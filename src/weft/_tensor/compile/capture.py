@@ -168,13 +168,13 @@ class Capture:
         """A module runs; what its call reads is as it was in every replay."""
         for thing in things:
             if thing not in self.snapshot:
-                self.snapshot.add(thing, f"`{type(thing).__name__}`")
+                self.snapshot.add(thing, type(thing).__name__)
 
     def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
         """An optimizer steps; a replay holds while `depends_on` says the same, and `things` hold the same objects."""
         self.optimizers.setdefault(id(things[0]), (depends_on, depends_on()))
         for thing in things:
-            self.snapshot.add(thing, "an optimizer's state")
+            self.snapshot.add(thing, "optimizer.state")
 
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied; if gradients flow through it, the capture is thrown away in the end."""

@@ -8,7 +8,7 @@ import sysconfig
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 _OWN = __name__.partition(".")[0]
@@ -63,6 +63,17 @@ def is_own(filename: str) -> bool:
 def is_library(filename: str) -> bool:
     """Whether a source file is the standard library's, this package's or another installed one's."""
     return is_own(filename) or filename.startswith(("<frozen", *_LIBRARIES))
+
+
+def runs_own(frame: FrameType) -> bool:
+    """Whether a frame runs code of this package's or jax's, generated code included."""
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return package in (_OWN, "jax", "jaxlib") or is_own(frame.f_code.co_filename)
+
+
+def runs_library(frame: FrameType) -> bool:
+    """Whether a frame runs a library's code; code that was generated outside of all modules counts."""
+    return is_library(frame.f_code.co_filename) or is_library_module(frame.f_globals.get("__name__", "builtins"))
 
 
 @lru_cache(maxsize=4096)  # key: the module's name

@@ -55,13 +55,14 @@ class _Call:
 class _Kind:
     """Calls that differ by the state that the function reads alone.
 
-    captures   how often the function was run to capture it
-    failures   how often nothing came of it
+    settling   whether the last capture found that the function changed what it reads: what it makes once, such as an
+               optimizer's state, it finds the next time
+    failures   how often there could be no capture
     """
 
     def __init__(self) -> None:
         self.replays: list[Replay] = []
-        self.captures = 0
+        self.settling = False
         self.failures = 0
 
 
@@ -95,7 +96,7 @@ class Compiled:
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._new_kind(key)
-        why = ""
+        why = "a tensor"
         for replay in kind.replays:
             why = replay.difference(call.tensors)
             if not why:
@@ -116,9 +117,9 @@ class Compiled:
         if kind.failures >= _MOST_FAILURES:
             return self._function(*call.args, **call.kwargs)
         snapshot = Snapshot()
-        snapshot.add(self._function, f"`{self._name}`")
+        snapshot.add(self._function, self._name)
         for thing in call.objects:
-            snapshot.add(thing, "an argument")
+            snapshot.add(thing, f"{self._name}(...)")
         capture = Capture(call.tensors, snapshot)
         outer = ambient().pending
         try:
@@ -142,9 +143,10 @@ class Compiled:
     def _keep(self, kind: _Kind, call: _Call, capture: Capture, result: Any, why: str) -> None:
         """Make a replay of a capture, unless it would not do what the function does."""
         snapshot = capture.snapshot
-        kind.captures += 1
         if snapshot.opaque:
             capture.prevent(f"reads {snapshot.opaque}")
+        if any(tensor._alias is not None for tensor in capture.written.values()):
+            capture.prevent("makes a tensor from outside a view of another one")
         if capture.prevented or has_user_derivatives(capture.region) or capture.trains_what_it_wrote():
             return
         results: list[Tensor] = []
@@ -157,15 +159,17 @@ class Compiled:
         change = snapshot.difference()
         if change:
             where = snapshot.line_of_store(change) or line_of(self._function) or ""
-            change = f"changes {change}{where and ' at ' + where}"
+            change = f"changes `{change}`{where and ' at ' + where}"
         elif not call.is_as_it_was():
             change = "changes one of its arguments"
         elif _leaves_tensors_behind(capture, results):
             change = "leaves tensors behind where a replay would not put them"
         if change:
-            if kind.captures > 1:  # the first call may make what the next ones find
+            if kind.settling:
                 capture.prevent(change)
+            kind.settling = True
             return
+        kind.settling = False
         replay = Replay(capture, call.tensors, results, picture, f"compiled {self._name}")
         if not capture.prevented:
             if len(kind.replays) == _MOST_REPLAYS:
@@ -268,8 +272,8 @@ def _modes() -> tuple[Any, ...]:
 
 def _leaves_tensors_behind(capture: Capture, results: Sequence[Tensor]) -> bool:
     """Whether somebody holds values of the region that a replay would not give anew."""
-    grads = [tape.grad for _, tape in capture.new_grads() if tape.grad is not None]
-    handles = [*results, *capture.written.values(), *grads]
+    tapes = [*[tape for _, tape in capture.new_grads()], *[t._tape for t in results if t._tape is not None]]
+    handles = [*results, *capture.written.values(), *[tape.grad for tape in tapes if tape.grad is not None]]
     given = set()
     for root in [*handles, *map(root_of, handles)]:
         views = [ref() for ref in root._views or ()]

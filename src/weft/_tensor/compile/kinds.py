@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft._tensor.tensor import Tensor
+from weft.errors import ValueRangeError
 
 
 def kind_of(tensor: Tensor) -> Any:
     """Equal for tensors that a captured program can take for each other."""
-    value = tensor._read()
+    try:
+        value = tensor._read()
+    except ValueRangeError:  # a parameter that has no elements yet
+        return type(tensor)
     tape = value.tape
     own = (value.aval, None if tape is None else tape.leaf, tensor._tape is None, type(tensor))
     alias = tensor._alias

@@ -167,7 +167,8 @@ class Replay:
             return "which tensors share storage"
         if any(one(arguments) is not other(arguments) for one, other in self._same):
             return "which tensors have one value"
-        return self._snapshot.difference()
+        changed = self._snapshot.difference()
+        return changed and f"`{changed}`"
 
     def run(self, arguments: Arguments) -> Any:
         """Record the operator on current values; hand out its outputs."""

@@ -155,7 +155,7 @@ class Snapshot:
 
     def line_of_store(self, where: str) -> str:
         """`file:line` where the code stores what `difference` has named, or ""."""
-        return stores(iter(self._codes), where.strip("`").rpartition(".")[2])
+        return stores(iter(self._codes), where.rpartition(".")[2])
 
     # --- reaching -----------------------------------------------------------------------------------------------
 
@@ -195,13 +195,13 @@ class Snapshot:
             self._later(thing, [f"{label}[{i}]" for i in range(len(thing))], below_own)
         elif isinstance(thing, dict):
             self._hold(label, [label] * len(thing), thing.__iter__, below_own)
-            self._hold(label, [f"{label}[{key!r}]" for key in thing], thing.values, below_own)
+            self._hold(label, [f"{label}[{_shown(key)}]" for key in thing], thing.values, below_own)
         elif kind in _COPIES:
             self._copy(thing, label, _COPIES[kind])
         elif isinstance(thing, FunctionType):
             self._visit_function(thing, label)
         elif isinstance(thing, MethodType):
-            self._later((thing.__self__, thing.__func__), (label, label))
+            self._later((thing.__self__, thing.__func__), ("self", label))
         elif isinstance(thing, partial):
             self._later((thing.func, thing.args, thing.keywords), (label, f"{label}.args", f"{label}.keywords"))
         elif isinstance(thing, (staticmethod, classmethod)):
@@ -215,26 +215,25 @@ class Snapshot:
             if is_users_class(thing):
                 self._holders.append((thing, label))
         elif hasattr(kind, "__next__"):
-            self.opaque = f"the iterator {label}, whose place in what it goes through cannot be seen"
+            self.opaque = f"the iterator `{label}`, whose place in what it goes through cannot be seen"
         elif not (below_own and is_own_class(kind) and not hasattr(kind, "_read_by_calls")):
             self._holders.append((thing, label))
             self._later((getattr(thing, "__wrapped__", None),), (label,))
 
     def _copy(self, thing: Any, label: str, copy: Callable[[Any], Any]) -> None:
         if isinstance(thing, np.ndarray) and thing.nbytes > _MOST_BYTES:
-            self.opaque = f"the NumPy array {label} of {thing.nbytes} bytes, too many to compare in every call"
+            self.opaque = f"the NumPy array `{label}` of {thing.nbytes} bytes, too many to compare in every call"
             return
         self._copies.append((label, partial(copy, thing), copy(thing)))
 
     def _visit_function(self, function: FunctionType, label: str) -> None:
         code = function.__code__
         cells = function.__closure__ or ()
-        labels = [f"`{name}`" for name in code.co_freevars]
-        self._hold(label, labels, partial(_contents, cells))
+        self._hold(label, list(code.co_freevars), partial(_contents, cells))
         if is_library(code.co_filename):
             return
-        defaults = (function.__defaults__, function.__kwdefaults__)
-        self._later(defaults, (f"the defaults of {label}",) * 2)
+        written = [f"{label}.{name}" for name in ("__code__", "__defaults__", "__kwdefaults__")]
+        self._hold(label, written, lambda: (function.__code__, function.__defaults__, function.__kwdefaults__))
         self._holders.append((function, label))
         self._enter(code, function.__globals__)
 
@@ -248,9 +247,9 @@ class Snapshot:
         self._all_names = self._all_names or names.any
         present = [name for name in sorted(names.globals) if name in space]
         absent = frozenset(names.globals).difference(space)
-        self._hold_names(present, space, [f"`{name}`" for name in present], "a global")
+        self._hold_names(present, space, present, label := str(space.get("__name__")))
         if absent:
-            self._hold("a global", ["a global"], lambda: (space.keys().isdisjoint(absent),))
+            self._hold(label, [label], lambda: (space.keys().isdisjoint(absent),))
 
     def _hold_names(self, names: list[str], space: Any, labels: list[str], where: str, below_own: bool = False) -> None:
         if len(names) == 1:
@@ -263,7 +262,6 @@ class Snapshot:
     def _pick(self, holder: Any, label: str) -> None:
         """Hold the attributes of an object that the code known so far names."""
         kind = type(holder)
-        stem = label.strip("`")
         own = is_own_class(kind)
         space = getattr(holder, "__dict__", None)
         if space is not None:
@@ -273,29 +271,29 @@ class Snapshot:
             wanted = space if everything else self._names | set(getattr(kind, "_read_by_calls", ()))
             first = (id(holder), id(holder)) not in self._picked
             names = self._new_names(holder, holder, wanted, space)
-            self._hold_names(names, space, [f"`{stem}.{name}`" for name in names], label, own)
+            self._hold_names(names, space, [f"{label}.{name}" for name in names], label, own)
             if first and not isinstance(holder, (ModuleType, type, FunctionType)):
                 self._hold(label, [label] * len(space), space.__iter__)
         if isinstance(holder, (ModuleType, FunctionType)):
             return
         for base in (holder if isinstance(holder, type) else kind).__mro__:
             if is_users_class(base):
-                self._pick_of_class(holder, base, stem)
+                self._pick_of_class(holder, base, label)
 
-    def _pick_of_class(self, holder: Any, base: type, stem: str) -> None:
+    def _pick_of_class(self, holder: Any, base: type, label: str) -> None:
         if id(base) not in self._seen:
-            self._waiting.append((base, f"`{base.__name__}`", False))
+            self._waiting.append((base, base.__name__, False))
         space = vars(base)
         named = [n for n in space if n in self._names or (n.startswith("__") and isinstance(space[n], FunctionType))]
         names = self._new_names(base, type, named, space)
-        self._hold_names(names, space, [f"`{base.__name__}.{name}`" for name in names], f"`{base.__name__}`")
+        self._hold_names(names, space, [f"{base.__name__}.{name}" for name in names], base.__name__)
         if isinstance(holder, type):
             return
         slots = [n for n in named if isinstance(space[n], MemberDescriptorType)]
         slots = self._new_names(holder, base, slots, slots)
         if slots:
             read = partial(_slots_of, holder, slots)
-            self._hold(f"`{stem}`", [f"`{stem}.{name}`" for name in slots], read)
+            self._hold(label, [f"{label}.{name}" for name in slots], read)
 
     def _new_names(self, holder: Any, space: Any, wanted: Container[str], present: Iterable[str]) -> list[str]:
         done = self._picked.setdefault((id(holder), id(space)), set())
@@ -305,13 +303,24 @@ class Snapshot:
 
 
 def _reads_everything(kind: type) -> bool:
-    """Whether methods of this package read attributes of such an object: the user's code does not name them."""
+    """Whether methods of this package read attributes of such an object: the user's code does not name them.
+
+    `_read_by_calls` says which ones they are, for the class and the user's classes below it; where it is empty, for all
+    below it.
+    """
+    if getattr(kind, "_read_by_calls", None) == ():
+        return False
     for base in kind.__mro__:
         if "_read_by_calls" in vars(base):
             return False
         if is_own_class(base):
             return True
     return False
+
+
+def _shown(key: Any) -> str:
+    """A key of a dictionary in words; a tensor's would be computed."""
+    return repr(key) if isinstance(key, _NUMBERS) else "..."
 
 
 def _one(space: Any, name: str) -> tuple[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._tensor.compile.code import is_library, is_library_module, is_own
+from weft._tensor.compile.code import runs_library, runs_own
 from weft._tensor.compile.snapshot import Snapshot
 
 _OUTWARD = frozenset({builtins.print, builtins.input, builtins.open, datetime.now, datetime.utcnow, date.today})
@@ -53,7 +53,7 @@ class Watch:
             code = frame.f_code
             if code not in self._known:
                 self._known.add(code)
-                if not (is_library(code.co_filename) or is_library_module(frame.f_globals.get("__name__", ""))):
+                if not runs_library(frame):
                     unseen = self._snapshot.add_code(code, frame.f_globals)
                     if unseen:
                         self._tell(f"depends on {unseen}, which cannot be seen from outside")
@@ -70,9 +70,9 @@ def _goes_outward(called: Any) -> bool:
 
 def _user_site(frame: FrameType | None) -> str:
     """`file:line` of the user's that asked for it, through libraries or by itself; "" for other callers."""
-    while frame is not None and is_library(frame.f_code.co_filename) and not is_own(frame.f_code.co_filename):
+    while frame is not None and runs_library(frame) and not runs_own(frame):
         frame = frame.f_back
-    if frame is None or is_own(frame.f_code.co_filename):
+    if frame is None or runs_own(frame):
         return ""
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
