@@ -30,11 +30,10 @@ class Module(Lookup):
 
     training: bool
     _version: int = 1  # of the layout of the state dict
-    _read_by_calls = (
-        "training", "_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs",
-        "_forward_hooks", "_forward_hooks_with_kwargs", "_backward_pre_hooks", "_backward_hooks",
-    )  # fmt: skip
+    _read_by_calls = ("training", "_parameters", "_buffers", "_modules", *_hooks.OF_CALLS)
     """Attributes on which a captured call depends, besides those that a subclass's code names."""
+    _not_read_by_calls = frozenset((*_hooks.OF_STATE_DICTS, "_non_persistent_buffers_set"))
+    """Attributes on which none depends."""
     call_super_init: bool = False
     """Whether `Module.__init__` hands its arguments on to the next class of a model with several bases."""
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sized
 from enum import Enum
 from functools import partial
 from itertools import chain
-from operator import itemgetter
+from operator import call, is_, itemgetter
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -110,7 +110,11 @@ class Snapshot:
         self.opaque = ""
         self._seen: dict[int, Any] = {}  # which keeps them alive, so that an identity stands for one object
         self._parts: list[_Parts] = []
-        self._ids: list[int] = []
+        self._reads: list[Callable[[], Iterable[Any]]] = []
+        self._objects: list[Any] = []  # of all parts
+        self._containers: list[Sized] = []  # whose length matters, and where they are
+        self._places: list[str] = []
+        self._lengths: list[int] = []
         self._copies: list[tuple[str, Callable[[], Any], Any]] = []
         self._names: set[str] = {"forward"}
         self._all_names = False
@@ -138,11 +142,14 @@ class Snapshot:
 
     def difference(self) -> str:
         """What has changed since, in words; "" if nothing has."""
+        lengths = list(map(len, self._containers))
+        if lengths != self._lengths:
+            return next(place for place, a, b in zip(self._places, lengths, self._lengths, strict=True) if a != b)
         try:
-            ids = list(map(id, chain.from_iterable([parts.read() for parts in self._parts])))
+            same = all(map(is_, chain.from_iterable(map(call, self._reads)), self._objects))
         except _UNREADABLE:
-            ids = []
-        if ids != self._ids:
+            same = False
+        if not same:
             for parts in self._parts:
                 where = parts.difference()
                 if where:
@@ -174,26 +181,36 @@ class Snapshot:
         self._remember()
 
     def _remember(self) -> None:
-        self._ids = [id(x) for parts in self._parts for x in parts.objects]
+        self._objects = [x for parts in self._parts for x in parts.objects]
 
     def _later(self, things: Iterable[Any], labels: Iterable[str], below_own: bool = False) -> None:
         self._waiting += [(x, label, below_own) for x, label in zip(things, labels, strict=True)]
 
     def _hold(self, where: str, labels: list[str], read: Callable[[], Iterable[Any]], below_own: bool = False) -> None:
-        """Compare what `read` gives from here on, and reach it."""
+        """Compare what `read` gives from here on, and reach it; how many things those are is fixed, or held, too."""
+        if not labels:
+            return
         parts = _Parts(where, labels, read)
         self._parts.append(parts)
+        self._reads.append(read)
         self._later(parts.objects, labels, below_own)
+
+    def _hold_length(self, container: Sized, label: str) -> None:
+        self._containers.append(container)
+        self._places.append(label)
+        self._lengths.append(len(container))
 
     def _visit(self, thing: Any, label: str, below_own: bool) -> None:
         kind = type(thing)
         if isinstance(thing, Tensor):
             self.tensors[id(thing)] = thing
         elif isinstance(thing, (list, deque)):
+            self._hold_length(thing, label)
             self._hold(label, [f"{label}[{i}]" for i in range(len(thing))], thing.__iter__, below_own)
         elif isinstance(thing, (tuple, frozenset)):
             self._later(thing, [f"{label}[{i}]" for i in range(len(thing))], below_own)
         elif isinstance(thing, dict):
+            self._hold_length(thing, label)
             self._hold(label, [label] * len(thing), thing.__iter__, below_own)
             self._hold(label, [f"{label}[{_shown(key)}]" for key in thing], thing.values, below_own)
         elif kind in _COPIES:
@@ -218,7 +235,7 @@ class Snapshot:
             self.opaque = f"the iterator `{label}`, whose place in what it goes through cannot be seen"
         elif not (below_own and is_own_class(kind) and not hasattr(kind, "_read_by_calls")):
             self._holders.append((thing, label))
-            self._later((getattr(thing, "__wrapped__", None),), (label,))
+            self._later((getattr(thing, "__dict__", {}).get("__wrapped__"),), (label,))
 
     def _copy(self, thing: Any, label: str, copy: Callable[[Any], Any]) -> None:
         if isinstance(thing, np.ndarray) and thing.nbytes > _MOST_BYTES:
@@ -229,7 +246,8 @@ class Snapshot:
     def _visit_function(self, function: FunctionType, label: str) -> None:
         code = function.__code__
         cells = function.__closure__ or ()
-        self._hold(label, list(code.co_freevars), partial(_contents, cells))
+        if cells:
+            self._hold(label, list(code.co_freevars), partial(_contents, cells))
         if is_library(code.co_filename):
             return
         written = [f"{label}.{name}" for name in ("__code__", "__defaults__", "__kwdefaults__")]
@@ -252,7 +270,9 @@ class Snapshot:
             self._hold(label, [label], lambda: (space.keys().isdisjoint(absent),))
 
     def _hold_names(self, names: list[str], space: Any, labels: list[str], where: str, below_own: bool = False) -> None:
-        if len(names) == 1:
+        if len(names) == len(space):
+            self._hold(where, labels, space.values, below_own)
+        elif len(names) == 1:
             self._hold(where, labels, partial(_one, space, names[0]), below_own)
         elif names:
             self._hold(where, labels, partial(itemgetter(*names), space), below_own)
@@ -269,11 +289,13 @@ class Snapshot:
                 self._all_names or _reads_everything(kind)
             )
             wanted = space if everything else self._names | set(getattr(kind, "_read_by_calls", ()))
+            if unread := getattr(kind, "_not_read_by_calls", None):
+                wanted = set(wanted) - unread
             first = (id(holder), id(holder)) not in self._picked
             names = self._new_names(holder, holder, wanted, space)
             self._hold_names(names, space, [f"{label}.{name}" for name in names], label, own)
             if first and not isinstance(holder, (ModuleType, type, FunctionType)):
-                self._hold(label, [label] * len(space), space.__iter__)
+                self._hold_length(space, label)
         if isinstance(holder, (ModuleType, FunctionType)):
             return
         for base in (holder if isinstance(holder, type) else kind).__mro__:
