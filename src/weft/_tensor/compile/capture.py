@@ -132,7 +132,12 @@ class Capture:
     def reads_grad(self, tape: Tape) -> None:
         """A leaf's `.grad` is looked at. What a replay finds there may be another tensor."""
         grad = tape.grad
-        if id(tape) in self.left or id(tape) in self.held or (grad is not None and self.is_inside(grad._read())):
+        if (
+            self._is_inner_leaf(tape)
+            or id(tape) in self.left
+            or id(tape) in self.held
+            or (grad is not None and self.is_inside(grad._read()))
+        ):
             return
         holder = self._holder_of(tape)
         self.held[id(tape)] = (holder, grad)
@@ -198,7 +203,7 @@ class Capture:
         if tape.owner is None:
             return False
         owner = tape.owner()
-        return owner is None or not self.is_outside(owner)
+        return owner is None or (self.is_inside(owner._read()) and id(owner) not in self.written)
 
     def trains_what_it_wrote(self) -> bool:
         """Whether gradients still flow to the new value of a written leaf. A replay passes them to its inputs only."""

@@ -272,14 +272,13 @@ def _modes() -> tuple[Any, ...]:
 
 def _leaves_tensors_behind(capture: Capture, results: Sequence[Tensor]) -> bool:
     """Whether somebody holds values of the region that a replay would not give anew."""
-    tapes = [*[tape for _, tape in capture.new_grads()], *[t._tape for t in results if t._tape is not None]]
-    handles = [*results, *capture.written.values(), *[tape.grad for tape in tapes if tape.grad is not None]]
-    given = set()
-    for root in [*handles, *map(root_of, handles)]:
-        views = [ref() for ref in root._views or ()]
-        held = [tensor._value for tensor in (root, *views) if tensor is not None]
-        given |= {id(value) for value in held}
-    del views, held
+    tapes = {id(v.tape): v.tape for v in capture.region if v.tape is not None}  # of leaves that it has made
+    tapes.update([(id(tape), tape) for _, tape in capture.new_grads()])
+    grads = [tape.grad for tape in tapes.values() if tape.grad is not None]
+    handles = [*results, *capture.written.values(), *grads]
+    roots = {id(tensor): tensor for tensor in [*handles, *map(root_of, handles)]}
+    views = [ref() for root in roots.values() for ref in root._views or ()]
+    given = {id(tensor._value) for tensor in (*roots.values(), *views) if tensor is not None}
     left = escaping(capture.region) - given
     if left:  # or garbage holds them
         gc.collect()

@@ -133,8 +133,10 @@ class Replay:
         self._freed = [n for n, value in enumerate(left.values) if value.tape is not None and value.tape.freed]
         self._signature, inputs = outline(left.values, capture.region, name)
         self._generators = [generator for generator, _, _ in capture.drawn]
-        draws = {value: n for n, value in enumerate([x for _, *numbers in capture.drawn for x in numbers])}
-        self._sources = [draws[x] if x in draws else capture.sources.get(x) or _constant(x, capture) for x in inputs]
+        self._sources = [capture.sources.get(x) or _constant(x, capture) for x in inputs]
+        places = {x: at for at, x in enumerate(inputs)}
+        drawn = [x for _, *numbers in capture.drawn for x in numbers]
+        self._draws = [(places[x], n) for n, x in enumerate(drawn) if x in places]
         self._guard(capture, arguments)
 
     def _guard(self, capture: Capture, arguments: Arguments) -> None:
@@ -174,9 +176,11 @@ class Replay:
         """Record the operator on current values; hand out its outputs."""
         state = ambient()
         drawn = [number(x) for generator in self._generators for x in generator.draw()]  # also draws that nobody uses
-        inputs = tuple([drawn[s] if type(s) is int else s(arguments) for s in self._sources])
+        inputs = [source(arguments) for source in self._sources]
+        for at, n in self._draws:
+            inputs[at] = drawn[n]
         outside = [place(arguments) for place in self._places]
-        outputs = record(self._signature, inputs, state)
+        outputs = record(self._signature, tuple(inputs), state)
         for at in self._untaped:
             outputs[at].tape = None
         for at in self._freed:

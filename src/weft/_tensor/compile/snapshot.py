@@ -294,7 +294,7 @@ class Snapshot:
             first = (id(holder), id(holder)) not in self._picked
             names = self._new_names(holder, holder, wanted, space)
             self._hold_names(names, space, [f"{label}.{name}" for name in names], label, own)
-            if first and not isinstance(holder, (ModuleType, type, FunctionType)):
+            if first and not (isinstance(holder, (ModuleType, type, FunctionType)) or _is_seen_elsewhere(kind)):
                 self._hold_length(space, label)
         if isinstance(holder, (ModuleType, FunctionType)):
             return
@@ -324,13 +324,18 @@ class Snapshot:
         return names
 
 
+def _is_seen_elsewhere(kind: type) -> bool:
+    """Whether an object of this package tells by itself what a capture depends on."""
+    return getattr(kind, "_read_by_calls", None) == ()
+
+
 def _reads_everything(kind: type) -> bool:
     """Whether methods of this package read attributes of such an object: the user's code does not name them.
 
     `_read_by_calls` says which ones they are, for the class and the user's classes below it; where it is empty, for all
     below it.
     """
-    if getattr(kind, "_read_by_calls", None) == ():
+    if _is_seen_elsewhere(kind):
         return False
     for base in kind.__mro__:
         if "_read_by_calls" in vars(base):

@@ -111,7 +111,7 @@ def rebuild(part: Any, tensors: Iterator[Tensor]) -> Any:
     if kind is slice:
         return slice(*[rebuild(item, tensors) for item in content])
     if is_dataclass(kind):
-        record = object.__new__(kind)
+        record: Any = object.__new__(kind)  # pyright: ignore[reportArgumentType]  it is the class
         for name, v in content:
             object.__setattr__(record, name, rebuild(v, tensors))
         return record

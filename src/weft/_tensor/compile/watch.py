@@ -79,5 +79,5 @@ def _user_site(frame: FrameType | None) -> str:
 
 def _draws() -> Any:
     """Where the process-wide generators are that tensors do not draw from."""
-    kind, words, at, *_ = np.random.get_state()
+    kind, words, at, *_ = tuple[Any, ...](np.random.get_state())
     return random.getstate(), kind, words.tobytes(), at
