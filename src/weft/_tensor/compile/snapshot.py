@@ -48,6 +48,7 @@ _IMMUTABLE = (
 )  # fmt: skip
 _MOST_PARTS = 20_000
 _MOST_BYTES = 1 << 16  # of an array that is compared in every call
+_CONSTRUCTORS = ("__new__", "__init__", "__post_init__")
 _MISSING = object()
 _UNREADABLE = (KeyError, ValueError, RuntimeError, AttributeError)  # gone, or changed by another thread meanwhile
 
@@ -303,10 +304,9 @@ class Snapshot:
                 self._pick_of_class(holder, base, label)
 
     def _pick_of_class(self, holder: Any, base: type, label: str) -> None:
-        if id(base) not in self._seen:
-            self._waiting.append((base, base.__name__, False))
         space = vars(base)
-        named = [n for n in space if n in self._names or (n.startswith("__") and isinstance(space[n], FunctionType))]
+        unnamed = _CONSTRUCTORS if isinstance(holder, type) else ()  # which an object that is there has behind it
+        named = [n for n in space if n in self._names or n in unnamed or _is_called_by_syntax(n, space[n])]
         names = self._new_names(base, type, named, space)
         self._hold_names(names, space, [f"{base.__name__}.{name}" for name in names], base.__name__)
         if isinstance(holder, type):
@@ -322,6 +322,11 @@ class Snapshot:
         names = [n for n in present if n in wanted and n not in done and n not in ("__dict__", "__weakref__")]
         done.update(names)
         return names
+
+
+def _is_called_by_syntax(name: str, thing: Any) -> bool:
+    """Whether a function of a class runs without being named, as `__getitem__` does."""
+    return name.startswith("__") and name not in _CONSTRUCTORS and isinstance(thing, FunctionType)
 
 
 def _is_seen_elsewhere(kind: type) -> bool:
