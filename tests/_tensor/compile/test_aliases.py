@@ -115,6 +115,29 @@ def test_gradients_flow_through_results_that_are_views():
     agree(make, runs=1)
 
 
+def test_a_result_shows_what_was_written_after_it_was_made():
+    def make():
+        def function(x):
+            y = x.view(3, 1)
+            y.mul_(2)
+            x[0] = 7
+            return y, x.sum()
+
+        def program(f):
+            seen = []
+            for i in range(3):
+                leaf = row(1, 2, i).requires_grad_()
+                x = leaf * 2
+                y, total = f(x)
+                (total + y.sum()).backward()
+                seen.append((y.tolist(), x.tolist(), leaf.grad.tolist()))
+            return seen
+
+        return function, program
+
+    agree(make, runs=1)
+
+
 def test_gradients_are_left_in_the_arguments_of_the_call():
     def make():
         def function(weight, x):

@@ -127,6 +127,7 @@ class Compiled:
                 before = _modes()
                 result = self._function(*call.args, **call.kwargs)
                 after = _modes()
+                _refresh(result, capture)
             if after != before:
                 capture.prevent("changes the gradient mode or a default for what follows")
             self._keep(kind, call, capture, result, why)
@@ -268,6 +269,14 @@ def compile(
 def _modes() -> tuple[Any, ...]:
     state = ambient()
     return (*[getattr(state, name) for name in _MODES], default_dtype(), default_device())
+
+
+def _refresh(result: Any, capture: Capture) -> None:
+    """Read views that the function leaves behind, so that what they show after the last write is captured, too."""
+    left: list[Tensor] = []
+    flatten(result, left, [])
+    for tensor in (*left, *[tape.grad for _, tape in capture.new_grads() if tape.grad is not None]):
+        tensor._read()
 
 
 def _leaves_tensors_behind(capture: Capture, results: Sequence[Tensor]) -> bool:
