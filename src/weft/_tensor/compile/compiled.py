@@ -274,7 +274,7 @@ def _modes() -> tuple[Any, ...]:
 def _refresh(result: Any, capture: Capture) -> None:
     """Read views that the function leaves behind, so that what they show after the last write is captured, too."""
     left: list[Tensor] = []
-    flatten(result, left, [])
+    flatten_result(result, left, [], lambda thing: thing in capture.snapshot)
     for tensor in (*left, *[tape.grad for _, tape in capture.new_grads() if tape.grad is not None]):
         tensor._read()
 
