@@ -168,7 +168,11 @@ def test_a_compiled_call_sees_hooks_that_come_later():
     assert compiled(x).tolist() == compiled(x).tolist() == [2]
     with everywhere.register_module_forward_hook(lambda *_: calls.append(1)):
         compiled(x)
-    assert calls == [1]
+        with pytest.warns(UserWarning, match=r"^weft.compile: Linear changes `calls`; it runs uncaptured"):
+            compiled(x)
+    assert calls == [1, 1]
+    assert compiled(x).tolist() == [2]
+    assert calls == [1, 1]
 
 
 def test_the_error_of_a_hook_that_is_always_called_is_only_a_warning():

@@ -78,8 +78,17 @@ class Trace:
     def lift(self, value: Value, getter: Callable[[], Any]) -> None:
         """A number that compiled functions read anew; here it is a constant."""
 
-    def called(self, module: Any, depends_on: Callable[[], Any]) -> None:
+    def made(self, value: Value) -> None:
+        """The function makes a leaf, which is a constant."""
+
+    def changes(self, tensor: Tensor, what: str) -> None:
+        """A tensor changes in another way than by its elements."""
+
+    def called(self, *things: Any) -> None:
         """A module runs."""
+
+    def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
+        """An optimizer steps."""
 
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied, whose derivative jax would not see."""

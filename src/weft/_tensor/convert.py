@@ -34,6 +34,7 @@ from weft._lazy.infer import Signature
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
 from weft._lazy.value import Aval, Tape, Value, aval_of, marked, tick
+from weft._tensor.captured import depends_on, leaf
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
@@ -259,7 +260,7 @@ def from_jax_array(array: jax.Array, owner: Any = None) -> Tensor:
 
 
 def _leaf(aval: Aval, array: Any, owner: Any = None) -> Tensor:
-    return wrap(Value(marked(aval, ambient().inference), array, owner=owner))
+    return wrap(leaf(marked(aval, ambient().inference), array, owner=owner))
 
 
 def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
@@ -274,6 +275,7 @@ def moved(source: Tensor, where: device_class) -> Tensor:
 
 
 def _moved_value(value: Value, where: device_class) -> Value:
+    depends_on("to move a tensor to another device")
     aval = aval_of(value.aval.shape, value.aval.dtype, device=where)
     found = Value(aval, jax.device_put(array_of(value), jax_device(where)))
     if value.tape is not None and ambient().grad:  # an application that is computed already

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft._base.device import CPU
 from weft._base.device import device as device_class
+from weft._tensor.captured import depends_on
 from weft.errors import SettingError, ValueRangeError
 
 _MASK = (1 << 63) - 1
@@ -31,6 +32,7 @@ class Generator:
 
     def __init__(self, device: Any = "cpu") -> None:
         self._device = None if device is None else str(device_class(device))
+        depends_on("a generator of its own")
         self._lock = threading.Lock()
         self._own_state = _State()
 
@@ -60,6 +62,7 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The seed that the draws started from."""
+        depends_on("a generator's state")
         return self._state.seed
 
     def draw(self) -> tuple[int, int]:
@@ -72,11 +75,13 @@ class Generator:
 
     def state(self) -> tuple[int, int]:
         """Seed and number of draws so far."""
+        depends_on("a generator's state")
         state = self._state
         return state.seed, state.offset
 
     def restore(self, state: tuple[int, int]) -> None:
         """Go back to what `state` returned."""
+        depends_on("to seed a generator")
         with self._lock:
             found = self._state
             found.seed, found.offset = state

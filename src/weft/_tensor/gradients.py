@@ -10,8 +10,9 @@ from weft._autograd import engine
 from weft._base.state import ambient, using
 from weft._lazy.runtime import filled_array as _filled
 from weft._lazy.value import Tape, Value
+from weft._tensor.captured import leaf
 from weft._tensor.foreign import kind_of, way_in
-from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.tensor import Tensor, operand, wrap
 from weft.errors import ArgumentError, GradientError, ShapeError
 
 
@@ -80,7 +81,7 @@ def grad(
         if value is not None:
             result.append(wrap(value))
         elif materialize_grads:
-            result.append(wrap(Value(target.aval, _filled(target.aval, 0))))
+            result.append(wrap(leaf(target.aval, _filled(target.aval, 0))))
         elif allow_unused:
             result.append(None)
         else:
@@ -149,7 +150,7 @@ def _root(tensor: Tensor, cotangent: Tensor | None) -> tuple[Value, Value]:
                 f"grad can be implicitly created only for scalar outputs, this one has shape {list(tensor.shape)}; "
                 "give `gradient=` or reduce it first"
             )
-        return value, Value(value.aval, _filled(value.aval, 1))
+        return value, leaf(value.aval, _filled(value.aval, 1))
     if cotangent.shape != tensor.shape:
         raise ShapeError(
             f"Mismatch in shape: grad_output[0] has a shape of {cotangent.shape} and output[0] has a shape of "
@@ -157,4 +158,4 @@ def _root(tensor: Tensor, cotangent: Tensor | None) -> tuple[Value, Value]:
         )
     if cotangent.dtype is not tensor.dtype:
         raise GradientError(f"expected a gradient of type {tensor.dtype}, got {cotangent.dtype}")
-    return value, cotangent._read()
+    return value, operand(cotangent)

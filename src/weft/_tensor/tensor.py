@@ -21,9 +21,9 @@ from weft._lazy.refusal import wrap_dim
 from weft._lazy.value import Tape, Value
 from weft._tensor import sharing, view
 from weft._tensor.alias import Alias, owner_of
+from weft._tensor.captured import changes
 from weft._tensor.derived import Derived
 from weft._tensor.foreign import kind_of, way_in
-from weft._tensor.scalar import number
 from weft._tensor.view import own
 from weft.errors import (
     ArgumentError,
@@ -153,6 +153,7 @@ class Tensor(Derived):
             return self
         if requires_grad and value.aval.inference and not ambient().inference:
             raise GradientError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
+        changes(self, "whether a tensor requires a gradient")
         if self._alias is not None:
             sharing.set_apart(self)
         self._value = fresh = own(value)
@@ -253,6 +254,7 @@ class Tensor(Derived):
             raise GradientError("Can't detach views in-place. Use detach() instead")
         value = self._read()
         if value.tape is not None:
+            changes(self, "whether a tensor requires a gradient")
             grad, self._value, self._tape = self.grad, own(value), None
             self.grad = grad
         return self
@@ -460,12 +462,3 @@ def operand(x: Any, *, name: str = "", op: str = "") -> Value:
             capture.read(x, value)
         return value
     raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {kind_of(x)}{way_in(x)}")
-
-
-def lifted(getter: Callable[[], Any]) -> Tensor:
-    """A Python number as an operand, which a compiled function reads anew in every call."""
-    value = number(getter())
-    capture = ambient().capture
-    if capture is not None:
-        capture.lift(value, getter)
-    return wrap(value)

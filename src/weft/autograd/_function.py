@@ -12,6 +12,7 @@ from weft._lazy.infer import Signature
 from weft._lazy.record import record, saved_inference
 from weft._lazy.runtime import filled_array
 from weft._lazy.value import Tape, Value
+from weft._tensor.captured import leaf
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import write
 from weft.errors import ArgumentError, GradientError, InPlaceError
@@ -173,7 +174,7 @@ def _custom(
             if value is not None:
                 grads.append(wrap(value))
             elif ctx._materialize and aval is not None:
-                grads.append(wrap(Value(aval, filled_array(aval, 0))))
+                grads.append(wrap(leaf(aval, filled_array(aval, 0))))
             else:
                 grads.append(None)
         found = cls.backward(ctx, *grads)

@@ -27,16 +27,18 @@ class Hook(NamedTuple):
 
 Hooks = OrderedDict[int, Any]
 
-_TABLES = (
+OF_CALLS = (
     "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called", "_backward_pre_hooks", "_backward_hooks", "_state_dict_hooks",
-    "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
+    "_forward_hooks_always_called", "_backward_pre_hooks", "_backward_hooks",
+)  # fmt: skip
+OF_STATE_DICTS = (
+    "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
 )  # fmt: skip
 
 
 def empty_tables() -> dict[str, Hooks]:
     """The tables of hooks of a new module."""
-    return {name: OrderedDict() for name in _TABLES}
+    return {name: OrderedDict() for name in (*OF_CALLS, *OF_STATE_DICTS)}
 
 
 def register(hooks: Hooks, hook: Any, *, prepend: bool = False, options: Sequence[dict[int, bool]] = ()) -> Handle:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from weft._base.dtype import DType, bfloat16, float16, float32, float64
 from weft._base.state import ambient, peek
-from weft._tensor.compile import Identity, compile
+from weft._tensor.compile import compile
 from weft._tensor.composite.create import empty_like
 from weft._tensor.tensor import Handle, Tensor
 from weft.errors import ArgumentError, ModuleError, ValueRangeError
@@ -22,9 +22,6 @@ from weft.nn._parameter import Buffer, Parameter
 Self = TypeVar("Self", bound="Module")
 
 
-_PLAIN = (bool, int, float, str, tuple, type(None))
-
-
 class Module(Lookup):
     """A layer or model: tensors, and modules below it, by name; `forward` computes with them.
 
@@ -33,6 +30,10 @@ class Module(Lookup):
 
     training: bool
     _version: int = 1  # of the layout of the state dict
+    _read_by_calls = ("training", "_parameters", "_buffers", "_modules", *_hooks.OF_CALLS)
+    """Attributes on which a captured call depends, besides those that a subclass's code names."""
+    _not_read_by_calls = frozenset((*_hooks.OF_STATE_DICTS, "_non_persistent_buffers_set"))
+    """Attributes on which none depends."""
     call_super_init: bool = False
     """Whether `Module.__init__` hands its arguments on to the next class of a model with several bases."""
 
@@ -58,7 +59,7 @@ class Module(Lookup):
             return own["_compiled_call_impl"](*args, **kwargs)
         state = peek()
         if state is not None and state.capture is not None:
-            state.capture.called(self, self._what_a_capture_depends_on)
+            state.capture.called(self, EVERYWHERE)
         if (
             own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
             or EVERYWHERE
@@ -70,22 +71,12 @@ class Module(Lookup):
         """A call, recorded even where the module is compiled."""
         capture = ambient().capture
         if capture is not None:
-            capture.called(self, self._what_a_capture_depends_on)
+            capture.called(self, EVERYWHERE)
         return _hooks.call(self, args, kwargs)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the calls of this module in place; the arguments are those of `weft.compile` after the model."""
         self.__dict__["_compiled_call_impl"] = compile(self._call_impl, *args, **kwargs)
-
-    def _what_a_capture_depends_on(self) -> tuple[Any, ...]:
-        """Equal while a captured call of the module does what a new one would do, given its tensors' values."""
-        own = self.__dict__
-        hooks = (
-            own[name] for name in ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-        )
-        parts = (*own["_parameters"].values(), *own["_buffers"].values(), *own["_modules"].values())
-        options = [value for value in own.values() if isinstance(value, _PLAIN)]
-        return *options, *map(Identity, parts), *EVERYWHERE, *(key for held in hooks for key in held)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False

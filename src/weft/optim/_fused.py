@@ -12,6 +12,7 @@ from weft._dispatch import apply
 from weft._lazy.infer import ONE, call_of, many
 from weft._lazy.runtime import new_array
 from weft._lazy.value import Value, aval_of
+from weft._tensor.captured import leaf
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value, write
@@ -212,7 +213,7 @@ def _scalar_dtype() -> DType:
 
 def _counter(start: Any, device: Any) -> Value:
     aval = aval_of((), _scalar_dtype(), device=device)
-    return Value(aval, new_array(aval, float(start)))
+    return leaf(aval, new_array(aval, float(start)))
 
 
 def filled(param: Any, start: Any, shape: tuple[int, ...] | None = None) -> Any:
@@ -224,4 +225,4 @@ def filled(param: Any, start: Any, shape: tuple[int, ...] | None = None) -> Any:
     aval = param._read().aval
     if shape is not None:
         aval = aval_of(shape, aval.dtype, device=aval.device)
-    return wrap(Value(aval, new_array(aval, complex(start, start) if aval.dtype.is_complex else start)))
+    return wrap(leaf(aval, new_array(aval, complex(start, start) if aval.dtype.is_complex else start)))

@@ -109,6 +109,8 @@ class Optimizer:
         """Update the parameters; `closure`, where it is given, computes the gradients anew and returns the loss."""
         raise NotImplementedError
 
+    _read_by_calls = ()  # by the next method
+
     def _what_a_capture_depends_on(self) -> tuple[Any, ...]:
         """Equal while a captured step does what a new one would do, given its tensors and the numbers in its groups."""
         groups = [
@@ -296,7 +298,8 @@ def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, 
         self._opt_called = True
     state = ambient()
     if state.capture is not None:
-        state.capture.called(self, self._what_a_capture_depends_on)
+        params = [group["params"] for group in self.param_groups]
+        state.capture.stepped(self._what_a_capture_depends_on, self.state, *params)
     for hook in (*_before_all.values(), *self._hooks["step_pre"].values()):
         found = hook(self, args, kwargs)
         if found is not None:

@@ -1,0 +1,34 @@
+"""What a compiled function is told while it is captured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft._base.state import ambient
+from weft._lazy.value import Aval, Value
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
+
+
+def leaf(aval: Aval, array: Any, *, owner: Any = None) -> Value:
+    """A leaf of elements that Python has; a compiled function takes them for constants."""
+    value = Value(aval, array, owner=owner)
+    capture = ambient().capture
+    if capture is not None:
+        capture.made(value)
+    return value
+
+
+def changes(tensor: Tensor, what: str) -> None:
+    """A tensor is about to change in another way than by its elements."""
+    capture = ambient().capture
+    if capture is not None:
+        capture.changes(tensor, what)
+
+
+def depends_on(what: str) -> None:
+    """What follows depends on what a replay cannot know."""
+    capture = ambient().capture
+    if capture is not None:
+        capture.needs_value(what)

@@ -1,0 +1,5 @@
+"""Capturing functions: `compile`."""
+
+from weft._tensor.compile.compiled import Compiled as Compiled
+from weft._tensor.compile.compiled import compile as compile
+from weft._tensor.compile.structure import Identity as Identity

@@ -1,0 +1,298 @@
+"""`weft.compile`: run a function once, then replay what it recorded as one operator.
+
+A capture (`capture.py`) tells the function's tensors apart by where they come from: arguments, tensors that it reads
+from outside (state), numbers that must be read anew (learning rates), random draws, and constants. A replay
+(`replay.py`) fetches the current values of the first four, records one application, and puts its outputs where the
+function had put them: its results, tensors that it wrote in place, and gradients that it left behind. It is used while
+the Python state that the function can reach is as it was (`snapshot.py`); a function that changes Python state, or does
+what cannot be repeated (`watch.py`), is run as it is.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
+from types import FunctionType
+from typing import Any
+
+from weft._base.site import line_of, warn_user
+from weft._base.state import ambient, default_device, default_dtype, set_field, using
+from weft._lazy.outline import has_user_derivatives
+from weft._lazy.realize import escaping, flush
+from weft._tensor.alias import owner_of
+from weft._tensor.compile.capture import Capture
+from weft._tensor.compile.kinds import kind_of, places_of_first
+from weft._tensor.compile.replay import Replay
+from weft._tensor.compile.snapshot import Snapshot
+from weft._tensor.compile.structure import flatten, flatten_result, is_made_anew, same_things
+from weft._tensor.compile.watch import Watch
+from weft._tensor.tensor import Tensor
+from weft.errors import CompileError, PreconditionError
+
+_MOST_REPLAYS = 8
+_MOST_FAILURES = 8
+_MOST_KINDS = 64
+_MODES = ("grad", "inference", "anomaly")
+
+
+class _Call:
+    """The arguments of a call: `picture` has their structure, `objects` what is neither tensor, number nor text."""
+
+    def __init__(self, args: Any, kwargs: Any) -> None:
+        self.args = args
+        self.kwargs = kwargs
+        self.tensors: list[Tensor] = []
+        self.objects: list[Any] = []
+        self.picture = flatten((args, kwargs), self.tensors, self.objects)
+
+    def is_as_it_was(self) -> bool:
+        """Whether containers among the arguments hold what they held."""
+        now = _Call(self.args, self.kwargs)
+        return same_things(self.tensors, now.tensors) and self.picture == now.picture
+
+
+class _Kind:
+    """Calls that differ by the state that the function reads alone.
+
+    settling   whether the last capture found that the function changed what it reads: what it makes once, such as an
+               optimizer's state, it finds the next time
+    failures   how often there could be no capture
+    """
+
+    def __init__(self) -> None:
+        self.replays: list[Replay] = []
+        self.settling = False
+        self.failures = 0
+
+
+class Compiled:
+    """A function that is captured once per kind of call and replayed afterwards.
+
+    Calls are told apart by the types, gradient flags and paths of tensor arguments and how they share storage, the
+    other arguments' values, modes and defaults, and the state that the function can reach.
+    """
+
+    _read_by_calls = ()
+
+    def __init__(self, function: Callable[..., Any], fullgraph: bool) -> None:
+        self.__dict__.update(_function=function, _fullgraph=fullgraph, _kinds={}, _runs=0, _told=set())
+        update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        state = ambient()
+        if state.capture is not None or state.eager or state.anomaly:
+            return self._function(*args, **kwargs)
+        call = _Call(args, kwargs)
+        key = (
+            call.picture,
+            tuple([kind_of(t) for t in call.tensors]),
+            places_of_first(call.tensors),
+            state.grad,
+            state.inference,
+            default_dtype(),
+            default_device(),
+        )
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._new_kind(key)
+        why = "a tensor"
+        for replay in kind.replays:
+            why = replay.difference(call.tensors)
+            if not why:
+                return replay.run(call.tensors)
+        return self._run(kind, call, why)
+
+    def _new_kind(self, key: Any) -> _Kind:
+        if len(self._kinds) >= _MOST_KINDS:
+            del self._kinds[next(iter(self._kinds))]
+            self._tell_of_change("its arguments' shapes, or arguments that are no tensors,")
+        return self._kinds.setdefault(key, _Kind())
+
+    # --- capturing ----------------------------------------------------------------------------------------------
+
+    def _run(self, kind: _Kind, call: _Call, why: str) -> Any:
+        """Run the function, and capture it if that can be; `why` says what has changed since the last capture."""
+        self.__dict__["_runs"] += 1
+        if kind.failures >= _MOST_FAILURES:
+            return self._function(*call.args, **call.kwargs)
+        snapshot = Snapshot()
+        snapshot.add(self._function, self._name)
+        for thing in call.objects:
+            snapshot.add(thing, f"{self._name}(...)")
+        capture = Capture(call.tensors, snapshot)
+        outer = ambient().pending
+        try:
+            with using(pending=capture.region, capture=capture), Watch(snapshot, capture.prevent):
+                before = _modes()
+                result = self._function(*call.args, **call.kwargs)
+                after = _modes()
+                _refresh(result, capture)
+            if after != before:
+                capture.prevent("changes the gradient mode or a default for what follows")
+            self._keep(kind, call, capture, result, why)
+        finally:
+            outer.absorb(capture.region)
+        if after != before:
+            set_field(**dict(zip(_MODES, after[: len(_MODES)], strict=True)))
+        if capture.prevented:
+            self._tell_prevented(kind, capture)
+        if capture.written:
+            flush(outer)
+        return result
+
+    def _keep(self, kind: _Kind, call: _Call, capture: Capture, result: Any, why: str) -> None:
+        """Make a replay of a capture, unless it would not do what the function does."""
+        snapshot = capture.snapshot
+        if snapshot.opaque:
+            capture.prevent(f"reads {snapshot.opaque}")
+        if any(tensor._alias is not None for tensor in capture.written.values()):
+            capture.prevent("makes a tensor from outside a view of another one")
+        if capture.prevented or has_user_derivatives(capture.region) or capture.trains_what_it_wrote():
+            return
+        results: list[Tensor] = []
+        others: list[Any] = []
+        picture = flatten_result(result, results, others, lambda thing: thing in snapshot)
+        odd = [thing for thing in others if not is_made_anew(thing)]
+        if odd:
+            capture.prevent(f"returns a {type(odd[0]).__name__} that it has made, which a replay cannot")
+            return
+        change = snapshot.difference()
+        if change:
+            where = snapshot.line_of_store(change) or line_of(self._function) or ""
+            change = f"changes `{change}`{where and ' at ' + where}"
+        elif not call.is_as_it_was():
+            change = "changes one of its arguments"
+        elif _leaves_tensors_behind(capture, results):
+            change = "leaves tensors behind where a replay would not put them"
+        if change:
+            if kind.settling:
+                capture.prevent(change)
+            kind.settling = True
+            return
+        kind.settling = False
+        replay = Replay(capture, call.tensors, results, picture, f"compiled {self._name}")
+        if not capture.prevented:
+            if len(kind.replays) == _MOST_REPLAYS:
+                del kind.replays[0]
+                self._tell_of_change(why)
+            kind.replays.append(replay)
+
+    def _tell_prevented(self, kind: _Kind, capture: Capture) -> None:
+        kind.failures += 1
+        if self._fullgraph:
+            raise CompileError(
+                f"{self._name}: the function {capture.prevented}, so it cannot be captured whole; move that out of it, "
+                "or compile with fullgraph=False"
+            )
+        self._tell("prevented", f"{self._name} {capture.prevented}; it runs uncaptured")
+
+    def _tell_of_change(self, what: str) -> None:
+        self._tell(
+            "change",
+            f"{self._name} is captured anew again and again, since {what} changed each time; numbers that change are "
+            "better tensors",
+        )
+
+    def _tell(self, topic: str, message: str) -> None:
+        if topic not in self._told:
+            self._told.add(topic)
+            warn_user(f"weft.compile: {message}")
+
+    # --- standing for the function ------------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return getattr(self._function, "__name__", type(self._function).__name__)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_function"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        function = self.__dict__.get("_function")
+        if name.startswith("__") or function is None or isinstance(function, FunctionType):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(function, name, value)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else _Bound(self, instance)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """What stands in a module under its name is pickled as that, as functions are; others with what they run."""
+        name = self.__dict__.get("__qualname__", "")
+        found: Any = sys.modules.get(self.__module__)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (Compiled, (self._function, self._fullgraph))
+
+
+class _Bound:
+    """A compiled function looked up on an instance."""
+
+    _read_by_calls = ("_compiled", "_instance")
+
+    def __init__(self, compiled: Compiled, instance: Any) -> None:
+        self._compiled = compiled
+        self._instance = instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._compiled(self._instance, *args, **kwargs)
+
+
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = None,
+    mode: str | None = None,
+    options: Any = None,
+    disable: bool = False,
+) -> Any:
+    """Capture a function or module once per kind of call, and replay it without Python per operator.
+
+    State that it reads and writes (parameters, buffers, optimizer state, random generators, learning rates) is
+    fetched anew in every call; when Python state that it can reach has changed, it is captured again. A function that
+    looks at values, changes Python state or does input and output runs uncaptured with a warning, or raises
+    `CompileError` with `fullgraph`. `dynamic`, `backend`, `mode` and `options` are accepted for compatibility.
+    """
+    del dynamic, backend, mode, options
+    if model is not None and not callable(model):
+        raise PreconditionError(f"A callable function is expected, but {type(model)} is provided.")
+    if model is None:
+        return lambda function: compile(function, fullgraph=fullgraph, disable=disable)
+    if disable:
+        return model
+    around = getattr(type(model), "_compiled", None)  # what a replica does around its module stays outside
+    return Compiled(model, fullgraph) if around is None else around(model, lambda inner: Compiled(inner, fullgraph))
+
+
+def _modes() -> tuple[Any, ...]:
+    state = ambient()
+    return (*[getattr(state, name) for name in _MODES], default_dtype(), default_device())
+
+
+def _refresh(result: Any, capture: Capture) -> None:
+    """Read views that the function leaves behind, so that what they show after the last write is captured, too."""
+    left: list[Tensor] = []
+    flatten_result(result, left, [], lambda thing: thing in capture.snapshot)
+    for tensor in (*left, *[tape.grad for _, tape in capture.new_grads() if tape.grad is not None]):
+        tensor._read()
+
+
+def _leaves_tensors_behind(capture: Capture, results: Sequence[Tensor]) -> bool:
+    """Whether somebody holds values of the region that a replay would not give anew."""
+    tapes = {id(v.tape): v.tape for v in capture.region if v.tape is not None and v.tape.leaf}  # that it has made
+    tapes.update([(id(tape), tape) for _, tape in capture.new_grads()])
+    grads = [tape.grad for tape in tapes.values() if tape.grad is not None]
+    handles = [*results, *capture.written.values(), *grads]
+    roots = {id(tensor): tensor for tensor in [*handles, *map(owner_of, handles)]}
+    views = [ref() for root in roots.values() for ref in root._views or ()]
+    given = {id(tensor._value) for tensor in (*roots.values(), *views) if tensor is not None}
+    left = escaping(capture.region) - given
+    if left:  # or garbage holds them
+        gc.collect()
+        left = escaping(capture.region) - given
+    return bool(left)

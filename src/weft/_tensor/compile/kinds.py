@@ -1,0 +1,38 @@
+"""How tensors of one call resemble those of another: types, paths of views, and what shares storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft._tensor.alias import owner_of
+from weft._tensor.tensor import Tensor
+from weft.errors import ValueRangeError
+
+
+def kind_of(tensor: Tensor) -> Any:
+    """Equal for tensors that a captured program can take for each other."""
+    try:
+        value = tensor._read()
+    except ValueRangeError:  # a parameter that has no elements yet
+        return type(tensor)
+    tape = value.tape
+    own = (value.aval, None if tape is None else tape.leaf, tensor._tape is None, type(tensor))
+    alias = tensor._alias
+    if alias is None:
+        return own
+    steps = tuple([(call, tuple([x.aval for x in others])) for call, others in alias.steps])
+    return (*own, kind_of(alias.base), alias.tracked, steps)
+
+
+def sharing(tensors: Sequence[Tensor], known: Mapping[int, Any]) -> tuple[int, ...]:
+    """For each tensor, what shares its storage: one that is `known` (by identity), or the first of the tensors."""
+    first: dict[int, int] = {}
+    roots = [id(owner_of(tensor)) for tensor in tensors]
+    return tuple([root if root in known else first.setdefault(root, -at) for at, root in enumerate(roots)])
+
+
+def places_of_first(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """For each tensor, where it stands for the first time."""
+    first: dict[int, int] = {}
+    return tuple([first.setdefault(id(tensor), at) for at, tensor in enumerate(tensors)])

@@ -1,0 +1,211 @@
+"""A captured call: one operator, where its inputs come from, and where its outputs go."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft._base.state import ambient
+from weft._lazy.outline import outline
+from weft._lazy.realize import flush
+from weft._lazy.record import record
+from weft._lazy.value import FREED, Tape, Value
+from weft._tensor.alias import Alias, owner_of
+from weft._tensor.compile.capture import Arguments, Capture, Place
+from weft._tensor.compile.kinds import kind_of, sharing
+from weft._tensor.compile.structure import rebuild
+from weft._tensor.scalar import number
+from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.view import attach, set_value
+
+Reference = tuple[int, int]
+"""A tensor of a replay: (0, n) is the n-th that is there before it, (1, n) the n-th that it makes."""
+Find = Callable[[Sequence[Value], Arguments], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """How to make a tensor that the function had made.
+
+    output   the number of the output that holds its value
+    leaf     whether it is a leaf that collects a gradient, and `grad` the one that it has already
+    base     what it is a view of, where it is one, by the path of `steps`; `tracked` as in `Alias`
+    """
+
+    output: int
+    leaf: bool
+    grad: Reference | None
+    base: Reference | None
+    steps: tuple[tuple[Any, tuple[Find, ...]], ...]
+    tracked: bool
+
+    def make(self, outputs: Sequence[Value], arguments: Arguments, tables: tuple[list[Tensor], list[Tensor]]) -> Tensor:
+        """The tensor, given the outputs, and the tensors that were there and that are made already."""
+        value = outputs[self.output]
+        tensor = wrap(value)
+        if self.leaf:
+            tensor._tape = value.tape = Tape(leaf=True)
+            tensor._tape.owner = weakref.ref(tensor)
+            if self.grad is not None:
+                tensor._tape.grad = tables[self.grad[0]][self.grad[1]]
+        if self.base is not None:
+            base = tables[self.base[0]][self.base[1]]
+            path = tuple([(call, tuple([find(outputs, arguments) for find in others])) for call, others in self.steps])
+            attach(tensor, Alias(base, path, self.tracked))
+        return tensor
+
+
+class _Outputs:
+    """What a replay has to compute, and to make of it, as it is found out from what the function left."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self.values: list[Value] = []
+        self.places: list[Place] = []
+        self.makers: list[_Maker] = []
+        self._numbers: dict[Value, int] = {}
+        self._references: dict[int, Reference] = {}
+
+    def number(self, value: Value) -> int:
+        """The number of the output that holds a value."""
+        if value not in self._numbers:
+            self._numbers[value] = len(self.values)
+            self.values.append(value)
+        return self._numbers[value]
+
+    def refer(self, tensor: Tensor) -> Reference:
+        """Where a replay has a tensor."""
+        key = id(tensor)
+        if key not in self._references:
+            if self._capture.is_outside(tensor):
+                self._references[key] = (0, len(self.places))
+                self.places.append(self._capture.place_of(tensor))
+            else:
+                maker = self._maker(tensor)
+                self._references[key] = (1, len(self.makers))
+                self.makers.append(maker)
+        return self._references[key]
+
+    def _maker(self, tensor: Tensor) -> _Maker:
+        value, alias = tensor._read(), tensor._alias
+        capture = self._capture
+        if type(tensor) is not Tensor:
+            capture.prevent(f"returns a {type(tensor).__name__} that it has made, which a replay cannot")
+        capture.read(tensor, value)  # one that came from where nothing is known of is read anew
+        leaf = value.tape is not None and value.tape.leaf
+        grad = value.tape.grad if value.tape is not None and leaf else None
+        return _Maker(
+            output=self.number(value),
+            leaf=leaf,
+            grad=None if grad is None else self.refer(grad),
+            base=None if alias is None else self.refer(alias.base),
+            steps=()
+            if alias is None
+            else tuple([(call, tuple([self._find(x) for x in others])) for call, others in alias.steps]),
+            tracked=alias is not None and alias.tracked,
+        )
+
+    def _find(self, value: Value) -> Find:
+        source = self._capture.sources.get(value)
+        if source is not None:
+            return lambda _, arguments: source(arguments)
+        if value.array is not None:
+            return lambda _, __: value
+        at = self.number(value)
+        return lambda outputs, _: outputs[at]
+
+
+class Replay:
+    """One captured call: the operator, where its inputs come from, and where its outputs go."""
+
+    def __init__(
+        self, capture: Capture, arguments: Arguments, results: Sequence[Tensor], picture: Any, name: str
+    ) -> None:
+        left = _Outputs(capture)
+        self._picture = picture
+        self._results = [left.refer(tensor) for tensor in results]
+        self._written = [(left.refer(t), left.number(t._read()), _is_leaf(t)) for t in capture.written.values()]
+        grads = capture.new_grads()
+        self._grads = [(holder, None if tape.grad is None else left.refer(tape.grad)) for holder, tape in grads]
+        self._places, self._makers = left.places, left.makers
+        self._untaped = [n for n, value in enumerate(left.values) if value.tape is None or value.tape.leaf]
+        self._freed = [n for n, value in enumerate(left.values) if value.tape is not None and value.tape.freed]
+        self._signature, inputs = outline(left.values, capture.region, name)
+        self._generators = [generator for generator, _, _ in capture.drawn]
+        self._sources = [capture.sources.get(x) or _constant(x, capture) for x in inputs]
+        places = {x: at for at, x in enumerate(inputs)}
+        drawn = [x for _, *numbers in capture.drawn for x in numbers]
+        self._draws = [(places[x], n) for n, x in enumerate(drawn) if x in places]
+        self._guard(capture, arguments)
+
+    def _guard(self, capture: Capture, arguments: Arguments) -> None:
+        """Note what must be as it was."""
+        tensors = {**capture.snapshot.tensors, **capture.state}
+        for key in [key for key in tensors if key in capture.places]:
+            del tensors[key]
+        self._state = [(t, t._alias, capture.kinds.get(key) or kind_of(t)) for key, t in tensors.items()]
+        written = [tensor for key, tensor in capture.written.items() if key not in capture.places]
+        known = [*capture.snapshot.tensors.values(), *capture.state.values(), *written]
+        self._known = {id(owner_of(tensor)): owner_of(tensor) for tensor in known}
+        self._snapshot = capture.snapshot
+        self._optimizers = list(capture.optimizers.values())
+        self._same = capture.same
+        held = capture.held.values()
+        self._held = [(holder, None if grad is None else capture.kinds[id(grad)]) for holder, grad in held]
+        self._sharing = sharing([*arguments, *[g for _, g in held if g is not None]], self._known)
+
+    def difference(self, arguments: Arguments) -> str:
+        """What is not as it was when the function was captured, in words, or ""."""
+        for tensor, alias, kind in self._state:
+            if tensor._alias is not alias or kind_of(tensor) != kind:
+                return f"the type of a tensor of shape {list(tensor.shape)}"
+        if any(depends_on() != before for depends_on, before in self._optimizers):
+            return "an optimizer"
+        grads = [holder(arguments).grad for holder, _ in self._held]
+        if any((None if g is None else kind_of(g)) != kind for g, (_, kind) in zip(grads, self._held, strict=True)):
+            return "whether there are gradients, or their type"
+        if sharing([*arguments, *[g for g in grads if g is not None]], self._known) != self._sharing:
+            return "which tensors share storage"
+        if any(one(arguments) is not other(arguments) for one, other in self._same):
+            return "which tensors have one value"
+        changed = self._snapshot.difference()
+        return changed and f"`{changed}`"
+
+    def run(self, arguments: Arguments) -> Any:
+        """Record the operator on current values; hand out its outputs."""
+        state = ambient()
+        drawn = [number(x) for generator in self._generators for x in generator.draw()]  # also draws that nobody uses
+        inputs = [source(arguments) for source in self._sources]
+        for at, n in self._draws:
+            inputs[at] = drawn[n]
+        outside = [place(arguments) for place in self._places]
+        outputs = record(self._signature, tuple(inputs), state)
+        for at in self._untaped:
+            outputs[at].tape = None
+        for at in self._freed:
+            outputs[at].tape = FREED
+        for (_, n), at, leaf in self._written:
+            if leaf:
+                outputs[at].tape = outside[n]._read().tape
+            set_value(outside[n], outputs[at])
+        tables: tuple[list[Tensor], list[Tensor]] = (outside, [])
+        for maker in self._makers:
+            tables[1].append(maker.make(outputs, arguments, tables))
+        for holder, grad in self._grads:
+            holder(arguments).grad = None if grad is None else tables[grad[0]][grad[1]]
+        if self._written:  # the end of a step
+            flush(state.pending)
+        return rebuild(self._picture, iter([tables[table][n] for table, n in self._results]))
+
+
+def _is_leaf(tensor: Tensor) -> bool:
+    tape = tensor._read().tape
+    return tape is not None and tape.leaf
+
+
+def _constant(value: Value, capture: Capture) -> Callable[[Arguments], Value]:
+    if not (value.aval.weak or capture.is_inside(value)):
+        capture.prevent(f"uses a tensor of type {value.aval} in a way that cannot be followed")
+    return lambda _: value

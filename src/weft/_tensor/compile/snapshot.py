@@ -1,0 +1,375 @@
+"""Python state that a function can reach, as it was.
+
+A capture repeats what the function computed, not the Python that led there, so it holds while that Python would do the
+same: while the globals, closed-over variables, defaults, attributes and containers that the function can read are what
+they were. What it can read follows from its code: the names that stand in it, and in the functions of the user's that
+it can reach. Libraries are taken not to change. Compared before and after the function has run, the same tells what it
+has changed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Sized
+from enum import Enum
+from functools import partial
+from itertools import chain
+from operator import call, is_, itemgetter
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any
+
+import numpy as np
+
+from weft._base.device import device
+from weft._base.dtype import DType
+from weft._tensor.compile.code import (
+    is_library,
+    is_library_module,
+    is_own_class,
+    is_users_class,
+    names_in,
+    stores,
+)
+from weft._tensor.generator import Generator
+from weft._tensor.tensor import Tensor
+
+_NUMBERS = (bool, int, float, complex, str, bytes, type(None))
+_IMMUTABLE = (
+    *_NUMBERS, DType, device, Generator, Enum, np.generic, np.dtype, range, slice, BuiltinFunctionType, CodeType,
+)  # fmt: skip
+_MOST_PARTS = 20_000
+_MOST_BYTES = 1 << 16  # of an array that is compared in every call
+_CONSTRUCTORS = ("__new__", "__init__", "__post_init__")
+_MISSING = object()
+_UNREADABLE = (KeyError, ValueError, RuntimeError, AttributeError)  # gone, or changed by another thread meanwhile
+
+_COPIES: dict[type, Callable[[Any], Any]] = {
+    set: frozenset,
+    bytearray: bytes,
+    np.ndarray: lambda a: (a.shape, a.dtype, a.tobytes()),
+    random.Random: lambda generator: generator.getstate(),
+    np.random.Generator: lambda generator: repr(generator.bit_generator.state),
+    np.random.RandomState: lambda generator: repr(generator.get_state()),
+}
+"""How to copy what has no parts that could be compared by identity."""
+
+
+class _Parts:
+    """Objects that stand somewhere: `read()` gives those of now, `labels` say where each of them stood."""
+
+    __slots__ = ("labels", "objects", "read", "where")
+
+    def __init__(self, where: str, labels: list[str], read: Callable[[], Iterable[Any]]) -> None:
+        self.where = where
+        self.labels = labels
+        self.read = read
+        self.objects = list(read())
+
+    def difference(self) -> str:
+        """Where another thing stands than was there, or ""."""
+        try:
+            now = list(self.read())
+        except _UNREADABLE:
+            return self.where
+        if len(now) != len(self.objects):
+            return self.where
+        for label, old, new in zip(self.labels, self.objects, now, strict=True):
+            if not _is_same(old, new):
+                return label
+        self.objects = now
+        return ""
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    if old is new:
+        return True
+    if type(old) is not type(new):
+        return False
+    if isinstance(old, MethodType):
+        return old.__self__ is new.__self__ and old.__func__ is new.__func__
+    return isinstance(old, _NUMBERS) and (old == new or (old != old and new != new))
+
+
+class Snapshot:
+    """What can be reached from some objects.
+
+    tensors  by identity
+    opaque   what is reached and cannot be compared, in words; then nothing is known about changes
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[int, Tensor] = {}
+        self.opaque = ""
+        self._seen: dict[int, Any] = {}  # which keeps them alive, so that an identity stands for one object
+        self._parts: list[_Parts] = []
+        self._reads: list[Callable[[], Iterable[Any]]] = []
+        self._objects: list[Any] = []  # of all parts
+        self._containers: list[Sized] = []  # whose length matters, and where they are
+        self._places: list[str] = []
+        self._lengths: list[int] = []
+        self._copies: list[tuple[str, Callable[[], Any], Any]] = []
+        self._names: set[str] = {"forward"}
+        self._all_names = False
+        self._codes: dict[CodeType, None] = {}
+        self._picked: dict[tuple[int, int], set[str]] = {}  # names by object and namespace
+        self._holders: list[tuple[Any, str]] = []  # of attributes
+        self._waiting: list[tuple[Any, str, bool]] = []
+
+    def __contains__(self, thing: Any) -> bool:
+        return id(thing) in self._seen
+
+    def add(self, thing: Any, label: str) -> None:
+        """Reach an object, and everything that is read through it."""
+        self._waiting.append((thing, label, False))
+        self._reach()
+
+    def add_code(self, code: CodeType, space: dict[str, Any]) -> str:
+        """Reach what code names that was not known to run; says which closed-over variables cannot be seen, if any."""
+        if code in self._codes:
+            return ""
+        unseen = f"the variables around `{code.co_qualname}`" if code.co_freevars else ""
+        self._enter(code, space)
+        self._reach()
+        return unseen
+
+    def difference(self) -> str:
+        """What has changed since, in words; "" if nothing has."""
+        lengths = list(map(len, self._containers))
+        if lengths != self._lengths:
+            return next(place for place, a, b in zip(self._places, lengths, self._lengths, strict=True) if a != b)
+        try:
+            same = all(map(is_, chain.from_iterable(map(call, self._reads)), self._objects))
+        except _UNREADABLE:
+            same = False
+        if not same:
+            for parts in self._parts:
+                where = parts.difference()
+                if where:
+                    return where
+            self._remember()  # equal numbers and texts, as other objects
+        for label, copy, old in self._copies:
+            if copy() != old:
+                return label
+        return ""
+
+    def line_of_store(self, where: str) -> str:
+        """`file:line` where the code stores what `difference` has named, or ""."""
+        return stores(iter(self._codes), where.rpartition(".")[2])
+
+    # --- reaching -----------------------------------------------------------------------------------------------
+
+    def _reach(self) -> None:
+        while self._waiting and not self.opaque:
+            while self._waiting:
+                thing, label, below_own = self._waiting.pop()
+                if not isinstance(thing, _IMMUTABLE) and id(thing) not in self._seen:
+                    self._seen[id(thing)] = thing
+                    self._visit(thing, label, below_own)
+            for holder, label in self._holders:  # the functions met on the way name more attributes
+                self._pick(holder, label)
+            if len(self._seen) > _MOST_PARTS or sum(len(parts.objects) for parts in self._parts) > _MOST_PARTS:
+                self.opaque = f"more than {_MOST_PARTS} Python objects"
+        self._waiting.clear()
+        self._remember()
+
+    def _remember(self) -> None:
+        self._objects = [x for parts in self._parts for x in parts.objects]
+
+    def _later(self, things: Iterable[Any], labels: Iterable[str], below_own: bool = False) -> None:
+        self._waiting += [(x, label, below_own) for x, label in zip(things, labels, strict=True)]
+
+    def _hold(self, where: str, labels: list[str], read: Callable[[], Iterable[Any]], below_own: bool = False) -> None:
+        """Compare what `read` gives from here on, and reach it; how many things those are is fixed, or held, too."""
+        if not labels:
+            return
+        parts = _Parts(where, labels, read)
+        self._parts.append(parts)
+        self._reads.append(read)
+        self._later(parts.objects, labels, below_own)
+
+    def _hold_length(self, container: Sized, label: str) -> None:
+        self._containers.append(container)
+        self._places.append(label)
+        self._lengths.append(len(container))
+
+    def _visit(self, thing: Any, label: str, below_own: bool) -> None:
+        kind = type(thing)
+        if isinstance(thing, Tensor):
+            self.tensors[id(thing)] = thing
+        elif isinstance(thing, (list, deque)):
+            self._hold_length(thing, label)
+            self._hold(label, [f"{label}[{i}]" for i in range(len(thing))], thing.__iter__, below_own)
+        elif isinstance(thing, (tuple, frozenset)):
+            self._later(thing, [f"{label}[{i}]" for i in range(len(thing))], below_own)
+        elif isinstance(thing, dict):
+            self._hold_length(thing, label)
+            self._hold(label, [label] * len(thing), thing.__iter__, below_own)
+            self._hold(label, [f"{label}[{_shown(key)}]" for key in thing], thing.values, below_own)
+        elif kind in _COPIES:
+            self._copy(thing, label, _COPIES[kind])
+        elif isinstance(thing, FunctionType):
+            self._visit_function(thing, label)
+        elif isinstance(thing, MethodType):
+            self._later((thing.__self__, thing.__func__), ("self", label))
+        elif isinstance(thing, partial):
+            self._later((thing.func, thing.args, thing.keywords), (label, f"{label}.args", f"{label}.keywords"))
+        elif isinstance(thing, (staticmethod, classmethod)):
+            self._later((thing.__func__,), (label,))
+        elif isinstance(thing, property):
+            self._later((thing.fget, thing.fset, thing.fdel), (label,) * 3)
+        elif isinstance(thing, ModuleType):
+            if not is_library_module(thing.__name__):
+                self._holders.append((thing, label))
+        elif isinstance(thing, type):
+            if is_users_class(thing):
+                self._holders.append((thing, label))
+        elif hasattr(kind, "__next__"):
+            self.opaque = f"the iterator `{label}`, whose place in what it goes through cannot be seen"
+        elif not (below_own and is_own_class(kind) and not hasattr(kind, "_read_by_calls")):
+            self._holders.append((thing, label))
+            self._later((getattr(thing, "__dict__", {}).get("__wrapped__"),), (label,))
+
+    def _copy(self, thing: Any, label: str, copy: Callable[[Any], Any]) -> None:
+        if isinstance(thing, np.ndarray) and thing.nbytes > _MOST_BYTES:
+            self.opaque = f"the NumPy array `{label}` of {thing.nbytes} bytes, too many to compare in every call"
+            return
+        self._copies.append((label, partial(copy, thing), copy(thing)))
+
+    def _visit_function(self, function: FunctionType, label: str) -> None:
+        code = function.__code__
+        cells = function.__closure__ or ()
+        if cells:
+            self._hold(label, list(code.co_freevars), partial(_contents, cells))
+        if is_library(code.co_filename):
+            return
+        written = [f"{label}.{name}" for name in ("__code__", "__defaults__", "__kwdefaults__")]
+        self._hold(label, written, lambda: (function.__code__, function.__defaults__, function.__kwdefaults__))
+        self._holders.append((function, label))
+        self._enter(code, function.__globals__)
+
+    def _enter(self, code: CodeType, space: dict[str, Any]) -> None:
+        """Reach what code names in its module, and note its names of attributes."""
+        if code in self._codes:
+            return
+        names = names_in(code)
+        self._codes.update(dict.fromkeys((code, *names.inner)))
+        self._names |= names.attributes
+        self._all_names = self._all_names or names.any
+        present = [name for name in sorted(names.globals) if name in space]
+        absent = frozenset(names.globals).difference(space)
+        self._hold_names(present, space, present, label := str(space.get("__name__")))
+        if absent:
+            self._hold(label, [label], lambda: (space.keys().isdisjoint(absent),))
+
+    def _hold_names(self, names: list[str], space: Any, labels: list[str], where: str, below_own: bool = False) -> None:
+        if len(names) == len(space):
+            self._hold(where, labels, space.values, below_own)
+        elif len(names) == 1:
+            self._hold(where, labels, partial(_one, space, names[0]), below_own)
+        elif names:
+            self._hold(where, labels, partial(itemgetter(*names), space), below_own)
+
+    # --- attributes ---------------------------------------------------------------------------------------------
+
+    def _pick(self, holder: Any, label: str) -> None:
+        """Hold the attributes of an object that the code known so far names."""
+        kind = type(holder)
+        own = is_own_class(kind)
+        space = getattr(holder, "__dict__", None)
+        if space is not None:
+            everything = not isinstance(holder, (ModuleType, type, FunctionType)) and (
+                self._all_names or _reads_everything(kind)
+            )
+            wanted = space if everything else self._names | set(getattr(kind, "_read_by_calls", ()))
+            if unread := getattr(kind, "_not_read_by_calls", None):
+                wanted = set(wanted) - unread
+            first = (id(holder), id(holder)) not in self._picked
+            names = self._new_names(holder, holder, wanted, space)
+            self._hold_names(names, space, [f"{label}.{name}" for name in names], label, own)
+            if first and not (isinstance(holder, (ModuleType, type, FunctionType)) or _is_seen_elsewhere(kind)):
+                self._hold_length(space, label)
+        if isinstance(holder, (ModuleType, FunctionType)):
+            return
+        for base in (holder if isinstance(holder, type) else kind).__mro__:
+            if is_users_class(base):
+                self._pick_of_class(holder, base, label)
+
+    def _pick_of_class(self, holder: Any, base: type, label: str) -> None:
+        space = vars(base)
+        unnamed = _CONSTRUCTORS if isinstance(holder, type) else ()  # which an object that is there has behind it
+        named = [n for n in space if n in self._names or n in unnamed or _is_called_by_syntax(n, space[n])]
+        names = self._new_names(base, type, named, space)
+        self._hold_names(names, space, [f"{base.__name__}.{name}" for name in names], base.__name__)
+        if isinstance(holder, type):
+            return
+        slots = [n for n in named if isinstance(space[n], MemberDescriptorType)]
+        slots = self._new_names(holder, base, slots, slots)
+        if slots:
+            read = partial(_slots_of, holder, slots)
+            self._hold(label, [f"{label}.{name}" for name in slots], read)
+
+    def _new_names(self, holder: Any, space: Any, wanted: Container[str], present: Iterable[str]) -> list[str]:
+        done = self._picked.setdefault((id(holder), id(space)), set())
+        names = [n for n in present if n in wanted and n not in done and n not in ("__dict__", "__weakref__")]
+        done.update(names)
+        return names
+
+
+def _is_called_by_syntax(name: str, thing: Any) -> bool:
+    """Whether a function of a class runs without being named, as `__getitem__` does."""
+    return name.startswith("__") and name not in _CONSTRUCTORS and isinstance(thing, FunctionType)
+
+
+def _is_seen_elsewhere(kind: type) -> bool:
+    """Whether an object of this package tells by itself what a capture depends on."""
+    return getattr(kind, "_read_by_calls", None) == ()
+
+
+def _reads_everything(kind: type) -> bool:
+    """Whether methods of this package read attributes of such an object: the user's code does not name them.
+
+    `_read_by_calls` says which ones they are, for the class and the user's classes below it; where it is empty, for all
+    below it.
+    """
+    if _is_seen_elsewhere(kind):
+        return False
+    for base in kind.__mro__:
+        if "_read_by_calls" in vars(base):
+            return False
+        if is_own_class(base):
+            return True
+    return False
+
+
+def _shown(key: Any) -> str:
+    """A key of a dictionary in words; a tensor's would be computed."""
+    return repr(key) if isinstance(key, _NUMBERS) else "..."
+
+
+def _one(space: Any, name: str) -> tuple[Any]:
+    return (space[name],)
+
+
+def _contents(cells: Iterable[CellType]) -> list[Any]:
+    """What closed-over variables are; one that is not assigned yet counts, too."""
+    return [_content(cell) for cell in cells]
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _slots_of(thing: Any, names: Iterable[str]) -> list[Any]:
+    return [getattr(thing, name, _MISSING) for name in names]

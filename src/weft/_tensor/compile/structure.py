@@ -1,0 +1,134 @@
+"""Structures of arguments and results: nested containers, taken apart and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from weft._base.device import device
+from weft._base.dtype import DType
+from weft._tensor.tensor import Tensor
+
+
+class _Slot:
+    """Stands for a tensor in a structure."""
+
+    def __repr__(self) -> str:
+        return "<tensor>"
+
+
+SLOT = _Slot()
+
+
+class _Constant:
+    """A hashable leaf that is no number."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Constant) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+class Identity(_Constant):
+    """A thing that stands for itself: equal to itself alone, and kept alive."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def flatten(structure: Any, tensors: list[Tensor], objects: list[Any]) -> Any:
+    """A hashable picture of nested containers; tensors stand as `SLOT`.
+
+    Tensors are collected, and so are leaves that are neither numbers nor texts.
+    """
+    if isinstance(structure, Tensor):
+        tensors.append(structure)
+        return SLOT
+    kind = type(structure)
+    if isinstance(structure, (list, tuple)):
+        return (kind, tuple([flatten(item, tensors, objects) for item in structure]))
+    if isinstance(structure, dict):
+        return (kind, tuple([(k, flatten(v, tensors, objects)) for k, v in structure.items()]))
+    if isinstance(structure, (bool, int, float, complex)):
+        return (kind, structure)
+    if isinstance(structure, slice):
+        parts = (structure.start, structure.stop, structure.step)
+        return (kind, tuple([flatten(part, tensors, objects) for part in parts]))
+    if not isinstance(structure, (str, bytes, type(None))):
+        objects.append(structure)
+    try:
+        hash(structure)
+    except TypeError:
+        return Identity(structure)
+    return _Constant(structure)
+
+
+def flatten_result(structure: Any, tensors: list[Tensor], objects: list[Any], outside: Callable[[Any], bool]) -> Any:
+    """The same for what a function returns: what stands `outside` of it stays, and records are taken apart."""
+    if isinstance(structure, Tensor):
+        tensors.append(structure)
+        return SLOT
+    if outside(structure):
+        return Identity(structure)
+    kind = type(structure)
+    if isinstance(structure, (list, tuple)):
+        return (kind, tuple([flatten_result(item, tensors, objects, outside) for item in structure]))
+    if isinstance(structure, dict):
+        return (kind, tuple([(k, flatten_result(v, tensors, objects, outside)) for k, v in structure.items()]))
+    if is_dataclass(structure) and not isinstance(structure, type):
+        held = [(f.name, getattr(structure, f.name)) for f in fields(structure)]
+        return (kind, tuple([(name, flatten_result(v, tensors, objects, outside)) for name, v in held]))
+    return flatten(structure, tensors, objects)
+
+
+def rebuild(part: Any, tensors: Iterator[Tensor]) -> Any:
+    """The inverse of `flatten_result`, given the tensors."""
+    if part is SLOT:
+        return next(tensors)
+    if isinstance(part, _Constant):
+        return part.value
+    kind, content = part
+    if issubclass(kind, dict):
+        return _mapping(kind, [(k, rebuild(v, tensors)) for k, v in content])
+    if issubclass(kind, (list, tuple)):
+        items = [rebuild(item, tensors) for item in content]
+        return kind(*items) if hasattr(kind, "_fields") else kind(items)
+    if kind is slice:
+        return slice(*[rebuild(item, tensors) for item in content])
+    if is_dataclass(kind):
+        record: Any = object.__new__(kind)  # pyright: ignore[reportArgumentType]  it is the class
+        for name, v in content:
+            object.__setattr__(record, name, rebuild(v, tensors))
+        return record
+    return content
+
+
+def _mapping(kind: type, items: list[tuple[Any, Any]]) -> Any:
+    made = kind()
+    made.update(items)
+    return made
+
+
+def is_made_anew(thing: Any) -> bool:
+    """Whether a replay may return a thing itself where the function has made it: nothing can be changed in it."""
+    return isinstance(thing, (DType, device, Enum, type, range, type(...), np.generic, np.dtype))
+
+
+def same_things(old: Sequence[Any], new: Sequence[Any]) -> bool:
+    """Whether two sequences hold the same objects."""
+    return len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))

@@ -1,0 +1,246 @@
+"""Captures and aliases: arguments, state and results that share storage, as in the function itself."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+from tests._tensor.compile.programs import agree, captures, row
+
+
+def test_arguments_that_alias_each_other_in_another_way_are_another_kind_of_call():
+    def make():
+        def function(x, y):
+            x.add_(1)
+            return y * 2
+
+        def program(f):
+            seen = []
+            for _ in range(3):
+                a, b, c = row(1, 2), row(3, 4), row(3, 4, 5)
+                seen += [f(a, a), a, f(b, b[:]), b, f(c[:2], c[1:]), c, f(c[1:], c[:2]), c, f(b, row(1, 1)), b]
+                seen = [x if isinstance(x, list) else x.tolist() for x in seen]
+            return seen
+
+        return function, program
+
+    agree(make, runs=4)
+
+
+WAYS = {
+    "another tensor": lambda state: row(1, 1, 1),
+    "the state": lambda state: state,
+    "a part of it": lambda state: state[1:],
+    "all of it": lambda state: state.view(3),
+}
+
+
+@pytest.mark.parametrize("written", ["the state", "the argument"])
+def test_an_argument_may_be_a_view_of_state(written):
+    def make():
+        state = row(1, 2, 3)
+
+        def function(x):
+            (state if written == "the state" else x).add_(1)
+            return x * 2, state * 3
+
+        def program(f):
+            return [[x.tolist() for x in (*f(way(state)), state)] for _ in range(3) for way in WAYS.values()]
+
+        return function, program
+
+    agree(make, runs=len(WAYS))
+
+
+def test_views_of_views_are_written_through_at_their_own_places():
+    def make():
+        def function(x):
+            x.mul_(10)
+            return x.sum()
+
+        def program(f):
+            base = weft.arange(24.0).reshape(2, 3, 4)
+            part = base.transpose(0, 1)
+            return [(f(part[i][:, i]).item(), base.tolist()) for i in range(3)]
+
+        return function, program
+
+    agree(make, runs=1)
+
+
+def test_results_alias_arguments_state_and_each_other():
+    def make():
+        state = row(1, 2, 3)
+
+        def function(x):
+            h = x * 2
+            return x, x[0], state, state[1:], h, h[1:], h.view(1, 3), state.detach(), h
+
+        def program(f):
+            seen = []
+            for i in range(4):
+                x = row(1, 2, 3) + i
+                results = f(x)
+                for at, result in enumerate(results):
+                    result.add_(10 * (at + 1))
+                    seen.append([r.tolist() for r in (*results, x, state)])
+                seen.append([results[0] is x, results[2] is state, results[8] is results[4]])
+            return seen
+
+        return function, program
+
+    agree(make, runs=1)
+
+
+def test_gradients_flow_through_results_that_are_views():
+    def make():
+        weight = row(1, 2, 3).requires_grad_()
+
+        def function(x):
+            h = weight * x
+            return h[1:], h.view(1, 3)
+
+        def program(f):
+            seen = []
+            for i in range(3):
+                weight.grad = None
+                first, second = f(row(i, 1, 2))
+                first.mul_(3)
+                (first.sum() + second.sum()).backward()
+                seen.append((first.tolist(), second.tolist(), weight.grad.tolist()))
+            return seen
+
+        return function, program
+
+    agree(make, runs=1)
+
+
+def test_a_result_shows_what_was_written_after_it_was_made():
+    def make():
+        def function(x):
+            y = x.view(3, 1)
+            y.mul_(2)
+            x[0] = 7
+            return y, x.sum()
+
+        def program(f):
+            seen = []
+            for i in range(3):
+                leaf = row(1, 2, i).requires_grad_()
+                x = leaf * 2
+                y, total = f(x)
+                (total + y.sum()).backward()
+                seen.append((y.tolist(), x.tolist(), leaf.grad.tolist()))
+            return seen
+
+        return function, program
+
+    agree(make, runs=1)
+
+
+def test_gradients_are_left_in_the_arguments_of_the_call():
+    def make():
+        def function(weight, x):
+            (weight * x).sum().backward()
+            return weight.grad
+
+        def program(f):
+            seen = []
+            first, second = row(1, 2).requires_grad_(), row(3, 4).requires_grad_()
+            for weight in (first, second, first, second):
+                grad = f(weight, row(2, 3))
+                seen.append((grad is weight.grad, [w.grad is not None and w.grad.tolist() for w in (first, second)]))
+            return seen
+
+        return function, program
+
+    agree(make, runs=2)
+
+
+def test_a_leaf_that_is_written_keeps_its_own_gradient():
+    def make():
+        def function(weight):
+            with weft.no_grad():
+                weight.sub_(1)
+
+        def program(f):
+            first, second = row(1, 2).requires_grad_(), row(3, 4).requires_grad_()
+            for weight in (first, second):
+                f(weight)
+            (first * 2).sum().backward()
+            (second * 3).sum().backward()
+            return [first.tolist(), second.tolist(), first.grad.tolist(), second.grad.tolist(), second.is_leaf]
+
+        return function, program
+
+    agree(make, runs=1)
+
+
+def test_a_leaf_that_the_function_makes_is_another_one_in_every_call():
+    def make():
+        def function(x):
+            leaf = x.detach().requires_grad_()
+            (leaf * leaf).sum().backward()
+            return leaf
+
+        def program(f):
+            leaves = [f(row(i, 2)) for i in range(3)]
+            leaves[1].mul(5).sum().backward()
+            return [(leaf.tolist(), leaf.grad.tolist(), leaf.is_leaf) for leaf in leaves]
+
+        return function, program
+
+    agree(make, runs=1)
+
+
+def test_tensors_that_the_function_makes_of_numbers_are_made_anew():
+    def make():
+        def function(x):
+            total = weft.tensor([0.0])
+            total.add_(x.sum())
+            return total
+
+        return function, lambda f: [f(row(i, 2)).add_(5).tolist() for i in range(4)]
+
+    agree(make, runs=1)
+
+
+def test_what_is_detached_is_no_constant():
+    doubled = weft.compile(lambda x: x.detach() * 2)
+    assert [doubled(row(i)).tolist() for i in range(3)] == [[0], [2], [4]]
+    assert captures(doubled) == 1
+
+
+def test_tensors_of_one_value_may_have_two_the_next_time():
+    first, second = weft.zeros(2, requires_grad=True), weft.zeros(2, requires_grad=True)
+    (first + second).sum().backward()
+    function = weft.compile(lambda x, y: x * 2 + y * 3)
+    assert function(first.grad, second.grad).tolist() == [5, 5]
+    assert function(row(1, 1), row(2, 2)).tolist() == [8, 8]
+
+
+def test_an_argument_that_becomes_a_view_is_not_captured():
+    def make():
+        def program(f):
+            x = weft.arange(6.0).reshape(2, 3)
+            part = x[0]
+            f(x)
+            f(x)
+            f(x)
+            x.add_(1)
+            return [tuple(x.shape), x.tolist(), part.tolist()]
+
+        return lambda x: x.t_(), program
+
+    with pytest.warns(UserWarning, match=r"makes a tensor from outside a view of another one; it runs uncaptured"):
+        agree(make)
+
+
+def test_two_leaves_and_a_leaf_and_a_result_are_told_apart():
+    def function(x):
+        return x.add_(1)
+
+    compiled = weft.compile(function)
+    compiled(row(1) * row(1).requires_grad_())
+    with pytest.raises(RuntimeError, match=r"^a leaf Variable that requires grad is being used in an in-place"):
+        compiled(row(1).requires_grad_())
