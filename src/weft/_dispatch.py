@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from weft._base.state import ambient
-from weft._lazy.infer import Call, Signature, signature_of
+from weft._lazy.infer import Call, signature_of
 from weft._lazy.record import record
+from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 
 

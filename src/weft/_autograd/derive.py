@@ -15,9 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft._lazy.infer import Output, Signature, kinds_of
+from weft._lazy.infer import kinds_of
 from weft._lazy.jaxprs import read_by
 from weft._lazy.plan import register_reads
+from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
 from weft.errors import WeftError
 from weft.ops._table import Kind

@@ -12,7 +12,8 @@ import numpy as np
 from weft._base.device import CPU
 from weft._dispatch import apply_signature
 from weft._interop.structure import Flat, tensors_in
-from weft._lazy.infer import Signature, common_device
+from weft._lazy.infer import common_device
+from weft._lazy.signature import Signature
 from weft._tensor.tensor import operand, wrap
 from weft.errors import ArgumentError
 

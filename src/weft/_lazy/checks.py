@@ -19,8 +19,8 @@ from jax.core import Tracer
 
 from weft._base.site import user_site
 from weft._base.state import Ambient
-from weft._lazy.infer import Complaint, Output, Signature
 from weft._lazy.jaxprs import read_by
+from weft._lazy.signature import Complaint, Output, Signature
 from weft._lazy.value import Value, recorded
 from weft.errors import WeftError
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from weft._lazy.infer import Many, Output
+from weft._lazy.infer import Many
+from weft._lazy.signature import Output
 
 
 @dataclass(frozen=True, slots=True)

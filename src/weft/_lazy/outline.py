@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.device import CPU
-from weft._lazy.infer import Output, Precondition, Signature
 from weft._lazy.precision import settled
+from weft._lazy.signature import Output, Precondition, Signature
 from weft._lazy.value import Value, inputs_first
 
 Step = tuple[Output, tuple[int, ...], bool]

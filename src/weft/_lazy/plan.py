@@ -19,9 +19,9 @@ from jax.sharding import SingleDeviceSharding
 
 from weft._lazy import holders
 from weft._lazy.checks import Check, Doubt, Unconfirmed
-from weft._lazy.infer import Output
 from weft._lazy.program import Graph, Program, pack, pack_of, program_of
 from weft._lazy.runtime import is_ready, jax_device, on_fork
+from weft._lazy.signature import Output
 from weft._lazy.value import FREED, Value, inputs_first
 
 _LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own

@@ -16,9 +16,9 @@ from weft._base import config
 from weft._base.dtype import COMPLEX, FLOAT
 from weft._base.site import user_site
 from weft._lazy import explain
-from weft._lazy.infer import Output
 from weft._lazy.precision import KEEP_CASTS, settled
 from weft._lazy.runtime import default_jax_device, jax_device, on_fork
+from weft._lazy.signature import Output
 from weft._lazy.value import Aval, Value
 
 Step = tuple[Output, tuple[int, ...]]

@@ -13,7 +13,7 @@ from weft._base.dtype import DType, bool_
 if TYPE_CHECKING:
     from weft._base.state import Ambient
     from weft._lazy.checks import Doubt
-    from weft._lazy.infer import Output
+    from weft._lazy.signature import Output
 
 
 class Aval:

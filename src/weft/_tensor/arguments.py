@@ -73,7 +73,8 @@ def integer(x: Any, name: str, op: str) -> int:
         is_integer = hasattr(x, "__index__") and not isinstance(x, bool | np.bool_)
     if not is_integer:
         raise refusal(x, name, op, "int")
-    return operator.index(x)
+    number: Any = x
+    return operator.index(number)
 
 
 def real(x: Any, name: str, op: str) -> Any:

@@ -30,9 +30,9 @@ from weft._base.dtype import (
     uint64,
 )
 from weft._base.state import ambient, default_device, default_dtype
-from weft._lazy.infer import Signature
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
+from weft._lazy.signature import Signature
 from weft._lazy.value import Aval, Tape, Value, aval_of, marked, tick
 from weft._tensor.captured import depends_on, leaf
 from weft._tensor.tensor import Tensor, operand, wrap

@@ -8,9 +8,9 @@ from typing import Any
 
 from weft._autograd.graph import second_time
 from weft._base.state import ambient, using
-from weft._lazy.infer import Signature
 from weft._lazy.record import record, saved_inference
 from weft._lazy.runtime import filled_array
+from weft._lazy.signature import Signature
 from weft._lazy.value import Tape, Value
 from weft._tensor.captured import leaf
 from weft._tensor.tensor import Tensor, operand, wrap

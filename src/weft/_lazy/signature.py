@@ -1,0 +1,149 @@
+"""Signatures: an operator applied to inputs of given types; what it computes, what must hold, what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from weft._base.device import device
+from weft._base.dtype import from_numpy
+from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
+from weft.errors import WeftError
+from weft.ops._findings import Finding
+
+if TYPE_CHECKING:
+    from weft._lazy.infer import Call
+
+Arrays = tuple[jax.Array, ...]
+
+
+class Output:
+    """One output of a signature. Values point here; its identity is their part of a program's key.
+
+    alone     whether it is all there is to the signature: no other output, and nothing in doubt
+    taped     the tape of values through which gradients flow
+    """
+
+    __slots__ = ("alone", "aval", "index", "signature", "taped")
+
+    def __init__(self, signature: Signature, index: int, aval: Aval, taped: Tape | None) -> None:
+        self.signature = signature
+        self.index = index
+        self.aval = aval
+        self.taped = taped
+        self.alone = True
+
+
+class Complaint:
+    """What is said of inputs that an operator cannot take."""
+
+    __slots__ = ("error", "finding", "template")
+
+    def __init__(self, error: type[WeftError], template: str, finding: Finding) -> None:
+        self.error = error
+        self.template = template
+        self.finding = finding
+
+    def text(self, code: int) -> str:
+        """What a code that is not 0 says."""
+        return self.finding.text(self.template, code)
+
+
+class Precondition:
+    """What must hold of the values that a signature is applied to, or its results are no numbers.
+
+    codes       arrays -> for each complaint an int64, 0 unless there is reason for it
+    complaints  in the order of the codes
+    on_host     whether `codes` takes NumPy arrays, too
+    waits       whether a call waits for the codes: programs try factorisations, and something else when they fail
+    """
+
+    __slots__ = ("codes", "complaints", "on_host", "waits")
+
+    def __init__(
+        self,
+        codes: Callable[..., list[Any]],
+        complaints: list[Complaint],
+        *,
+        on_host: bool = False,
+        waits: bool = False,
+    ) -> None:
+        self.codes = codes
+        self.complaints = complaints
+        self.on_host = on_host
+        self.waits = waits
+
+
+class Signature:
+    """An application by types: what it computes, and the types that come out.
+
+    fn        arrays -> tuple of arrays, one per output
+    main      how many outputs are the operator's; the rest only serve its derivative
+    precondition   what must hold of the inputs' values, or None
+    doubtful  whether there is one, or one of the signature that this is the derivative of
+    grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
+              row has a hand-written derivative; or None
+    rounds    whether floating results must be `settled` before another application takes them
+    derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
+    """
+
+    __slots__ = (
+        "avals",
+        "call",
+        "check",
+        "derived",
+        "doubtful",
+        "fn",
+        "grads",
+        "main",
+        "name",
+        "outputs",
+        "precondition",
+        "rounds",
+    )
+    check: Any  # the precondition as a signature (`_lazy/checks.py`)
+
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[..., Arrays],
+        avals: tuple[Aval, ...],
+        *,
+        device: device,
+        aux: int = 0,
+        differentiable: bool = True,
+        call: Call | None = None,
+        precondition: Precondition | None = None,
+        grads: Callable[..., Sequence[jax.Array | None]] | None = None,
+        rounds: bool = True,
+    ) -> None:
+        self.name = name
+        self.fn = fn
+        self.avals = avals
+        self.call = call
+        self.check = None
+        self.grads = grads
+        self.rounds = rounds
+        self.derived: dict[Any, Any] = {}
+        structs = jax.eval_shape(fn, *(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
+        smooth = differentiable and any(a.dtype.is_differentiable and not a.weak for a in avals)
+        outputs = []
+        for index, struct in enumerate(structs):
+            aval = aval_of(tuple(struct.shape), from_numpy(struct.dtype), device=device)
+            taped = INTERIOR if smooth and aval.dtype.is_differentiable else None
+            outputs.append(Output(self, index, aval, taped))
+        self.outputs = tuple(outputs)
+        self.require(precondition)
+        self.main = len(outputs) - aux
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(map(repr, self.avals))})"
+
+    def require(self, precondition: Precondition | None, *, doubtful: bool = False) -> None:
+        """Set what must hold of the inputs; `doubtful` without one, where that of another signature counts."""
+        self.precondition = precondition
+        self.doubtful = doubtful or precondition is not None
+        for output in self.outputs:
+            output.alone = len(self.outputs) == 1 and not self.doubtful
