@@ -57,6 +57,7 @@ _FEW_VALUES = ("int64", "bool", "bfloat16")
 
 KNOWN: tuple[Known, ...] = (
     *(Known(op, _TIES, _FEW_VALUES, "output[1] differs") for op in ("kthvalue", "mode", "sort", "topk")),
+    Known("as_strided_scatter", "PyTorch gives the gradient of the wrong part to the input", part="gradient 0"),
     Known("argsort", _TIES, _FEW_VALUES, "output differs"),
     Known("logcumsumexp", "imaginary parts are equal up to whole turns", ("complex64",), "output differs"),
     Known("cov", "PyTorch adds up float32 weights of float64 observations in float32", ("float64",), "differs"),

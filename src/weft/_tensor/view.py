@@ -152,6 +152,8 @@ def write(target: Tensor, value: Value, *, uniform: bool = False) -> Tensor:
     if not alias.tracked:
         _put(target, value, state.grad)
         return target
+    if alias.base._alias is not None and spreads(alias.base):
+        return _write_past(target, value)
     in_graph = target._read().tape is not None
     with using(grad=state.grad):
         new = _written(_way_back(target, alias), current(alias.base), value)
@@ -159,6 +161,20 @@ def write(target: Tensor, value: Value, *, uniform: bool = False) -> Tensor:
     if value.tape is None and not in_graph:  # else its place in the graph follows from that of the base
         _mark_alike(value, alias.base._read())
         target._value = value
+    return target
+
+
+def _write_past(target: Tensor, value: Value) -> Tensor:
+    """Write a part of a tensor that is apart and shows elements in several places: straight to the storage."""
+    if value.tape is not None:
+        raise InPlaceError(
+            "a view of a detached tensor that shows elements several times takes no value with a gradient; clone() it"
+        )
+    owner = owner_of(target)
+    with using(grad=False):
+        new = _written(path_to(owner, layout_of(target, exact=True)), current(owner), value)
+    _put(owner, new, False)
+    target._value = value
     return target
 
 

@@ -242,7 +242,7 @@ def part(layout: Layout, place: int = 0) -> Layout:
         return layout
     return replace(
         layout, strides=tuple(2 * step for step in layout.strides), offset=2 * layout.offset + place,
-        dtype=layout.dtype.to_real(),
+        dtype=layout.dtype.to_real(), changed=layout.changed and place == 1,
     )  # fmt: skip
 
 
