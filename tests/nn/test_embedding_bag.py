@@ -128,10 +128,9 @@ def test_bad_arguments(arguments, error, text):
 
 
 @pytest.mark.parametrize(("index", "offsets"), [(6, [0]), (0, [1]), (0, [0, 2])])
-def test_bad_values_are_told_where_the_bags_are_read(index, offsets):
-    found = F.embedding_bag(weft.tensor([index]), table(), weft.tensor(offsets))
+def test_bad_values_are_refused_by_the_call(index, offsets):
     with pytest.raises(RuntimeError, match="an index is outside of the table, or offsets do not rise from 0"):
-        found.tolist()
+        F.embedding_bag(weft.tensor([index]), table(), weft.tensor(offsets))
 
 
 def test_bad_tables():

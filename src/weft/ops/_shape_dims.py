@@ -67,3 +67,10 @@ def fresh(ndim: int) -> Rule:
 def permuted(order: Sequence[int]) -> Factors:
     """Letters when output dim `i` is input dim `order[i]`."""
     return Factors((tuple(range(len(order))),), (tuple(order),))
+
+
+def once(dims: Sequence[int]) -> None:
+    """Raise `RuntimeError` when a dim is listed twice."""
+    for dim in dims:
+        if dims.count(dim) > 1:
+            raise ShapeError(f"dim {dim} appears multiple times in the list of dims")

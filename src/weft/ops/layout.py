@@ -14,9 +14,9 @@ from jax import lax
 from weft.errors import DimError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Rule, Sizes, along
 from weft.ops._rows import alias
-from weft.ops._shape_dims import fresh, same, square, wrapped
+from weft.ops._shape_dims import fresh, once, same, square, wrapped
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, Dims, Promote, Scalar, Shape, defop
-from weft.ops.shape import diagonals, once
+from weft.ops.shape import diagonals
 
 joins = partial(defop, arithmetic=Arithmetic.NONE, promote=Promote.COMMON, cast=Cast.PROMOTE, linear="all")
 moves = partial(defop, arithmetic=Arithmetic.NONE, linear="each")

@@ -15,10 +15,9 @@ from weft.ops._dims import Factors, Sizes, broadcast_shapes
 from weft.ops._dims import einsum as einsum_rule
 from weft.ops._equation import parse
 from weft.ops._rows import category, documented, factory, require, unbroadcast
-from weft.ops._shape_dims import fresh, wrapped
+from weft.ops._shape_dims import fresh, once, wrapped
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, DTypeArg, Promote, defop
 from weft.ops._words import scalar_word
-from weft.ops.shape import once
 
 # --- contractions ---
 

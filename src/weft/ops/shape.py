@@ -17,18 +17,11 @@ from weft.ops._dims import Factors, Rule, Sizes, along
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, require_extent
 from weft.ops._rows import alias
-from weft.ops._shape_dims import permuted, regrouped, wrapped
+from weft.ops._shape_dims import once, permuted, regrouped, wrapped
 from weft.ops._table import Array, Dim, Dims, Ints, OpDef, Scalar, Shape, defop
 from weft.ops._words import scalar_word
 
 view_op = partial(defop, linear="each")
-
-
-def once(dims: Sequence[int]) -> None:
-    """Raise `RuntimeError` when a dim is listed twice."""
-    for dim in dims:
-        if dims.count(dim) > 1:
-            raise ShapeError(f"dim {dim} appears multiple times in the list of dims")
 
 
 # --- another shape over the same order of elements ---
@@ -218,7 +211,10 @@ def _reversed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
     return permuted(_reversed(len(shapes[0])))
 
 
-@view_op(dims=_reversed_dims, view=strides.ordered(_reversed), inplace=True)
+_turns = partial(view_op, dims=_reversed_dims, view=strides.ordered(_reversed))
+
+
+@_turns(inplace=True)
 def t(input: Array) -> Array:
     """The transpose of a matrix; tensors of fewer dims stay as they are."""
     if input.ndim > 2:
@@ -226,10 +222,7 @@ def t(input: Array) -> Array:
     return input.T
 
 
-@view_op(
-    grad_name="Permute", dims=_reversed_dims, view=strides.ordered(_reversed), function=False, method=False,
-    property=True,
-)  # fmt: skip
+@_turns(grad_name="Permute", function=False, method=False, property=True)
 def T(input: Array) -> Array:
     """All dims in reverse order."""
     return input.T
