@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from weft.errors import DimError
+from weft.errors import DimError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes
 
 
