@@ -202,6 +202,17 @@ def test_a_bad_index_in_a_checkpoint_is_told():
         w.grad.tolist()
 
 
+def test_indices_at_hand_and_in_doubt_share_a_program(compilations):
+    table, window = weft.ones(5, 5), weft.tensor([[1, 2, 3]])
+    table.tolist()
+    compilations()
+    for _ in range(3):  # the window is at hand, then comes from a draw that is in doubt
+        token = weft.multinomial(F.embedding(window, table).exp().sum(1), 1)
+        window = weft.cat([window[:, 1:], token], 1)
+        token.item()
+    assert len(compilations()) == 1
+
+
 def test_unread_checks_are_bounded():
     x, index = weft.ones(3), computed([1])
     for _ in range(100):

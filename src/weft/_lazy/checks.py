@@ -76,18 +76,15 @@ class Unconfirmed:
 
 
 def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> Doubt | None:
-    """Check an application that is about to be recorded: now if the values are at hand, else with its program.
+    """Check an application that is about to be recorded: now if the values are at hand, and with its program.
 
-    What an operator computed is checked by the program in any case, so that the program does not depend on whether it
-    happened to be computed already.
+    The latter in any case, so that the program does not depend on what happened to be at hand.
     """
     recipe = _recipe_of(signature)
     at_hand = _codes_at_hand(signature, recipe, inputs)
     failure = None if at_hand is None else _first_failure(signature, at_hand)
     if failure is not None:
         raise _error(signature, failure, "")
-    if at_hand is not None and all(inputs[i].origin is None for i in recipe.inputs):
-        return None
     check = Check(recorded(recipe.output, tuple([inputs[i] for i in recipe.inputs]), ambient), signature)
     ambient.pending.checks.append(check)
     if at_hand is not None:

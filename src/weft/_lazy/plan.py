@@ -116,6 +116,8 @@ def _batch(graph: _Numbering) -> Batch | None:
             if extra.num >= 0:
                 uses[extra.num] += 1
     graph.with_extras = []
+    for value in graph.doubtful:
+        uses[value.num] += 1
     value = None
     taped = graph.taped and any(v.tape is not None and not (v.tape.leaf or v.tape.freed) for v in made)
     own = 2 + holders.IN_A_LOCAL  # entries, made
