@@ -129,7 +129,7 @@ def test_16_bit_results(name: str):
 def _special(dtype: str, row: OpDef) -> list[Any]:
     """The values of a type at which functions are special. Denormal ones are of float16 alone: XLA flushes others.
 
-    Integers that are divided leave out zero; pairs leave out the least one, whose quotient by -1 ends PyTorch's process.
+    Integers that are divided leave out zero; pairs leave out the least one, whose quotient by -1 ends the process.
     """
     kind = getattr(torch, dtype)
     if dtype == "bool":
