@@ -158,7 +158,8 @@ def test_special_values(name: str):
 
 
 _ZEROS_ARE_EQUAL = frozenset({
-    "relu", "relu6", "gelu", "logsigmoid", "softshrink", "hardswish", "maximum", "minimum", "fmax", "fmin", "clamp_min",
+    "relu", "relu6", "gelu", "logsigmoid", "softshrink", "hardswish",
+    "maximum", "minimum", "fmax", "fmin", "clamp_min",
     "clamp_max",
 })  # fmt: skip
 """Functions of which zeros have whatever sign comes out."""

@@ -408,9 +408,10 @@ def gcd(input: Array, other: Array) -> Array:
 def lcm(input: Array, other: Array) -> Array:
     """Least common multiple."""
     require(input, "lcm_cpu", INTEGER)
-    divisor = _common_divisor(input, other)
-    quotient = lax.div(jnp.broadcast_to(input, divisor.shape), jnp.where(divisor == 0, 1, divisor))
-    return jnp.abs(quotient * other)
+    wide = jnp.promote_types(input.dtype, jnp.int32)  # as in C: the size is that of the product before it is cut off
+    a, b = (x.astype(wide) for x in jnp.broadcast_arrays(input, other))
+    divisor = _common_divisor(a, b)
+    return jnp.abs(lax.div(a, jnp.where(divisor == 0, 1, divisor)) * b).astype(input.dtype)
 
 
 for _row, _name in ((sub, "subtract"), (mul, "multiply"), (clamp, "clip"), (atan2, "arctan2")):
