@@ -393,7 +393,8 @@ def _common_divisor(a: Array, b: Array) -> Array:
         left = b != 0
         return jnp.where(left, b, a), jnp.where(left, lax.rem(a, jnp.where(left, b, 1)), 0)
 
-    pair = lax.while_loop(lambda pair: jnp.any(pair[1] != 0), step, tuple(jnp.broadcast_arrays(a, b)))
+    first, second = jnp.broadcast_arrays(a, b)
+    pair = lax.while_loop(lambda pair: jnp.any(pair[1] != 0), step, (first, second))
     return jnp.abs(pair[0])
 
 
