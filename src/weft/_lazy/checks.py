@@ -29,15 +29,17 @@ class Check:
     """A check that was recorded.
 
     code      the value of its codes, one int64 for each complaint; None once they are known
+    passed    whether the call itself has checked, so that nobody needs to read the codes
     failure   what they said, or None
     reported  whether that was raised
     doubt     a weak reference to the `Doubt` that values of the application hold; dead when nobody can read one
     """
 
-    __slots__ = ("code", "doubt", "failure", "reported", "signature", "site")
+    __slots__ = ("code", "doubt", "failure", "passed", "reported", "signature", "site")
 
-    def __init__(self, code: Value, signature: Signature) -> None:
+    def __init__(self, code: Value, signature: Signature, *, passed: bool) -> None:
         self.code: Value | None = code
+        self.passed = passed
         self.failure: tuple[Complaint, int] | None = None
         self.reported = False
         self.signature = signature
@@ -75,20 +77,21 @@ class Unconfirmed:
         self.doubts = doubts
 
 
-def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> Doubt | None:
+def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> Doubt:
     """Check an application that is about to be recorded: now if the values are at hand, and with its program.
 
-    The latter in any case, so that the program does not depend on what happened to be at hand.
+    The latter in any case, so that the program does not depend on what happened to be at hand. A check that has passed
+    lives as long as its application; any other runs although nobody reads the application's results.
     """
     recipe = _recipe_of(signature)
     at_hand = _codes_at_hand(signature, recipe, inputs)
     failure = None if at_hand is None else _first_failure(signature, at_hand)
     if failure is not None:
         raise _error(signature, failure, "")
-    check = Check(recorded(recipe.output, tuple([inputs[i] for i in recipe.inputs]), ambient), signature)
-    ambient.pending.checks.append(check)
-    if at_hand is not None:
-        return None
+    code = recorded(recipe.output, tuple([inputs[i] for i in recipe.inputs]), ambient)
+    check = Check(code, signature, passed=at_hand is not None)
+    if not check.passed:
+        ambient.pending.checks.append(check)
     doubt = Doubt(check)
     check.doubt = weakref.ref(doubt)
     return doubt

@@ -163,8 +163,15 @@ def escaping(region: Pending) -> set[int]:
             uses[id(x)] = uses.get(id(x), 0) + 1
     value = held = x = None  # references are counted from here on
     own = 1 + holders.IN_A_LOCAL  # the region
-    codes = {id(check.code) for check in region.checks}
+    codes = {id(check.code) for check in (*region.checks, *_checks_of(region))}
     return {id(v) for v in region if v.array is None and getrefcount(v) - uses.get(id(v), 0) > own} - codes
+
+
+def _checks_of(region: Pending) -> Iterator[Check]:
+    """The checks of a region's applications."""
+    for value in region:
+        if value.origin.signature.doubtful and value.doubt is not None:
+            yield value.doubt.check
 
 
 # --- flushing ---------------------------------------------------------------------------------------------------
