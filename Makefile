@@ -3,7 +3,9 @@ VERSIONS := 3.11 3.12 3.13
 VENV := .venv
 BIN := $(VENV)/bin
 # Thousands of small programs run once each: compiling them is most of the work, and nothing of it is worth keeping.
-QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60
+# What hundreds of processes import is compiled once, also where the environment says to write no bytecode.
+QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60 \
+	PYTHONDONTWRITEBYTECODE=
 
 .PHONY: demo test test-all bench lint oracle oracle-quick oracle-all oracle-soak stubs soak faults clean
 
