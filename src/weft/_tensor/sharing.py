@@ -5,8 +5,10 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
-from weft._base.state import ambient
-from weft._tensor.alias import Alias, current, owner_of, path_of
+from weft._base.state import ambient, using
+from weft._dispatch import apply
+from weft._lazy.value import Value
+from weft._tensor.alias import Alias, Step, current, owner_of, path_of
 from weft._tensor.view import attach, check_writable, own, placed
 from weft.errors import GradientError
 
@@ -60,12 +62,23 @@ def become(target: Tensor, result: Tensor) -> Tensor:
     assert alias is not None, "only views are taken on"
     if old.tape is not None and old.tape.leaf:
         value.tape = old.tape
+    elif old.tape is not None and value.tape is None:
+        value = _in_graph(old, value, alias.steps[-1])
     attach(target, Alias(alias.base, alias.steps, alias.tracked))
     target._value = value
     owner_of(target)._writes += 1
     if state.capture is not None:
         state.capture.wrote(target, old)
     return target
+
+
+def _in_graph(old: Value, value: Value, step: Step) -> Value:
+    """`value`, which a view operator made of `old` without gradients, at the place of `old` in the graph."""
+    if value.aval is old.aval:
+        return placed(old, value)
+    call, others = step
+    with using(grad=True):
+        return apply(call, (old, *others))[0]
 
 
 def set_apart(view: Tensor) -> None:

@@ -230,6 +230,11 @@ def _source(op: OpDef, name: str) -> str:
         scalars = ", ".join(p.name for p in op.params if p.kind is Kind.SCALAR)
         lines.append(f"_within(_op, {scalars})")
     static = "".join(f"s_{p.name}, " for p in op.params)
+    if op.itself is not None:
+        first = op.params[0].name
+        unless = "" if op.view else " and out is None"
+        params = "".join(f", s_{p.name}" for p in op.params[1:])
+        lines.append(f"if _op.itself(_inputs[0].aval{params}){unless}: return {first}")
     if op.view:
         lines.append(f"return _finish_view(_op, ({static}), _inputs, {op.params[0].name})")
     else:
@@ -267,7 +272,7 @@ def _default_static(op: OpDef, inputs: int) -> tuple[Any, ...] | None:
 
 
 def _is_plain(op: OpDef) -> bool:
-    return not (op.outputs or op.aux or op.view or op.check)
+    return not (op.outputs or op.aux or op.view or op.check or op.itself)
 
 
 def function_of(op: OpDef) -> Callable[..., Any]:

@@ -202,6 +202,8 @@ def _put(base: Tensor, value: Value, grad: bool) -> None:
     _mark_alike(value, old)
     if old.tape is not None and not grad:
         value = placed(old, value)
+    elif old.tape is not None and value.tape is None:  # the gradient of what was there before is zero
+        value = apply(call_of(TABLE["copy"], (ONE, ONE)), (old, value))[0]
     alias = base._alias
     capture = ambient().capture
     if alias is None:

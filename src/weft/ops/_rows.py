@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from weft._base.dtype import COMPLEX, FLOAT, from_numpy
 from weft.errors import DTypeError, UnsupportedDTypeError
@@ -54,6 +55,22 @@ def in_float32(function: Callable[..., jax.Array], *arrays: jax.Array) -> jax.Ar
     dtype = arrays[0].dtype
     narrow = category(arrays[0]) == FLOAT and dtype.itemsize < 4
     return function(*(a.astype(jnp.float32 if narrow else dtype) for a in arrays)).astype(dtype)
+
+
+@jax.custom_jvp
+def quotient(a: jax.Array, b: jax.Array) -> jax.Array:
+    """`a / b` of one type, rounded once.
+
+    XLA multiplies by the reciprocal where it sees that `b` is broadcast or constant, so the divisor is made to depend
+    on `a`. If that is NaN, so is the quotient.
+    """
+    a, b = jnp.broadcast_arrays(a, b)
+    return lax.div(a, jnp.where(a == a, b, jnp.nan) if category(a) == FLOAT else b)
+
+
+@quotient.defjvp
+def _quotient_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    return quotient(*primals), jax.jvp(jnp.divide, primals, tangents)[1]
 
 
 def documented(body: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:

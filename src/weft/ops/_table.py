@@ -137,6 +137,7 @@ class OpDef:
     linear: str = ""  # where partial sums may pass: "each" input alone, or "all" together
     view: View | None = None  # where the result aliases the first input: (its layout, *params) -> the result's
     by_layout: bool = False  # whether some layouts make the result a copy, or are refused
+    itself: Callable[..., bool] | None = None  # (type of the input, *params) -> whether the result is the input itself
     spreads: bool = False  # whether an element may be seen in several places
     write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> new base
     check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where bad, or `Misses`; or None
@@ -195,6 +196,7 @@ def defop(
     linear: str = "",
     view: View | None = None,
     by_layout: bool = False,
+    itself: Callable[..., bool] | None = None,
     spreads: bool = False,
     write: Callable[..., Any] | None = None,
     check: Callable[..., Any] | None = None,
@@ -237,7 +239,7 @@ def defop(
         usual = Arithmetic.NONE if view else Arithmetic.OWN if cast is Cast.LOWER else Arithmetic.WIDE
         row = OpDef(
             row_name, impl, params, dims, promote, cast, arithmetic or usual, exact_numbers, vjp,
-            tuple(outputs), aux, partial, linear, view, by_layout, spreads, write,
+            tuple(outputs), aux, partial, linear, view, by_layout, itself, spreads, write,
             check, check_text, check_error, warning, differentiable, saves, grad_name, function,
             row_name if is_method is True else is_method or "",
             property, (dunder,) if isinstance(dunder, str) else tuple(dunder), inplace,

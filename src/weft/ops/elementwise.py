@@ -14,7 +14,7 @@ from jax import lax
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, DType, bool_, from_numpy
 from weft.errors import DeferredValueError, DTypeError
 from weft.ops._dims import pointwise
-from weft.ops._rows import alias, category, in_float32, refuse_complex, require, unbroadcast
+from weft.ops._rows import alias, category, in_float32, quotient, refuse_complex, require, unbroadcast
 from weft.ops._table import Arithmetic, Array, Cast, Operand, Promote, Scalar, defop
 from weft.ops._words import scalar_word
 
@@ -95,7 +95,7 @@ def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) 
     """`input + value * tensor1 / tensor2`; `DTypeError` for integers."""
     if category(input) < FLOAT:
         raise DTypeError(_INTEGER_ADDCDIV)
-    return in_float32(lambda x, v, a, b: x + v * (a / b), input, jnp.asarray(value), tensor1, tensor2)
+    return in_float32(lambda x, v, a, b: x + v * quotient(a, b), input, jnp.asarray(value), tensor1, tensor2)
 
 
 @defop(dims=pointwise, inplace=True)
@@ -116,13 +116,18 @@ def _between(a: Array, b: Array, weight: Array) -> Array:
 # ---- quotients
 
 
+def _divide_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+    slope = -quotient(quotient(input, other), other)
+    return unbroadcast(quotient(g, other), input), unbroadcast(g * slope, other)
+
+
 @defop(
-    grad_name="Div", dims=pointwise, promote=Promote.FLOAT, dunder="__truediv__", inplace=True,
+    grad_name="Div", dims=pointwise, promote=Promote.FLOAT, dunder="__truediv__", inplace=True, vjp=_divide_vjp,
     exact_numbers=True, of_numbers=True,
 )  # fmt: skip
 def true_divide(input: Operand, other: Operand) -> Array:
     """`input / other`; integers give the default float type."""
-    return lax.div(*jnp.broadcast_arrays(input, other))
+    return quotient(input, other)
 
 
 def _by_zero(input: Array, other: Array) -> Array | None:
@@ -140,8 +145,8 @@ divides = partial(
 def div_trunc(input: Operand, other: Operand) -> Array:
     """`input / other` rounded towards zero, in the common type."""
     require(input, "div_trunc_cpu", INTEGER, FLOAT)
-    quotient = lax.div(*jnp.broadcast_arrays(input, other))
-    return jnp.trunc(quotient) if category(input) == FLOAT else quotient
+    ratio = quotient(input, other)
+    return jnp.trunc(ratio) if category(input) == FLOAT else ratio
 
 
 @divides(exact_numbers=True, saves=True, dunder=("__floordiv__", "__rfloordiv__"), inplace=True, of_numbers=True)
@@ -151,9 +156,9 @@ def floor_divide(input: Operand, other: Operand) -> Array:
     if category(input) == INTEGER:
         return jnp.floor_divide(input, other)
     input, other = lax.stop_gradient((input, other))  # steps have no slope
-    quotient, floor = input / other, jnp.floor_divide(input, other)
-    floor = jnp.where(floor == 0, jnp.copysign(floor, quotient), floor)
-    return jnp.where(other == 0, quotient, floor)
+    ratio, floor = quotient(input, other), jnp.floor_divide(input, other)
+    floor = jnp.where(floor == 0, jnp.copysign(floor, ratio), floor)
+    return jnp.where(other == 0, ratio, floor)
 
 
 @divides(dunder=("__mod__", "__rmod__"), inplace=True)

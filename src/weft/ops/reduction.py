@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ from weft.ops._reduce import (
     to_dtype,
     wide,
 )
+from weft.ops._rows import quotient
 from weft.ops._table import Array, Cast, Dim, Dims, DTypeArg, GradName, Promote, defop
 from weft.ops._words import scalar_word
 
@@ -57,7 +59,9 @@ def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeA
             f"mean(): could not infer output dtype. {origin} dtype must be either a floating point or "
             f"complex dtype. Got: {scalar_word(x)}"
         )
-    return jnp.mean(wide(x), axis=axes(dim, x.ndim), keepdims=keepdim).astype(x.dtype)
+    over = axes(dim, x.ndim)
+    total = jnp.sum(wide(x), axis=over, keepdims=keepdim)
+    return quotient(total, jnp.asarray(math.prod(x.shape[d] for d in over), total.dtype)).astype(x.dtype)
 
 
 @defop(dims=reduces)

@@ -106,7 +106,12 @@ def _flat_layout(layout: strides.Layout, start: int = 0, end: int = -1) -> strid
     return layout if start % ndim == end % ndim else strides.shaped(_flat)(layout, start % ndim, end % ndim)
 
 
-@view_op(grad_name="View", dims=_flatten_dims, view=_flat_layout, by_layout=True)
+def _is_one_dim(aval: Any, start: int, end: int) -> bool:
+    ndim = len(aval.shape)
+    return -ndim <= start < ndim and -ndim <= end < ndim and start % ndim == end % ndim
+
+
+@view_op(grad_name="View", dims=_flatten_dims, view=_flat_layout, by_layout=True, itself=_is_one_dim)
 def flatten(input: Array, start_dim: Dim = 0, end_dim: Dim = -1) -> Array:
     """The dims from `start_dim` to `end_dim`, both included, become one."""
     return jnp.reshape(input, _flat(input.shape, start_dim, end_dim))

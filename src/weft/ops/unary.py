@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER
+from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, bool_
 from weft.errors import DTypeError
 from weft.ops import _strides as strides
 from weft.ops._dims import Factors, Sizes, pointwise
@@ -35,7 +35,11 @@ def neg(input: Array) -> Array:
     return jnp.negative(input)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=pointwise, linear="each", dunder="__pos__")
+def _is_no_bool(aval: Any) -> bool:
+    return aval.dtype is not bool_
+
+
+@defop(arithmetic=Arithmetic.NONE, dims=pointwise, linear="each", dunder="__pos__", itself=_is_no_bool)
 def positive(input: Array) -> Array:
     """`input` itself; `DTypeError` for booleans."""
     if category(input) == BOOL:
@@ -152,11 +156,15 @@ def frexp(input: Array) -> tuple[Array, Array]:
 # ---- complex numbers
 
 
+def _is_real(aval: Any) -> bool:
+    return not aval.dtype.is_complex
+
+
 def _write_real(base: Array, value: Array) -> Array:
     return lax.complex(value, jnp.imag(base)) if category(base) == COMPLEX else value
 
 
-@defop(dims=pointwise, view=strides.part, write=_write_real, method=False, property=True)
+@defop(dims=pointwise, view=strides.part, write=_write_real, itself=_is_real, method=False, property=True)
 def real(input: Array) -> Array:
     """The real part."""
     return jnp.real(input)
@@ -183,13 +191,13 @@ def _write_conj(base: Array, value: Array) -> Array:
     return _conjugate(value)
 
 
-@defop(dims=pointwise, view=strides.conjugated, write=_write_conj)
+@defop(dims=pointwise, view=strides.conjugated, write=_write_conj, itself=_is_real)
 def conj(input: Array) -> Array:
     """The complex conjugate."""
     return _conjugate(input)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True)
+@defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True, itself=_is_real)
 def conj_physical(input: Array) -> Array:
     """The complex conjugate in a tensor of its own."""
     return _conjugate(input)

@@ -263,7 +263,7 @@ def broadcast_tensors(*tensors: Any) -> Tensors:
     """Every tensor expanded to the shape that all broadcast to."""
     given = _given(tensors)
     shape = broadcast_shapes(*(tuple(x.shape) for x in given))
-    return tuple(op.expand(x, shape) for x in given)
+    return tuple(x if x.shape == shape else op.expand(x, shape) for x in given)
 
 
 @composite()
