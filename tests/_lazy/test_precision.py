@@ -132,3 +132,17 @@ def test_xla_does_not_merge_steps(steps, dtype):
     assert np.array_equal(
         wanted, np.asarray(weft.compile(lambda x: second(first(x)))(x)).view(wanted.dtype), equal_nan=True
     )
+
+
+@pytest.mark.parametrize("dtype", [weft.float32, weft.float64], ids=str)
+@pytest.mark.parametrize("shape", [(), (1, 1), (1, 143)], ids=["a number", "one element", "a row"])
+def test_a_quotient_is_rounded_once(dtype, shape):
+    """XLA would multiply by the reciprocal of what it sees to be broadcast."""
+    host = np.linspace(0.1, 7, 1001).reshape(7, 143).astype(np.dtype(str(dtype).removeprefix("torch.")))
+    divisor = np.full(shape, 3, host.dtype) if shape != (1, 143) else host[:1]
+    x = weft.tensor(host, requires_grad=True)
+    y = x / (3 if shape == () else weft.tensor(divisor).expand(7, 143))
+    y.backward(weft.tensor(host))
+    assert np.array_equal(y.detach().numpy(), host / divisor)
+    assert np.array_equal(x.grad.numpy(), host / divisor)
+    assert x[0, :7].mean().item() == host[0, :7].sum(dtype=host.dtype) / host.dtype.type(7)

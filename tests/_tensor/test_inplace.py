@@ -189,3 +189,25 @@ def test_a_part_of_a_written_part_is_written():
     x[:, 2].add_(a.sum())
     x.view(6)[1:5][weft.tensor([0])] = a.max()
     assert x.tolist() == [[2, 6, 39], [32, 50, 93]]
+
+
+@pytest.mark.parametrize("write", [lambda x: x.eq_(x), lambda x: x.logical_not_(), lambda x: x.lt_(2)])
+def test_a_write_without_a_slope_leaves_the_tensor_in_its_graph(write):
+    w = weft.tensor([1.0, 2.0], requires_grad=True)
+    x = w * 1
+    write(x)
+    assert x.requires_grad
+    (x + w).sum().backward()
+    assert w.grad.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3)])
+def test_a_tensor_that_becomes_its_own_view_without_gradients_stays_in_its_graph(shape):
+    w = weft.ones(shape, requires_grad=True)
+    x = w * 2
+    with weft.no_grad():
+        x.t_()
+    assert x.requires_grad
+    assert x.shape == shape[::-1]
+    x.sum().backward()
+    assert w.grad.tolist() == np.full(shape, 2).tolist()

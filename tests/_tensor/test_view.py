@@ -174,3 +174,30 @@ def test_complex_parts_are_assigned_to():
     assert x.tolist() == [7, 7]
     with pytest.raises(RuntimeError, match=r"^imag is not implemented for tensors with non-complex dtypes\."):
         x.imag = 1
+
+
+ITSELF = [
+    lambda x: x.flatten(), lambda x: x.flatten(-1, 0), weft.conj, weft.real,
+    lambda x: x.real, weft.positive, lambda x: +x, weft.conj_physical, lambda x: weft.broadcast_tensors(x, x)[1],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", ITSELF)
+def test_what_has_nothing_to_do_gives_its_input(function):
+    x = weft.ones(3, requires_grad=True)
+    assert function(x) is x
+    with weft.no_grad():
+        assert function(x) is x
+
+
+def test_what_has_something_to_do_gives_a_tensor_of_its_own():
+    z, out = weft.tensor([1 + 2j]), weft.zeros(3)
+    assert z.conj() is not z
+    assert z.conj_physical().tolist() == [1 - 2j]
+    assert weft.conj_physical(weft.ones(3), out=out) is out
+    assert out.tolist() == [1, 1, 1]
+    assert weft.ones(()).flatten().shape == (1,)
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        weft.ones(3).flatten(5, 5)
+    with pytest.raises(RuntimeError, match="on a bool tensor is not supported"):
+        weft.positive(weft.tensor([True]))
