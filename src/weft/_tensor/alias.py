@@ -31,16 +31,18 @@ class Alias:
              its own in the graph, which owns the storage or is apart; for one that is apart the owner of the storage
     steps    view operators from the base on, each with its inputs after the first; none where all elements are shared
     tracked  whether gradients of the view flow to the base; else it is apart: a leaf, or a graph of its own
+    hidden   whether the base is no tensor that anybody holds, since the view has become what it was: `x.t_()`
     place    of a stale view that is apart and requires a gradient, a value with its place in the graph
     layout   where the elements lie, once somebody has asked
     """
 
-    __slots__ = ("base", "layout", "place", "steps", "tracked")
+    __slots__ = ("base", "hidden", "layout", "place", "steps", "tracked")
 
-    def __init__(self, base: Tensor, steps: Path, tracked: bool) -> None:
+    def __init__(self, base: Tensor, steps: Path, tracked: bool, *, hidden: bool = False) -> None:
         self.base = base
         self.steps = steps
         self.tracked = tracked
+        self.hidden = hidden
         self.place: Value | None = None
         self.layout: Layout | None = None
 

@@ -57,6 +57,7 @@ def become(target: Tensor, result: Tensor) -> Tensor:
     state = ambient()
     check_writable(target, state.grad)
     old, value = target._read(), result._read()
+    hidden = target._alias is None or target._alias.hidden
     _leave_storage(target)
     alias = result._alias
     assert alias is not None, "only views are taken on"
@@ -64,7 +65,7 @@ def become(target: Tensor, result: Tensor) -> Tensor:
         value.tape = old.tape
     elif old.tape is not None and value.tape is None:
         value = _in_graph(old, value, alias.steps[-1])
-    attach(target, Alias(alias.base, alias.steps, alias.tracked))
+    attach(target, Alias(alias.base, alias.steps, alias.tracked, hidden=hidden))
     target._value = value
     owner_of(target)._writes += 1
     if state.capture is not None:

@@ -30,8 +30,8 @@ from weft._tensor.generator import Generator, default_generator
 from weft._tensor.scalar import number
 from weft._tensor.sharing import become
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import check_overlap, is_view_of, make_view, write
-from weft.errors import ArgumentError, GradientError
+from weft._tensor.view import check_overlap, check_writable, is_view_of, make_view, write
+from weft.errors import ArgumentError, GradientError, WeftError
 from weft.ops._rows import documented
 from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
 
@@ -298,7 +298,11 @@ def inplace_of(function: Callable[..., Any], name: str, *, uniform: bool = False
             raise refusal(input, "input", name, "Tensor")
         if input._alias is not None or input._views is not None:
             check_overlap(input, [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)])
-        result = function(input, *args, **kwargs)
+        try:
+            result = function(input, *args, **kwargs)
+        except WeftError:
+            check_writable(input, ambient().grad)  # what PyTorch would have said first
+            raise
         if result is NotImplemented:
             return result
         return become(input, result) if is_view_of(result, input) else write(input, result._read(), uniform=uniform)

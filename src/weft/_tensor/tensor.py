@@ -257,6 +257,8 @@ class Tensor(Derived):
             changes(self, "whether a tensor requires a gradient")
             grad, self._value, self._tape = self.grad, own(value), None
             self.grad = grad
+            if self._alias is not None and self._alias.tracked:
+                sharing.set_apart(self)
         return self
 
     @property
@@ -273,13 +275,13 @@ class Tensor(Derived):
     # --- aliases ----------------------------------------------------------------------------------------------
 
     def _is_view(self) -> bool:
-        return self._alias is not None and self._alias.tracked
+        return self._base is not None
 
     @property
     def _base(self) -> Tensor | None:
         """The tensor that it is a view of, if gradients flow there."""
         alias = self._alias
-        return alias.base if alias is not None and alias.tracked else None
+        return alias.base if alias is not None and alias.tracked and not alias.hidden else None
 
     @property
     def _version(self) -> int:

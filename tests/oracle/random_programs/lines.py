@@ -245,7 +245,7 @@ WRITES = Kind(
         {x}.add_({number})
         {x}.mul_({number})
         {x}.neg_()
-        {x}.eq_({y})
+        {x}.eq_({number})
         {x}.logical_not_()
         {x}.addcmul_({tensor}, {tensor})
         {x}.copy_({y})
@@ -280,7 +280,7 @@ WRITES = Kind(
         {x}.unbind({dim})[0].add_({number})
         {x}.transpose({dim}, {dim}).add_({y})
     """,
-    rows="""
+    apart_rows="""
         {x}[{ids}] = {number}
         {x}[{ids}] = {x}[{ids}]
         {x}[{ids}] += {number}
@@ -301,7 +301,7 @@ WRITES = Kind(
     real="""
         {x}.clamp_(min=0)
         {x}.abs_()
-        {x}.gt_({y})
+        {x}.gt_({number})
         torch.maximum({x}, {tensor}, out={like})
     """,
     floating="""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import DType
-from weft._base.layout import channels_last, channels_last_3d, contiguous_format, memory_format
+from weft._base.layout import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy.infer import wrap_dim
@@ -71,6 +71,13 @@ def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) 
     if input.ndim != len(order):
         raise ShapeError(f"required rank {len(order)} tensor to use {memory_format!r} format".replace("torch.", ""))
     return op.permute(op.clone(op.permute(input, order)), [order.index(d) for d in range(len(order))])
+
+
+@composite(over=True)
+def clone(input: Tensor, *, memory_format: memory_format = preserve_format) -> Tensor:
+    """A tensor of the same elements that shares nothing with `input`: row by row, or in the order of a format."""
+    copy = op.clone(input)
+    return copy if memory_format in (None, preserve_format) else contiguous(copy, memory_format)
 
 
 @composite(function=False)
