@@ -38,6 +38,7 @@ NEEDS: dict[str, Callable[[torch.Tensor], bool]] = {
     "differentiable": lambda x: x.is_floating_point() or x.is_complex(),
     "discrete": lambda x: not x.is_floating_point() and not x.is_complex(),
     "tracked": lambda x: x.requires_grad,
+    "outside": lambda x: x.is_leaf or not x.requires_grad,
     "leaf": lambda x: x.requires_grad and x.is_leaf,
     "with_grad": lambda x: x.is_leaf and x.grad is not None and x.grad.is_contiguous(),
 }

@@ -263,7 +263,6 @@ WRITES = Kind(
         {x}[{mask}] += {number}
         {x}.view(-1)[0] = {number}
         {x}.as_strided({strided}).add_({number})
-        {x}.data = {z}
         {x}.data = {like}
         {x}.data.mul_({number})
         {x}.detach().add_({number})
@@ -279,6 +278,9 @@ WRITES = Kind(
         {x}.narrow({dim}, 0, 1).fill_({number})
         {x}.unbind({dim})[0].add_({number})
         {x}.transpose({dim}, {dim}).add_({y})
+    """,
+    outside="""
+        {x}.data = {z}
     """,
     apart_rows="""
         {x}[{ids}] = {number}

@@ -78,4 +78,4 @@ def _copy_of_grad(x: Any) -> Any:
 def _write(x: Any, number: int, library: Any) -> None:
     """Fill a tensor with what is seen in its aliases."""
     with library.no_grad():
-        x.logical_not_() if x.dtype is library.bool else x.fill_(40 + number)
+        x.fill_(x.numel() > 0 and not x.reshape(-1)[0].item() if x.dtype is library.bool else 40 + number)

@@ -74,10 +74,16 @@ class Writer:
         if not names and kind is not CREATION:
             return None
         name = self.random.choice(names or [""])
+        if "requires_grad_()" in template and self._has_aliases(name):  # views that were made before: see Weft's design
+            return None
         line = template.format_map(Holes(self.random, tensors, name, self.dtypes))
         frozen = kind is WRITES and NEEDS["leaf"](tensors[name]) and self.random.random() < 0.8
         around = "with torch.no_grad(): " if frozen else self.random.choice(AROUND)
         return f"{around}{self._target(kind)} = {line}" if kind.names else f"{around}{line}"
+
+    def _has_aliases(self, name: str) -> bool:
+        addresses = [x.untyped_storage().data_ptr() for x in self._run.tensors.values()]
+        return addresses.count(self._run.tensors[name].untyped_storage().data_ptr()) > 1
 
     def _target(self, kind: Kind) -> str:
         """A new name, or one that is in use, whose tensor goes."""
