@@ -192,9 +192,8 @@ def _take(pending: list[Value]) -> list[Value]:
 
 
 def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> None:
-    devices = {v.aval.device: None for v in values} if len(values) > 1 else {}
-    if len(devices) > 1:  # values of different devices never meet in one application
-        for where in devices:
+    if not _on_one_device(values):  # values of different devices never meet in one application
+        for where in {v.aval.device: None for v in values}:
             _flush([v for v in values if v.aval.device is where], pending, ())
         values = []
     while True:
@@ -206,6 +205,15 @@ def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> 
             busy.ticket.done.wait()
     if batch is not None:
         _run(batch, pending)
+
+
+def _on_one_device(values: list[Value]) -> bool:
+    if values:
+        first = values[0].aval.device
+        for value in values:
+            if value.aval.device is not first:
+                return False
+    return True
 
 
 def _repeating(origins: list[Any], least: int) -> tuple[int, int, int]:
