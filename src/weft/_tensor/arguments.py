@@ -17,7 +17,7 @@ from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
 from weft._base.site import raised_here
 from weft._lazy.value import Value
 from weft._tensor.foreign import kind_of, way_in
-from weft._tensor.scalar import number, require_fit
+from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, operand
 from weft.errors import ArgumentError, IntegerRangeError, WeftError
 from weft.ops._table import OpDef
@@ -239,8 +239,8 @@ def operand_or_number(x: Any, name: str, op: str) -> Value:
 
 def filling(x: Any, name: str, op: str, input: Tensor) -> Value:
     """The value of a tensor, or of a Python number that fits the elements of `input`."""
-    if not isinstance(x, Tensor | complex) and isinstance(x, numbers.Number | np.generic):
-        require_fit(x, input.dtype)
+    if not isinstance(x, Tensor) and isinstance(x, numbers.Number | np.generic):
+        x = fitting(x, input.dtype)
     return operand_or_number(x, name, op)
 
 

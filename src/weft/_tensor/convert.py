@@ -222,7 +222,7 @@ def _inferred(kind: type) -> DType:
 
 
 def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-    if array.dtype.kind == "c" and dtype.category < COMPLEX:
+    if array.dtype.kind == "c" and dtype.category < COMPLEX and dtype is not bool_:
         raise ArgumentError(f"must be real number, not complex: a tensor of type {dtype.name} takes no other")
     with np.errstate(over="ignore", invalid="ignore"):  # too large a float becomes infinite
         return array.astype(dtype.numpy, copy=False)

@@ -52,11 +52,17 @@ def _unsigned(x: int) -> Value:
     return Value(aval_of((), uint64), jnp.asarray(x, uint64.numpy))
 
 
-def require_fit(x: Any, dtype: DType) -> None:
-    """`RuntimeError` unless a number can be an element of a type. In unsigned types negative ones wrap around."""
+def fitting(x: Any, dtype: DType) -> Any:
+    """A number as an element of a type, without an imaginary part that the type has not.
+
+    `RuntimeError` where that loses something. In unsigned types negative ones wrap around.
+    """
     if not _fits(x, dtype):
         word = f"{dtype.name}_t" if dtype.category == INTEGER else c_word(dtype)
         raise DTypeError(f"value cannot be converted to type {word} without overflow")
+    if not isinstance(x, complex | np.complexfloating) or dtype.category == COMPLEX:
+        return x
+    return x != 0 if dtype.category == BOOL else x.real
 
 
 def _fits(x: Any, dtype: DType) -> bool:
@@ -64,10 +70,10 @@ def _fits(x: Any, dtype: DType) -> bool:
         number(int(x))  # beyond uint64 it is no number at all
     if dtype.category == COMPLEX:
         return _fits(x.real, dtype.to_real()) and _fits(x.imag, dtype.to_real())
-    if isinstance(x, complex):
-        return x.imag == 0 and _fits(x.real, dtype)
     if dtype.category == BOOL:
         return True
+    if isinstance(x, complex):
+        return x.imag == 0 and _fits(x.real, dtype)
     most = _most(dtype)
     if dtype.category == INTEGER:
         return math.isfinite(x) and -most - dtype.is_signed <= int(x) <= most

@@ -10,6 +10,7 @@ from weft._base.dtype import bool_
 from weft._tensor.convert import from_host, tensor
 from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.indexing import Plan, normalise_index
+from weft._tensor.scalar import fitting
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_overlap, write
@@ -59,7 +60,9 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
     if not plan.indices:
         write(target, _filled(target, values)._read())
         return
-    source = values if isinstance(values, Tensor) else tensor(values, dtype=x.dtype, device=x.device)
+    source = values
+    if not isinstance(values, Tensor):
+        source = tensor(fitting(values, x.dtype), dtype=x.dtype, device=x.device)
     if source.dtype is not x.dtype:
         source = source.to(x.dtype)  # pyright: ignore[reportAttributeAccessIssue]  attached by `assemble`
     while source.ndim and source.shape[0] == 1:  # PyTorch drops leading ones here

@@ -15,7 +15,7 @@ NUMBERS = (2, 0.5, -1, 3, 1.5, 0, 1, -2, True, 0.25)
 ODD_NUMBERS = (1j, 300, 2.5e9, -0.1, 1 / 3)
 
 
-def _is_apart(x: torch.Tensor) -> bool:
+def is_apart(x: torch.Tensor) -> bool:
     """Whether no element is seen in two places: what several writes leave there is nobody's promise."""
     places = sum(((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)), 1)
     return x.numel() == torch.arange(places).as_strided(x.shape, x.stride()).unique().numel()
@@ -26,7 +26,7 @@ NEEDS: dict[str, Callable[[torch.Tensor], bool]] = {
     "any": lambda x: True,
     "wide": lambda x: x.dim() > 0,
     "rows": lambda x: x.dim() > 0 and len(x) > 1,
-    "apart_rows": lambda x: x.dim() > 0 and len(x) > 1 and _is_apart(x),
+    "apart_rows": lambda x: x.dim() > 0 and len(x) > 1 and is_apart(x),
     "matrix": lambda x: x.dim() == 2,
     "single": lambda x: x.numel() == 1,
     "complex": lambda x: x.is_complex(),

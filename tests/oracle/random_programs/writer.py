@@ -8,7 +8,7 @@ from random import Random
 
 import torch
 
-from tests.oracle.random_programs.holes import NEEDS, Holes
+from tests.oracle.random_programs.holes import NEEDS, Holes, is_apart
 from tests.oracle.random_programs.lines import AROUND, CREATION, DTYPES, KINDS, WRITES, Kind
 from tests.oracle.random_programs.pytorch import saving_copies
 from tests.oracle.random_programs.source import Run, run
@@ -71,7 +71,7 @@ class Writer:
         need = self.random.choices(list(kind.lines), [len(lines) ** 0.5 for lines in kind.lines.values()])[0]
         template = self.random.choice(kind.lines[need])
         tensors = self._run.tensors
-        names = [name for name, x in tensors.items() if NEEDS[need](x)]
+        names = [name for name, x in tensors.items() if NEEDS[need](x) and (kind is not WRITES or _is_determined(x))]
         if not names and kind is not CREATION:
             return None
         name = self.random.choice(names or [""])
@@ -127,6 +127,11 @@ class Writer:
         except RuntimeError:  # a view without a gradient whose base was written with one
             return False
         return not any(map(_is_odd, tensors)) and all(map(_is_small, [*tensors, *grads]))
+
+
+def _is_determined(x: torch.Tensor) -> bool:
+    """Whether what is written to a tensor is there afterwards; PyTorch refuses expanded ones, and not all others."""
+    return is_apart(x) or 0 in x.stride()
 
 
 def _is_small(x: torch.Tensor) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from weft._base.dtype import DType, as_dtype, float64, int64
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination, sizes_one_by_one
-from weft._tensor.scalar import Number, require_fit
+from weft._tensor.scalar import Number, fitting
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
@@ -108,9 +108,7 @@ def _filled(
     size: tuple[int, ...], fill_value: Any, dtype: DType, options: dict[str, Any], like: Tensor | None = None
 ) -> Tensor:
     """A tensor with one number everywhere, which fits its type."""
-    value = number_of(fill_value)
-    require_fit(value, dtype)
-    return made("full", size, value, dtype=dtype, options=options, like=like)
+    return made("full", size, fitting(number_of(fill_value), dtype), dtype=dtype, options=options, like=like)
 
 
 @composite(over=True)
@@ -191,7 +189,7 @@ def arange(
         dtype = as_dtype(int) if whole else default_dtype()
     first, last, by = map(number_of, bounds)
     for x in (first, last, by):
-        require_fit(x, int64 if isinstance(x, int) else float64)
+        fitting(x, int64 if isinstance(x, int) else float64)
     size = (_length(first, last, by, _refuse_bool("arange", dtype)),)
     return made("arange", size, first, by, dtype=dtype, options=options)
 
