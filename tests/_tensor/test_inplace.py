@@ -211,3 +211,17 @@ def test_a_tensor_that_becomes_its_own_view_without_gradients_stays_in_its_graph
     assert x.shape == shape[::-1]
     x.sum().backward()
     assert w.grad.tolist() == np.full(shape, 2).tolist()
+
+
+def test_an_expanded_view_of_a_part_that_is_apart_is_filled():
+    x = weft.ones(2, 1, 2)
+    with weft.no_grad():
+        part = x.transpose(-1, 0)[:, :, :1]
+    part.expand(2, 3, 1).fill_(4)
+    assert x.tolist() == [[[4, 4]], [[1, 1]]]
+
+
+def test_a_tensor_is_assigned_to_itself_with_a_dim_more():
+    x = weft.arange(3.0)
+    x[None] = x
+    assert x.tolist() == [0, 1, 2]

@@ -184,3 +184,15 @@ def test_a_dim_without_elements_has_none_to_name(index):
     with pytest.raises(IndexError, match=r"^index is out of bounds for dimension with size 0$"):
         weft.ones(2, 0)[:, index]
     assert weft.ones(2, 0)[:, weft.zeros(0, dtype=weft.int64)].shape == (2, 0)
+
+
+def test_complex_numbers_are_assigned_where_they_fit():
+    x, mask = weft.zeros(3), weft.tensor([False, False, False])
+    x[0] = 2 + 0j
+    mask[weft.tensor([1])] = 1j
+    mask[:1].fill_(2j)
+    assert x.tolist() == [2, 0, 0]
+    assert mask.tolist() == [True, True, False]
+    for index in (0, slice(0, 1), weft.tensor([0]), weft.tensor([True, False, False])):
+        with pytest.raises(RuntimeError, match=r"^value cannot be converted to type float without overflow"):
+            x[index] = 1j

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import bool_
+from weft._tensor.alias import owner_of
 from weft._tensor.convert import from_host, tensor
 from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.indexing import Plan, normalise_index
@@ -80,5 +81,8 @@ def _filled(target: Tensor, values: Any) -> Tensor:
     lead = values.ndim - target.ndim
     if lead > 0 and all(size == 1 for size in values.shape[:lead]):  # PyTorch drops leading ones here
         values = op.squeeze(values, tuple(range(lead)))
-    check_overlap(target, [values])
+    source = values
+    while source.ndim < target.ndim and owner_of(source) is owner_of(target):  # overlap is judged side by side
+        source = op.unsqueeze(source, 0)
+    check_overlap(target, [source])
     return op.copy(target, values)

@@ -152,7 +152,7 @@ def write(target: Tensor, value: Value, *, uniform: bool = False) -> Tensor:
     if not alias.tracked:
         _put(target, value, state.grad)
         return target
-    if alias.base._alias is not None and spreads(alias.base):
+    if alias.base._alias is not None and spreads(target) and _is_scattered(alias.base):
         return _write_past(target, value)
     in_graph = target._read().tape is not None
     with using(grad=state.grad):
@@ -162,6 +162,11 @@ def write(target: Tensor, value: Value, *, uniform: bool = False) -> Tensor:
         _mark_alike(value, alias.base._read())
         target._value = value
     return target
+
+
+def _is_scattered(base: Tensor) -> bool:
+    """Whether the elements of a part of a storage do not lie side by side, so that no places within it can be given."""
+    return spreads(base) or not layout_of(base).is_contiguous
 
 
 def _write_past(target: Tensor, value: Value) -> Tensor:

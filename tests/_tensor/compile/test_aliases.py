@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 import weft
@@ -244,3 +246,41 @@ def test_two_leaves_and_a_leaf_and_a_result_are_told_apart():
     compiled(row(1) * row(1).requires_grad_())
     with pytest.raises(RuntimeError, match=r"^a leaf Variable that requires grad is being used in an in-place"):
         compiled(row(1).requires_grad_())
+
+
+def test_what_a_function_makes_and_gives_to_a_module_or_an_optimizer_is_new_in_each_call():
+    class Plus(weft.nn.Module):
+        def __init__(self, term):
+            super().__init__()
+            self.term = term
+
+        def forward(self, x):
+            return x + self.term
+
+    @weft.compile
+    def function(x):
+        w = weft.tensor([1.0, 2.0], requires_grad=True)
+        weft.optim.SGD([w], lr=0.5).step()
+        term = weft.tensor([3.0, 4.0])
+        return Plus(term)(x), w, term
+
+    for _ in range(4):
+        results = function(weft.ones(2))
+        assert [r.tolist() for r in results] == [[4, 5], [1, 2], [3, 4]]
+        with weft.no_grad():
+            for result in results:
+                result.fill_(42)
+
+
+def test_gradients_flow_to_leaves_that_a_function_has_made():
+    @weft.compile
+    def function(x):
+        w = weft.tensor([1.0, 2.0], requires_grad=True)
+        return w, x * w
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what cannot be replayed
+        for _ in range(4):
+            w, y = function(weft.ones(2))
+            y.sum().backward()
+            assert w.grad.tolist() == [1, 1]

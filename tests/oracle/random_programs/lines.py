@@ -246,7 +246,6 @@ WRITES = Kind(
         {x}.mul_({number})
         {x}.neg_()
         {x}.eq_({number})
-        {x}.logical_not_()
         {x}.addcmul_({tensor}, {tensor})
         {x}.copy_({y})
         {x}.fill_({number})
@@ -278,6 +277,9 @@ WRITES = Kind(
         {x}.narrow({dim}, 0, 1).fill_({number})
         {x}.unbind({dim})[0].add_({number})
         {x}.transpose({dim}, {dim}).add_({y})
+    """,
+    discrete="""
+        {x}.logical_not_()
     """,
     outside="""
         {x}.data = {z}

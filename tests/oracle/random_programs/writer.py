@@ -143,7 +143,8 @@ def _is_small(x: torch.Tensor) -> bool:
 def _is_odd(x: torch.Tensor) -> bool:
     """Whether a tensor is of PyTorch's own kind: strides of dims of size one that no view explains, for example."""
     strides = torch.empty(x.shape).stride()
-    return _only_claims_a_gradient(x) or (x._base is None and _is_dense(x) and x.stride() != strides)
+    free = x._base is None and (_is_dense(x) or not x.numel())
+    return _only_claims_a_gradient(x) or (free and x.stride() != strides)
 
 
 def _is_dense(x: torch.Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
@@ -57,6 +58,7 @@ class Capture:
         self._inside: set[int] = set()  # identities: references would make values look as if they were held
         self._leaves: list[Value] = []
         self._counted = 0
+        self._made: set[int] = set()  # identities of tensors in the snapshot that the function has made
         for key, tensor in snapshot.tensors.items():
             self.kinds[key] = kind_of(tensor)
         for at, tensor in enumerate(arguments):
@@ -116,7 +118,9 @@ class Capture:
     def is_outside(self, tensor: Tensor) -> bool:
         """Whether a tensor was there before the function ran."""
         key = id(tensor)
-        return any(key in known for known in (self.places, self.state, self.snapshot.tensors, self.written))
+        if any(key in known for known in (self.places, self.state, self.written)):
+            return True
+        return key in self.snapshot.tensors and key not in self._made
 
     def wrote(self, tensor: Tensor, old: Value) -> None:
         """A tensor got a new value in place. One that was made here is nobody else's."""
@@ -174,13 +178,20 @@ class Capture:
         """A module runs; what its call reads is as it was in every replay."""
         for thing in things:
             if thing not in self.snapshot:
-                self.snapshot.add(thing, type(thing).__name__)
+                self._reach(thing, type(thing).__name__)
 
     def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
         """An optimizer steps; a replay holds while `depends_on` says the same, and `things` hold the same objects."""
         self.optimizers.setdefault(id(things[0]), (depends_on, depends_on()))
         for thing in things:
-            self.snapshot.add(thing, "optimizer.state")
+            self._reach(thing, "optimizer.state")
+
+    def _reach(self, thing: Any, label: str) -> None:
+        """Add to the snapshot what the function has come to, which it may have made."""
+        known = len(self.snapshot.tensors)
+        self.snapshot.add(thing, label)
+        new = islice(self.snapshot.tensors.items(), known, None)
+        self._made.update([key for key, x in new if x._value is not None and self.is_inside(x._value)])
 
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied; if gradients flow through it, the capture is thrown away in the end."""

@@ -133,6 +133,8 @@ class Replay:
         self._untaped = [n for n, value in enumerate(left.values) if value.tape is None or value.tape.leaf]
         self._freed = [n for n, value in enumerate(left.values) if value.tape is not None and value.tape.freed]
         self._signature, inputs = outline(left.values, capture.region, name)
+        if _loses_gradients(left, capture.region, inputs):
+            capture.prevent("leaves gradients to leaves that it has made, which a replay cannot")
         self._generators = [generator for generator, _, _ in capture.drawn]
         self._sources = [capture.sources.get(x) or _constant(x, capture) for x in inputs]
         places = {x: at for at, x in enumerate(inputs)}
@@ -198,6 +200,18 @@ class Replay:
         if self._written:  # the end of a step
             flush(state.pending)
         return rebuild(self._picture, iter([tables[table][n] for table, n in self._results]))
+
+
+def _loses_gradients(left: _Outputs, region: Sequence[Value], inputs: Sequence[Value]) -> bool:
+    """Whether gradients are to flow to leaves that the function has made: in a replay they flow to its inputs alone."""
+    if any(map(_is_on_tape, left.values)) and all(x.tape is None for x in inputs):
+        return True
+    leaves = {left.values[maker.output] for maker in left.makers if maker.leaf}
+    return bool(leaves) and any(x in leaves for value in region if _is_on_tape(value) for x in value.inputs)
+
+
+def _is_on_tape(value: Value) -> bool:
+    return value.tape is not None and not (value.tape.leaf or value.tape.freed)
 
 
 def _is_leaf(tensor: Tensor) -> bool:
