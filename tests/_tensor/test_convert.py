@@ -275,3 +275,11 @@ def test_bincount():
 def test_bincount_refuses(arguments, text):
     with pytest.raises(RuntimeError, match=text):
         weft.bincount(*arguments)
+
+
+def test_of_a_complex_tensor_without_dims_only_the_kind_counts():
+    z = weft.full((), 0.5, dtype=weft.complex128)
+    assert (weft.ones(2) + z).dtype is weft.complex64
+    assert weft.where(weft.tensor([True, False]), weft.ones(2), z).dtype is weft.complex64
+    assert (weft.ones(2, dtype=weft.float64) + z).dtype is weft.complex128
+    assert (weft.ones(2, dtype=weft.int32) + z).dtype is weft.complex128

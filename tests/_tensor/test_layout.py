@@ -219,3 +219,11 @@ def test_storages_are_set_and_resized():
     with pytest.raises(RuntimeError, match=r"^resize_: a tensor of size \[2, 1\] cannot become \[9\]: a storage with"):
         part.resize_(9)
     assert weft.ones(2).resize_(3).tolist() == [1, 1, 0]
+
+
+def test_a_dim_of_one_has_any_stride_where_pairs_become_complex():
+    x = weft.zeros(3, 2).unfold(1, 2, 1)
+    z = weft.view_as_complex(x)
+    assert z.shape == (3, 1)
+    z.fill_(1 + 2j)
+    assert x.tolist() == [[[1, 2]]] * 3

@@ -173,3 +173,26 @@ def test_compiled_functions_see_writes_through_aliases():
 
     for n in range(1, 4):
         assert step(weft.ones(2)).tolist() == [0, 1 + n, 2 + n]
+
+
+def test_a_view_of_what_is_apart_is_read_anew_after_it_was_written():
+    x = weft.ones(1, requires_grad=True) * 1
+    with weft.no_grad():
+        apart = x.unfold(-1, 1, 1).detach()
+    view, other = apart.mT, x.unfold(-1, 1, 1)
+    del apart
+    with weft.no_grad():
+        view.fill_(2)
+        assert [t.tolist() for t in (x, view, other)] == [[2], [[2]], [[2]]]
+        other.fill_(3)
+        assert [t.tolist() for t in (x, view, other)] == [[3], [[3]], [[3]]]
+
+
+def test_places_in_a_leaf_that_has_become_its_own_view_are_written_without_gradients():
+    x = weft.ones(3, 2, requires_grad=True)
+    with weft.no_grad():
+        x.t_()
+        x.as_strided((3,), (1,), 0).add_(2)
+    assert x.tolist() == [[3, 3, 1], [3, 1, 1]]
+    assert x.requires_grad
+    assert x.is_leaf

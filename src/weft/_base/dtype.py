@@ -161,6 +161,8 @@ def result_type(operands: tuple[tuple[DType, int, bool], ...], default_float: DT
             continue
         if result is None:
             result = dtype
+        elif dtype.category == COMPLEX and result.category == FLOAT:  # only the kind counts, not the size
+            result = result.to_complex()
         elif dtype.category > result.category:
             result = promote_types(result, dtype)
     assert result is not None, "result_type of no operands"

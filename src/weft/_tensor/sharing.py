@@ -20,12 +20,14 @@ def share(target: Tensor, source: Tensor) -> None:
     """Let `target`, which has no storage, have all elements of `source`, outside of the tape.
 
     From then on `target` owns the storage: what is trained is written faster so. Unless it belongs to a leaf that
-    requires a gradient, or `source` is a part of it.
+    requires a gradient, `source` is a part of it, or a replay could not find the storage any more.
     """
     target._value = own(current(source))
     owner, path = owner_of(source), path_of(source)
     tape = owner._read().tape
-    if path or (tape is not None and tape.leaf):
+    capture = ambient().capture
+    found_anew = capture is not None and not capture.is_inside(owner._read())
+    if path or (tape is not None and tape.leaf) or found_anew:
         attach(target, Alias(owner, path, False))
     else:
         _move_storage(owner, target)

@@ -28,7 +28,7 @@ def strided_view(
     _check(places, owner_of(input).nbytes)
     alias = input._alias
     start = input if alias is None or not alias.tracked else alias.base
-    if start._alias is not None and not start.requires_grad:
+    if start._alias is not None and not (ambient().grad and start.requires_grad):
         start = owner_of(start)
     tracked = ambient().grad and (start is input or (alias is not None and alias.tracked))
     found = Alias(start, path_to(start, places), tracked)

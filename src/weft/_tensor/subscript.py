@@ -61,9 +61,7 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
     if not plan.indices:
         write(target, _filled(target, values)._read())
         return
-    source = values
-    if not isinstance(values, Tensor):
-        source = tensor(fitting(values, x.dtype), dtype=x.dtype, device=x.device)
+    source = values if isinstance(values, Tensor) else tensor(fitting(values, x.dtype), dtype=x.dtype, device=x.device)
     if source.dtype is not x.dtype:
         source = source.to(x.dtype)  # pyright: ignore[reportAttributeAccessIssue]  attached by `assemble`
     while source.ndim and source.shape[0] == 1:  # PyTorch drops leading ones here

@@ -179,7 +179,6 @@ def _write_past(target: Tensor, value: Value) -> Tensor:
     with using(grad=False):
         new = _written(path_to(owner, layout_of(target, exact=True)), current(owner), value)
     _put(owner, new, False)
-    target._value = value
     return target
 
 

@@ -68,7 +68,7 @@ def _complex_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
 def _numbers_layout(layout: strides.Layout) -> strides.Layout:
     if layout.strides[-1] != 1:
         raise ShapeError("Tensor must have a last dimension with stride 1")
-    if any(step % 2 for step in layout.strides[:-1]):
+    if any(step % 2 and size != 1 for size, step in zip(layout.sizes[:-1], layout.strides[:-1], strict=True)):
         raise ShapeError("Tensor must have a stride divisible by 2 for all but last dimension")
     if isinstance(layout.offset, int) and layout.offset % 2:
         raise ShapeError("Tensor must have a storage_offset divisible by 2")

@@ -284,3 +284,19 @@ def test_gradients_flow_to_leaves_that_a_function_has_made():
             w, y = function(weft.ones(2))
             y.sum().backward()
             assert w.grad.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("share", [lambda x: weft.zeros(2).set_(x), weft.nn.Parameter])
+def test_an_argument_keeps_its_storage_where_others_come_to_share_it(share):
+    @weft.compile
+    def function(x):
+        other = share(x)
+        x[0] = 5
+        return other * 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what cannot be replayed
+        for _ in range(4):
+            x = weft.ones(2)
+            assert function(x).tolist() == [5, 1]
+            assert x.tolist() == [5, 1]

@@ -36,6 +36,7 @@ class Writer:
         if self.random.random() < 0.6:
             self.dtypes.append(self.random.choice(("float32", "float64")))
         self._run = Run(torch)
+        self._refused: set[int] = set()  # numbers of lines
 
     def write(self) -> tuple[str, ...]:
         """Some creations and a dozen other lines; less where PyTorch refuses a backward pass, which ends a program."""
@@ -45,7 +46,13 @@ class Writer:
             kind = self.random.choices(KINDS, [kind.weight for kind in KINDS])[0]
             if not self._add(kind):
                 break
-        return tuple(self.lines)
+        return tuple(self.lines[: self._settled_lines()])
+
+    def _settled_lines(self) -> int:
+        """How many lines PyTorch takes and refuses as it did: what it does may depend on what was looked at before."""
+        again = run(self.lines, torch, saving_copies).errors
+        return min({number for number in range(len(self.lines)) if (number in again) != (number in self._refused)},
+                   default=len(self.lines))  # fmt: skip
 
     def _add(self, kind: Kind) -> bool:
         """Append a line that leaves a state worth going on from; False where the program has to end."""
@@ -55,12 +62,16 @@ class Writer:
                 return True
             held = {x.untyped_storage().data_ptr() for x in self._run.tensors.values()}
             error = self._run.step(line)
+            if error is None and "create_graph=True)[0]" in line and not self._has_second_derivative(line):
+                self._run = run(self.lines, torch, saving_copies)
+                continue  # Weft may say that it has one, which is zero
             if error is None:
                 line = self._agreed(line, held)
             if error is None and self._is_sound():
                 self.lines.append(line)
                 return True
             if error is not None and not self._is_tolerated(line, str(error)) and self.random.random() < 0.3:
+                self._refused.add(len(self.lines))
                 self.lines.append(line)
                 return not any(word in line for word in ("backward", "grad("))
             self._run = run(self.lines, torch, saving_copies)
@@ -81,6 +92,10 @@ class Writer:
         frozen = kind is WRITES and NEEDS["leaf"](tensors[name]) and self.random.random() < 0.8
         around = "with torch.no_grad(): " if frozen else self.random.choice(AROUND)
         return f"{around}{self._target(kind)} = {line}" if kind.names else f"{around}{line}"
+
+    def _has_second_derivative(self, line: str) -> bool:
+        grad = self._run.tensors.get(line.partition(" = ")[0].rpartition(": ")[2])
+        return grad is None or grad.requires_grad
 
     def _is_tolerated(self, line: str, error: str) -> bool:
         """Whether Weft does what PyTorch refuses, among that a view as a leaf: one whose base has come to the tape."""
