@@ -261,7 +261,7 @@ WRITES = Kind(
         {x}[{mask}] = {number}
         {x}[{mask}] += {number}
         {x}.view(-1)[0] = {number}
-        {x}.as_strided({strided}).add_({number})
+        {x}.as_strided({strided}).fill_({number})
         {x}.data = {like}
         {x}.data.mul_({number})
         {x}.detach().add_({number})
