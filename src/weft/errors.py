@@ -66,15 +66,15 @@ class IndexRangeError(WeftError, IndexError):
     """An index lies outside of the dim that it selects from."""
 
 
-class DeferredIndexError(IndexRangeError, RuntimeError):
-    """An index in a tensor was out of range, found when the program that used it had run.
+class IndexValueError(IndexRangeError, RuntimeError):
+    """An element of an index tensor was out of range: told by the call where it is in memory, else by who reads.
 
     PyTorch raises `IndexError` for some of these operators and `RuntimeError` for others.
     """
 
 
-class DeferredValueError(ValueRangeError, RuntimeError):
-    """A value in a tensor was outside of the operator's domain, found when the program that used it had run.
+class DomainError(ValueRangeError, RuntimeError):
+    """An element of a tensor was outside of the operator's domain: told by the call or, later, by who reads.
 
     PyTorch raises `RuntimeError` for most of these operators and `ValueError` for a few.
     """

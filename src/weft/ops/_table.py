@@ -33,7 +33,7 @@ from typing import Any
 import jax
 
 from weft._base.dtype import DType
-from weft.errors import DeferredIndexError, WeftError
+from weft.errors import IndexValueError, WeftError
 from weft.ops._dims import Rule, Sizes
 from weft.ops._strides import Rule as View
 
@@ -142,7 +142,7 @@ class OpDef:
     write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> new base
     check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where bad, or `Misses`; or None
     check_text: str = ""
-    check_error: type[WeftError] = DeferredIndexError
+    check_error: type[WeftError] = IndexValueError
     warning: Callable[[Sequence[Sizes]], str] | None = None  # shapes -> what to warn of in every such call, or ""
     differentiable: bool = True
     saves: bool = False  # a second backward pass is refused, as in PyTorch, though the derivative reads no array
@@ -201,7 +201,7 @@ def defop(
     write: Callable[..., Any] | None = None,
     check: Callable[..., Any] | None = None,
     check_text: str = "",
-    check_error: type[WeftError] = DeferredIndexError,
+    check_error: type[WeftError] = IndexValueError,
     warning: Callable[[Sequence[Sizes]], str] | None = None,
     differentiable: bool = True,
     saves: bool = False,

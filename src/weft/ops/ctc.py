@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft.errors import DeferredValueError, ShapeError, UnsupportedDTypeError
+from weft.errors import DomainError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import namespace
 from weft.ops._table import Array, Cast, defop
@@ -159,7 +159,7 @@ def _ctc_vjp(
 
 @defop(
     grad_name="CtcLoss", dims=_ctc_dims, cast=Cast.FLOAT32, aux=2, vjp=_ctc_vjp, function=False, method=False,
-    check=_bad_ctc, check_error=DeferredValueError,
+    check=_bad_ctc, check_error=DomainError,
     check_text="ctc_loss: a length is negative or longer than its tensor, or a label is outside of the classes",
 )  # fmt: skip
 def ctc_losses(

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, DType, bool_, from_numpy
-from weft.errors import DeferredValueError, DTypeError
+from weft.errors import DomainError, DTypeError
 from weft.ops._dims import pointwise
 from weft.ops._rows import alias, category, in_float32, quotient, refuse_complex, require, unbroadcast
 from weft.ops._table import Arithmetic, Array, Cast, Operand, Promote, Scalar, defop
@@ -137,7 +137,7 @@ def _by_zero(input: Array, other: Array) -> Array | None:
 
 divides = partial(
     defop, dims=pointwise, promote=Promote.COMMON, check=_by_zero, check_text="ZeroDivisionError",
-    check_error=DeferredValueError,
+    check_error=DomainError,
 )  # fmt: skip
 
 

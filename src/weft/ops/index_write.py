@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from weft.errors import DeferredValueError, DTypeError, IndexRangeError, ShapeError
+from weft.errors import DomainError, DTypeError, IndexRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
 from weft.ops._findings import Misses, namespace
 from weft.ops._index import (
@@ -286,7 +286,7 @@ def _masked_scatter_check(input: Array, mask: Array, source: Array) -> Array:
 
 @defop(
     arithmetic=Arithmetic.NONE, dims=flat_write, check=_masked_scatter_check, inplace=True,
-    check_text="Number of elements of source < number of ones in mask", check_error=DeferredValueError,
+    check_text="Number of elements of source < number of ones in mask", check_error=DomainError,
 )  # fmt: skip
 def masked_scatter(input: Array, mask: Array, source: Array) -> Array:
     """`input` with successive elements of `source` where the mask, which broadcasts, is true."""

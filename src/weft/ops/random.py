@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
-from weft.errors import DeferredValueError, DTypeError, OutOfRangeError, ShapeError
+from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
 from weft.ops._rows import category, factory, require
 from weft.ops._table import Arithmetic, Array, DTypeArg, Key, Operand, Promote, Scalar, Shape, defop
@@ -87,7 +87,7 @@ def _bernoulli_check(input: Array, p: Operand | None = None, *, key: Key) -> Arr
 
 @defop(
     arithmetic=Arithmetic.OWN, dims=pointwise, check=_bernoulli_check,
-    check_text="Expected p_in >= 0 && p_in <= 1 to be true, but got false.", check_error=DeferredValueError,
+    check_text="Expected p_in >= 0 && p_in <= 1 to be true, but got false.", check_error=DomainError,
 )  # fmt: skip
 def bernoulli(input: Array, p: Operand | None = None, *, key: Key) -> Array:
     """Ones with probability `p`, or with the probabilities in `input` when there is no `p`; else zeros."""
@@ -105,7 +105,7 @@ def _normal_sample_check(mean: Operand, std: Operand, *, key: Key) -> Array | No
 @defop(
     arithmetic=Arithmetic.OWN,
     dims=pointwise, promote=Promote.COMMON, check=_normal_sample_check, function=False, method=False,
-    check_text="normal expects all elements of std >= 0.0", check_error=DeferredValueError,
+    check_text="normal expects all elements of std >= 0.0", check_error=DomainError,
 )  # fmt: skip
 def normal_sample(mean: Operand, std: Operand, *, key: Key) -> Array:
     """Normal numbers with the means and standard deviations in two tensors, which broadcast."""
@@ -125,7 +125,7 @@ def _rates_check(input: Array, *, key: Key) -> Array:
     dims=pointwise,
     check=_rates_check,
     check_text="invalid Poisson rate, expected rate to be non-negative",
-    check_error=DeferredValueError,
+    check_error=DomainError,
 )
 def poisson(input: Array, *, key: Key) -> Array:
     """Poisson numbers with the rates in `input`, in its type."""
@@ -166,7 +166,7 @@ def _multinomial_check(input: Array, num_samples: int, replacement: bool = False
     dims=_samples, check=_multinomial_check,
     check_text="probability tensor contains either `inf`, `nan` or element < 0, "
     "or is an invalid multinomial distribution (sum of probabilities <= 0)",
-    check_error=DeferredValueError,
+    check_error=DomainError,
 )  # fmt: skip
 def multinomial(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
     """Indices along the last dim, drawn with the weights in `input`, which need not add up to one; int64."""

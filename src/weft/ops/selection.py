@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DeferredValueError, DTypeError, ShapeError, UnsupportedDTypeError
+from weft.errors import DomainError, DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, reduces
 from weft.ops._reduce import (
     axes,
@@ -210,7 +210,7 @@ def _outside(
 _OUTSIDE = "quantile() q values must be in the range [0, 1]"
 
 
-@defop(dims=_quantile_dims, cast=Cast.FLOAT32, check=_outside, check_text=_OUTSIDE, check_error=DeferredValueError)
+@defop(dims=_quantile_dims, cast=Cast.FLOAT32, check=_outside, check_text=_OUTSIDE, check_error=DomainError)
 def quantile(
     input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:
@@ -218,7 +218,7 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
-@defop(dims=_quantile_dims, cast=Cast.FLOAT32, check=_outside, check_text=_OUTSIDE, check_error=DeferredValueError)
+@defop(dims=_quantile_dims, cast=Cast.FLOAT32, check=_outside, check_text=_OUTSIDE, check_error=DomainError)
 def nanquantile(
     input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:

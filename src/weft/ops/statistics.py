@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT, INTEGER, DType
-from weft.errors import DeferredValueError, DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
+from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, reduces
 from weft.ops._reduce import axes, is_complex, is_inexact, reduces_twice, spread, wide
 from weft.ops._table import Array, Dims, Promote, defop
@@ -185,7 +185,7 @@ def _negative_weights(
 
 
 @defop(
-    promote=Promote.FLOAT, types=_require_weights, check=_negative_weights, check_error=DeferredValueError,
+    promote=Promote.FLOAT, types=_require_weights, check=_negative_weights, check_error=DomainError,
     check_text="fweights cannot be negative, and aweights cannot be negative",
 )  # fmt: skip
 def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from weft.errors import DeferredValueError, DTypeError, ShapeError
+from weft.errors import DomainError, DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import require_float
 from weft.ops._table import Arithmetic, Array, Shape, defop
@@ -63,7 +63,7 @@ def _unpool_vjp(g: Array, out: Array, input: Array, indices: Array, output_size:
 
 @defop(
     arithmetic=Arithmetic.NONE,
-    dims=_planes, vjp=_unpool_vjp, function=False, method=False, check=_bad_place, check_error=DeferredValueError,
+    dims=_planes, vjp=_unpool_vjp, function=False, method=False, check=_bad_place, check_error=DomainError,
     check_text="Found an invalid max index",
 )  # fmt: skip
 def max_unpool(input: Array, indices: Array, output_size: Shape) -> Array:
