@@ -34,7 +34,6 @@ KNOWN = {
     "as_strided_partial_views": _COMPOSED,
     "diagonal_scatter": _WRITE,
     "gradient": _COMPOSED,
-    "lerp": "the number of a weighted mean is saved like a tensor",
     "linalg_lstsq": "has no derivative here",
     "linalg_norm": _SLOPELESS,
     "linalg_norm_subgradients_at_zero": _SLOPELESS,

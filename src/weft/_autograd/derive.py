@@ -113,9 +113,15 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
 
 
 def _numbers(signature: Signature) -> set[int]:
-    """Positions of the inputs that are no arrays, nor stand for one: a backward pass lets go of none of them."""
+    """Positions of the inputs that are no arrays, nor stand for one: a backward pass lets go of none of them.
+
+    PyTorch makes an array of a number only where it is one of two operands.
+    """
     kinds = kinds_of(signature.call) if signature.call is not None else []
-    return {i for i, kind in enumerate(kinds) if kind is Kind.SCALAR and signature.avals[i].weak}
+    return {
+        i for i, kind in enumerate(kinds)
+        if signature.avals[i].weak and (kind is Kind.SCALAR or (kind is Kind.OPERAND and i > 1))
+    }  # fmt: skip
 
 
 def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

@@ -82,7 +82,7 @@ class Writer:
         need = self.random.choices(list(kind.lines), [len(lines) ** 0.5 for lines in kind.lines.values()])[0]
         template = self.random.choice(kind.lines[need])
         tensors = self._run.tensors
-        names = [name for name, x in tensors.items() if NEEDS[need](x) and (kind is not WRITES or _is_determined(x))]
+        names = [name for name, x in tensors.items() if NEEDS[need](x) and (kind is not WRITES or _takes(x, template))]
         if not names and kind is not CREATION:
             return None
         name = self.random.choice(names or [""])
@@ -144,9 +144,9 @@ class Writer:
         return not any(map(_is_odd, tensors)) and all(map(_is_small, [*tensors, *grads]))
 
 
-def _is_determined(x: torch.Tensor) -> bool:
-    """Whether what is written to a tensor is there afterwards; PyTorch refuses expanded ones, and not all others."""
-    return is_apart(x) or 0 in x.stride()
+def _takes(x: torch.Tensor, template: str) -> bool:
+    """Whether a tensor shows what a line has written; PyTorch refuses expanded ones mostly, and others seldom."""
+    return is_apart(x) or (0 in x.stride() and "mask" not in template)
 
 
 def _is_small(x: torch.Tensor) -> bool:
@@ -158,8 +158,9 @@ def _is_small(x: torch.Tensor) -> bool:
 def _is_odd(x: torch.Tensor) -> bool:
     """Whether a tensor is of PyTorch's own kind: strides of dims of size one that no view explains, for example."""
     strides = torch.empty(x.shape).stride()
-    free = x._base is None and (_is_dense(x) or not x.numel())
-    return _only_claims_a_gradient(x) or (free and x.stride() != strides)
+    if not x.numel() and 0 in x.stride():
+        return True
+    return _only_claims_a_gradient(x) or (x._base is None and _is_dense(x) and x.stride() != strides)
 
 
 def _is_dense(x: torch.Tensor) -> bool:
