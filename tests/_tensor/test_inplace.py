@@ -225,3 +225,13 @@ def test_a_tensor_is_assigned_to_itself_with_a_dim_more():
     x = weft.arange(3.0)
     x[None] = x
     assert x.tolist() == [0, 1, 2]
+
+
+def test_a_tensor_that_is_written_to_itself_stays_as_it_is():
+    x = weft.ones(3).expand(2, 3)
+    x[...] = x
+    assert x.copy_(x) is x
+    assert x.tolist() == [[1] * 3] * 2
+    with pytest.raises(RuntimeError, match=LEAF):
+        w = weft.ones(3, requires_grad=True)
+        w.copy_(w)

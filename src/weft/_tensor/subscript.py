@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import bool_
+from weft._base.state import ambient
 from weft._tensor.alias import owner_of
 from weft._tensor.convert import from_host, tensor
 from weft._tensor.foreign import kind_of, way_in
@@ -14,7 +15,7 @@ from weft._tensor.indexing import Plan, normalise_index
 from weft._tensor.scalar import fitting
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import check_overlap, write
+from weft._tensor.view import check_overlap, check_writable, write
 from weft.errors import ArgumentError
 
 
@@ -59,6 +60,9 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
     plan = _plan(x, index)
     target = _walked(x, plan)
     if not plan.indices:
+        if values is target:
+            check_writable(x, ambient().grad)
+            return
         write(target, _filled(target, values)._read())
         return
     source = values if isinstance(values, Tensor) else tensor(fitting(values, x.dtype), dtype=x.dtype, device=x.device)

@@ -11,6 +11,7 @@ from weft._base.device import CPU
 from weft._base.device import device as device_class
 from weft._base.dtype import DTYPES, DType, as_dtype
 from weft._base.layout import preserve_format
+from weft._base.state import ambient
 from weft._tensor.alias import layout_of, owner_of, shows_changed
 from weft._tensor.composite.create import sizes_of
 from weft._tensor.composite.storage import contiguous
@@ -18,7 +19,7 @@ from weft._tensor.convert import moved, resolve_device, tensor
 from weft._tensor.spelling import composite, op
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import check_overlap, write
+from weft._tensor.view import check_overlap, check_writable, write
 from weft.errors import GradientError, ShapeError, ValueRangeError
 from weft.ops._strides import row_major
 from weft.ops._words import scalar_word
@@ -144,6 +145,9 @@ def pin_memory(input: Tensor) -> Tensor:
 def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Write `src`, cast and expanded to this tensor's type, size and device."""
     del non_blocking
+    if src is input:
+        check_writable(input, ambient().grad)
+        return input
     source = src if isinstance(src, Tensor) else tensor(src)
     check_overlap(input, [source])
     return write(input, op.copy(input, moved(source, input.device))._read())
