@@ -232,6 +232,6 @@ def test_a_tensor_that_is_written_to_itself_stays_as_it_is():
     x[...] = x
     assert x.copy_(x) is x
     assert x.tolist() == [[1] * 3] * 2
+    w = weft.ones(3, requires_grad=True)
     with pytest.raises(RuntimeError, match=LEAF):
-        w = weft.ones(3, requires_grad=True)
         w.copy_(w)
