@@ -12,7 +12,8 @@ from weft._lazy.interpreter.evaluate import prepare as prepare
 from weft._lazy.interpreter.evaluate import quiet as quiet
 
 for _module in (
-    "control", "convert", "elementwise", "indexing", "products", "random", "reduction", "shape", "sorting", "special",
+    "control", "convert", "elementwise", "indexing", "linear", "products", "random", "reduction", "shape", "sorting",
+    "special", "windows",
 
 ):  # fmt: skip
     import_module(f"{__name__}.{_module}")

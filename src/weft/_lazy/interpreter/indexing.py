@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._lazy.interpreter.evaluate import interpreted
-from weft._lazy.interpreter.table import Array, Function, Params, Type, Types, primitive
+from weft._lazy.interpreter.table import Array, Bind, Function, Missing, Params, Type, Types, primitive
 
 # --- one place ------------------------------------------------------------------------------------------------
 
@@ -79,6 +78,11 @@ class _Windows:
     def moved_inside(self, starts: Sequence[Array]) -> list[Array]:
         """The nearest starts of windows that lie inside."""
         return [np.minimum(np.maximum(s, 0), limit) for s, limit in zip(starts, self.limits(), strict=True)]
+
+    def part(self, starts: Sequence[Array]) -> tuple[slice, ...]:
+        """The operand's part that the only window is."""
+        first = dict(zip(self.indexed, [start.item() for start in starts], strict=True))
+        return tuple([slice(first.get(d, 0), first.get(d, 0) + size) for d, size in enumerate(self.sizes)])
 
     def place(self, starts: Sequence[Array], dim: int) -> Array:
         """Where the elements of windows are in a dim of the operand: by batch and window, all dims of both."""
@@ -163,14 +167,8 @@ def _reader(windows: _Windows) -> Function:
         order = (*range(rows, rows + len(windows.batch)), *range(rows),
                  *range(rows + len(windows.batch), len(windows.batch) + len(windows.shape) - 1))  # fmt: skip
         return lambda x, starts: x.take(starts[0], rows).transpose(order).reshape(whole)
-    if not windows.batch:
-        at = windows.indexed
-
-        def read_one(x: Array, starts: Sequence[Array]) -> Array:
-            first = dict(zip(at, map(int, starts), strict=True))
-            return x[tuple([slice(first.get(d, 0), first.get(d, 0) + s) for d, s in enumerate(windows.sizes)])].copy()
-
-        return read_one
+    if prod(windows.batch) == 1:
+        return lambda x, starts: x[windows.part(starts)].reshape(whole).copy()
     return lambda x, starts: x.reshape(-1).take(windows.positions(starts))
 
 
@@ -185,13 +183,15 @@ def _finished(windows: _Windows, dropped: Sequence[int], offset_dims: Sequence[i
     return lambda found: found.reshape(shape).transpose(order)
 
 
-def _scatters(write: Function) -> Function:
-    """How scatters are bound: by what writes updates at positions of a flat array."""
+def _scatters(combine: np.ufunc | None) -> Bind:
+    """How scatters are bound: by what combines elements with updates, one after another, or None to replace them."""
 
     def bind(params: Params, ins: Types, outs: Types) -> Function:
-        numbers = params["dimension_numbers"]
-        windows, order = _written(numbers, *ins)
+        if combine is None and params["update_jaxpr"] is not None:
+            raise Missing("scatter[update_jaxpr]")
+        windows, order = _written(params["dimension_numbers"], *ins)
         clips = params["mode"].name == "CLIP"
+        write = _write_one if prod(windows.batch) == 1 else _write_many
 
         def scatter(x: Array, indices: Array, updates: Array) -> Array:
             starts = windows.starts(indices)
@@ -199,15 +199,34 @@ def _scatters(write: Function) -> Function:
                 starts = windows.moved_inside(starts)
             result = x.copy(order="C")
             updates = updates.transpose(order).reshape(*windows.batch, *windows.sizes)
-            positions = windows.positions(starts)
-            if not clips and not (inside := windows.inside(starts)).all():
-                positions, updates = positions[inside], updates[inside]
-            write(result.reshape(-1), positions.reshape(-1), updates.reshape(-1))
+            write(combine, windows, result, starts, updates)
             return result
 
         return scatter
 
     return bind
+
+
+def _write_many(
+    combine: np.ufunc | None, windows: _Windows, result: Array, starts: Sequence[Array], updates: Array
+) -> None:
+    positions = windows.positions(starts)
+    if not (inside := windows.inside(starts)).all():
+        positions, updates = positions[inside], updates[inside]
+    flat = result.reshape(-1)
+    if combine is None:
+        flat[positions.reshape(-1)] = updates.reshape(-1)
+    else:
+        combine.at(flat, positions.reshape(-1), updates.reshape(-1))
+
+
+def _write_one(
+    combine: np.ufunc | None, windows: _Windows, result: Array, starts: Sequence[Array], updates: Array
+) -> None:
+    if windows.inside(starts).all():
+        part = result[(*windows.part(starts), ...)]
+        updates = updates.reshape(part.shape)
+        part[...] = updates if combine is None else combine(part, updates)
 
 
 def _written(numbers: Any, operand: Type, indices: Type, updates: Type) -> tuple[_Windows, list[int]]:
@@ -223,19 +242,8 @@ def _written(numbers: Any, operand: Type, indices: Type, updates: Type) -> tuple
     return windows, [*batch_dims, *numbers.update_window_dims]
 
 
-def _put(flat: Array, positions: Array, updates: Array) -> None:
-    flat[positions] = updates
-
-
-for _name, _write in {
-    "scatter-add": np.add.at, "scatter-sub": np.subtract.at, "scatter-mul": np.multiply.at,
-    "scatter-min": np.minimum.at, "scatter-max": np.maximum.at,
+for _name, _combine in {
+    "scatter": None, "scatter-add": np.add, "scatter-sub": np.subtract, "scatter-mul": np.multiply,
+    "scatter-min": np.minimum, "scatter-max": np.maximum,
 }.items():  # fmt: skip
-    primitive(_name)(_scatters(_write))
-
-
-@primitive("scatter")
-def _scatter(params: Params, ins: Types, outs: Types) -> Function:
-    """Updates that replace elements, the last one in each place; or, with a function, its results in the places."""
-    jaxpr = params["update_jaxpr"]
-    return _scatters(_put)(params, ins, outs)
+    primitive(_name)(_scatters(_combine))
