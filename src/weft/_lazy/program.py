@@ -7,15 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 
 from weft._base import config
+from weft._base.device import device
 from weft._base.dtype import COMPLEX, FLOAT
 from weft._base.site import user_site
 from weft._lazy import explain
+from weft._lazy.interpreted import InterpretedGraph
 from weft._lazy.precision import KEEP_CASTS, settled
 from weft._lazy.runtime import default_jax_device, jax_device, on_fork
 from weft._lazy.signature import Output
@@ -77,13 +81,41 @@ class Graph:
         return (*self.steps, tuple(self.wanted), tuple(self.donated))
 
 
-class Program:
-    """A compiled graph. Call it with the leaves' arrays and numbers; the result is one array per wanted entry."""
+def place(value: Value) -> None:
+    """Move a value from a NumPy array to its device. On a CPU the memory stays; XLA never writes over it."""
+    value.array = placed(value.array, value.aval.device)
 
-    __slots__ = ("_device", "_run", "compiled", "maps")
+
+def placed(host: np.ndarray[Any, Any], where: device) -> jax.Array:
+    """A NumPy array on a device."""
+    # Twice as fast as `device_put`.
+    return jax.make_array_from_callback(host.shape, _sharding(where), lambda _: host)
+
+
+@lru_cache(maxsize=64)  # key: the device
+def _sharding(where: Any) -> SingleDeviceSharding:
+    return SingleDeviceSharding(jax_device(where))
+
+
+on_fork(_sharding.cache_clear)
+
+
+class Program:
+    """A compiled graph. Call it with the leaves' arrays and numbers; the result is one array per wanted entry.
+
+    interpreted  the graph as the interpreter runs it, where that is how it is computed
+    """
+
+    __slots__ = ("_device", "_run", "compiled", "interpreted", "maps")
 
     def __init__(self, graph: Graph) -> None:
-        where = jax_device(graph.steps[0][0].aval.device)
+        device = graph.steps[0][0].aval.device
+        self.interpreted: InterpretedGraph | None = None
+        if config.TIER == "interpreted" and device.type == "cpu":
+            self.interpreted = InterpretedGraph(
+                graph.applications(), graph.numbers, [leaf.num for leaf in graph.inputs], graph.wanted
+            )
+        where = jax_device(device)
         self._device = None if where is default_jax_device() else where
         donate = tuple(_PACKS + position for position in graph.donated)
         options = _OPTIONS.get(where.platform, KEEP_CASTS)
@@ -168,17 +200,52 @@ def program_of(graph: Graph) -> Program:
     return found
 
 
-def execute(program: Program, graph: Graph, arrays: Sequence[jax.Array], packs: tuple[Any, Any, Any]) -> Any:
-    """Run a program. The first run compiles it, and is noted for `explain`."""
+def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+    """Run a program on the arrays of its leaves. The first run of a compiled one is noted for `explain`."""
+    if program.interpreted is not None:
+        return program.interpreted(_numbered(graph, arrays))
+    operands, packs = _on_device(graph, arrays), _packs(graph)
     if program.compiled:
-        return program(arrays, packs)
+        return program(operands, packs)
     site = user_site()
     start = time.perf_counter()
     with _announced(site, len(graph.steps)):
-        result = program(arrays, packs)
+        result = program(operands, packs)
     program.compiled = True
     explain.note(site, time.perf_counter() - start, graph.steps)
     return result
+
+
+def _numbered(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
+    """The leaves as NumPy arrays, by position."""
+    rest = iter(arrays)
+    return [
+        np.asarray(leaf.array, leaf.aval.dtype.numpy) if leaf.aval.weak else np.asarray(next(rest))
+        for leaf in graph.inputs
+    ]
+
+
+def _on_device(graph: Graph, arrays: Sequence[Any]) -> list[jax.Array]:
+    """The arrays of the leaves, moved to the device from where they are NumPy arrays."""
+    operands = list(arrays)
+    leaves = [leaf for leaf in graph.inputs if not leaf.aval.weak]
+    for at, leaf in enumerate(leaves):
+        if type(operands[at]) is np.ndarray:
+            if type(leaf.array) is np.ndarray:
+                place(leaf)
+                operands[at] = leaf.array
+            else:  # in doubt
+                operands[at] = placed(operands[at], leaf.aval.device)
+    return operands
+
+
+def _packs(graph: Graph) -> tuple[Any, Any, Any]:
+    """The numbers among the leaves."""
+    numbers: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    for leaf in graph.inputs:
+        if leaf.aval.weak:
+            numbers[pack_of(leaf.aval)].append(leaf.array)
+    return pack(numbers)
 
 
 @contextmanager
