@@ -27,6 +27,7 @@ NEEDS: dict[str, Callable[[torch.Tensor], bool]] = {
     "wide": lambda x: x.dim() > 0,
     "rows": lambda x: x.dim() > 0 and len(x) > 1,
     "apart_rows": lambda x: x.dim() > 0 and len(x) > 1 and is_apart(x),
+    "row_major": lambda x: x.dim() > 0 and x.is_contiguous(),
     "matrix": lambda x: x.dim() == 2,
     "single": lambda x: x.numel() == 1,
     "complex": lambda x: x.is_complex(),
@@ -39,6 +40,7 @@ NEEDS: dict[str, Callable[[torch.Tensor], bool]] = {
     "discrete": lambda x: not x.is_floating_point() and not x.is_complex(),
     "tracked": lambda x: x.requires_grad,
     "outside": lambda x: x.is_leaf or not x.requires_grad,
+    "base": lambda x: x.requires_grad and x._base is None,  # hooks of some views crash PyTorch
     "leaf": lambda x: x.requires_grad and x.is_leaf,
     "with_grad": lambda x: x.is_leaf and x.grad is not None and x.grad.is_contiguous(),
 }

@@ -272,7 +272,6 @@ WRITES = Kind(
         {x}[{index}][{index}] = {number}
         {x}[0], {x}[-1] = {x}[-1], {x}[0]
         {x}[1:] = {x}[:-1]
-        {x}[1:].add_({x}[:-1])
         {x}.select({dim}, 0).mul_({number})
         {x}.narrow({dim}, 0, 1).fill_({number})
         {x}.unbind({dim})[0].add_({number})
@@ -292,6 +291,9 @@ WRITES = Kind(
         {x}.index_add_(0, torch.tensor([1, 1]), {x}[:2].clone())
         {x}.index_copy_(0, torch.tensor([1, 0]), {x}[:2].clone())
         {x}.put_(torch.tensor([0, -1]), {x}.reshape(-1)[:2].clone())
+    """,
+    row_major="""
+        {x}[1:].add_({x}[:-1])
     """,
     matrix="""
         {x}.t()[0] = {number}
@@ -332,6 +334,8 @@ PASSES = Kind(
         ({scalar} * {scalar}).backward()
         {x}.backward(torch.ones_like({x}))
         {x}.retain_grad()
+    """,
+    base="""
         {x}.register_hook(lambda g: g * 2)
     """,
     leaf="""
