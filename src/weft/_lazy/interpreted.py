@@ -52,7 +52,7 @@ class InterpretedGraph:
                     entries[number] = results[index]
                 for number in ending:
                     entries[number] = None
-        return [entries[number] for number in self._wanted]
+        return [_apart(entries[number]) for number in self._wanted]
 
     def _prepared(self) -> list[Step]:
         values: dict[tuple[Signature, tuple[int, ...]], list[tuple[int, int]]] = {}
@@ -65,6 +65,14 @@ class InterpretedGraph:
             needed |= ending
             steps.append((run_of(signature), inputs, tuple(results), tuple(ending)))
         return steps[::-1]
+
+
+def _apart(array: Array) -> Array:
+    """A result whose elements lie side by side, and which keeps no larger array alive."""
+    base = array.base
+    if not array.flags.c_contiguous or (isinstance(base, np.ndarray) and base.nbytes > 2 * array.nbytes):
+        return array.copy()
+    return array
 
 
 def run_of(signature: Signature) -> Run:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from weft._base.site import user_site
 from weft._lazy import explain
 from weft._lazy.interpreted import InterpretedGraph
 from weft._lazy.precision import KEEP_CASTS, settled
-from weft._lazy.runtime import default_jax_device, jax_device, on_fork
+from weft._lazy.runtime import default_jax_device, interprets, jax_device, on_fork
 from weft._lazy.signature import Output
 from weft._lazy.value import Aval, Value
 
@@ -101,33 +101,41 @@ on_fork(_sharding.cache_clear)
 
 
 class Program:
-    """A compiled graph. Call it with the leaves' arrays and numbers; the result is one array per wanted entry.
+    """What computes the graphs of one structure.
 
     interpreted  the graph as the interpreter runs it, where that is how it is computed
+    run          the compiled graph: (packs of numbers, arrays) -> arrays; None before the first run
+    compiled     makes that
     """
 
-    __slots__ = ("_device", "_run", "compiled", "interpreted", "maps")
+    __slots__ = ("compiled", "interpreted", "maps", "run")
 
     def __init__(self, graph: Graph) -> None:
-        device = graph.steps[0][0].aval.device
         self.interpreted: InterpretedGraph | None = None
-        if config.TIER == "interpreted" and device.type == "cpu":
-            self.interpreted = InterpretedGraph(
-                graph.applications(), graph.numbers, [leaf.num for leaf in graph.inputs], graph.wanted
-            )
-        where = jax_device(device)
-        self._device = None if where is default_jax_device() else where
-        donate = tuple(_PACKS + position for position in graph.donated)
-        options = _OPTIONS.get(where.platform, KEEP_CASTS)
-        self._run = jax.jit(_body(graph), donate_argnums=donate, compiler_options=options)
-        self.compiled = False
+        if interprets(graph.steps[0][0].aval.device):
+            leaves = [leaf.num for leaf in graph.inputs]
+            self.interpreted = InterpretedGraph(graph.applications(), graph.numbers, leaves, graph.wanted)
+        self.run: Callable[..., list[jax.Array]] | None = None
+        self.compiled = partial(_compiled, _body(graph), graph.steps[0][0].aval.device, graph.donated)
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
 
-    def __call__(self, arrays: Sequence[jax.Array], packs: tuple[Any, Any, Any]) -> list[jax.Array]:
-        if self._device is None:
-            return self._run(*packs, *arrays)
-        with jax.default_device(self._device):
-            return self._run(*packs, *arrays)
+
+def _compiled(
+    body: Callable[..., list[jax.Array]], device: device, donated: Sequence[int]
+) -> Callable[..., list[jax.Array]]:
+    """The body as a function that jax compiles at its first call."""
+    where = jax_device(device)
+    donate = tuple(_PACKS + position for position in donated)
+    options = _OPTIONS.get(where.platform, KEEP_CASTS)
+    run = jax.jit(body, donate_argnums=donate, compiler_options=options)
+    if where is default_jax_device():
+        return run
+
+    def run_there(*args: Any) -> list[jax.Array]:
+        with jax.default_device(where):
+            return run(*args)
+
+    return run_there
 
 
 def _body(graph: Graph) -> Callable[..., list[jax.Array]]:
@@ -205,13 +213,14 @@ def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[A
     if program.interpreted is not None:
         return program.interpreted(_numbered(graph, arrays))
     operands, packs = _on_device(graph, arrays), _packs(graph)
-    if program.compiled:
-        return program(operands, packs)
+    if program.run is not None:
+        return program.run(*packs, *operands)
     site = user_site()
     start = time.perf_counter()
+    run = program.compiled()
     with _announced(site, len(graph.steps)):
-        result = program(operands, packs)
-    program.compiled = True
+        result = run(*packs, *operands)
+    program.run = run
     explain.note(site, time.perf_counter() - start, graph.steps)
     return result
 

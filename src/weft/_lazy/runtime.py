@@ -112,6 +112,11 @@ def on_fork(forget: Callable[[], None]) -> None:
     _on_fork.append(forget)
 
 
+def interprets(where: device) -> bool:
+    """Whether values on a device are computed with NumPy: because it was asked for, or because XLA cannot run here."""
+    return where.type == "cpu" and (config.TIER == "interpreted" or _Forked.from_started)
+
+
 def has_started() -> bool:
     """Whether XLA runs in this process, as far as this package has started it."""
     return jax_device.cache_info().currsize > 0
@@ -153,9 +158,10 @@ def named(held: Any) -> device:
     return device("cuda" if held.platform == "gpu" else held.platform, index)
 
 
-def new_array(aval: Aval, number: complex) -> jax.Array:
+def new_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any]:
     """A new array of this type with one number everywhere."""
-    return jax.device_put(np.full(aval.shape, number, aval.dtype.numpy), jax_device(aval.device))
+    host = np.full(aval.shape, number, aval.dtype.numpy)
+    return host if interprets(aval.device) else jax.device_put(host, jax_device(aval.device))
 
 
 filled_array = lru_cache(maxsize=256)(new_array)
