@@ -1,30 +1,44 @@
-"""The rows of the operator table as signatures: each sample in every element type that its row takes.
+"""The rows of the operator table as programs: each sample, and its derivative, in every element type that its row takes.
 
-Run as a module, it lists the primitives that they are made of, and those that the interpreter lacks.
+Run as a module, it says which primitives they are made of, how often, and which of these the interpreter lacks.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from tests._lazy.interpreter.check import numbers
 from tests.samples import Sample, sample_of
 from weft._autograd.derive import derivative_of
-from weft._base.dtype import COMPLEX, FLOAT, INTEGER, DTYPES, DType, complex128, float64, from_numpy, int64
+from weft._base.dtype import COMPLEX, DTYPES, FLOAT, INTEGER, DType, from_numpy
 from weft._lazy import runtime as runtime  # sets jax up as programs expect it
 from weft._lazy.infer import ONE, Exact, call_of, many, signature_of
+from weft._lazy.interpreter import missing, prepare
+from weft._lazy.interpreter.flatten import flattened
 from weft._lazy.signature import Signature
 from weft._lazy.value import aval_of
-from weft.ops._table import REQUIRED, TABLE, TENSOR_KINDS, Kind, OpDef, Param
+from weft.ops._table import TABLE, TENSOR_KINDS, Kind, Param
 
-KEY = (np.int64(7), np.int64(3))
-"""The seed and the number of a draw."""
+_SEED_AND_DRAW = (np.int64(7), np.int64(3))
+
+
+class Program(NamedTuple):
+    """A signature with inputs; `closed` is its jaxpr."""
+
+    name: str
+    signature: Signature
+    arrays: Sequence[np.ndarray]
+
+    @property
+    def closed(self) -> Any:
+        return jax.make_jaxpr(self.signature.fn)(*self.arrays)
 
 
 @lru_cache
@@ -33,65 +47,78 @@ def samples() -> dict[str, Sample]:
     return {name: sample for name, op in TABLE.items() if op.dims and (sample := sample_of(op))}
 
 
-def cases(sample: Sample) -> Iterator[tuple[str, Signature, list[np.ndarray]]]:
-    """(name, signature, arrays) of a sample in its own types and in all others that its row takes, each once."""
-    seen: set[Any] = set()
-    for dtype in (None, *DTYPES):
-        taken = _case(sample, dtype)
-        if taken is not None and taken[0] not in seen:
-            seen.add(taken[0])
-            yield f"{sample.op.name}-{dtype.name if dtype else 'sample'}", *taken
+def programs(sample: Sample, dtypes: Sequence[DType | None] = (None, *DTYPES)) -> Iterator[Program]:
+    """A sample in each of these types that its row takes, None for its own, and its derivatives."""
+    seen: set[Signature] = set()
+    for dtype in dtypes:
+        program = _program(sample, dtype)
+        if program is not None and program.signature not in seen:
+            seen.add(program.signature)
+            yield program
+            yield from _derivatives(program)
 
 
-def derivatives(signature: Signature) -> Iterator[Signature]:
-    """The signatures of its derivative: of each output with respect to everything that has one."""
-    need = tuple(i for i, a in enumerate(signature.avals) if a.dtype.is_differentiable and not a.weak)
-    for at, output in enumerate(signature.outputs[: signature.main]):
-        if output.taped is not None and need:
-            derived = derivative_of(signature, need, (at,)).signature
-            if derived is not None:
-                yield derived
-
-
-def _case(sample: Sample, dtype: DType | None) -> tuple[Signature, list[np.ndarray]] | None:
+def _program(sample: Sample, dtype: DType | None) -> Program | None:
     static, arrays, avals = [], [], []
     pending = list(sample.arrays)
     for param in sample.op.params:
-        entry, taken = _entry(param, sample.static[param.name], pending)
+        entry, inputs, weak = _entry(param, sample.static[param.name], pending)
         static.append(entry)
-        for array, weak in taken:
-            array = array if weak or param.kind is Kind.KEY else _cast(array, dtype)
-            arrays.append(array)
-            avals.append(aval_of(array.shape, from_numpy(array.dtype), weak=weak))
+        for array in inputs:
+            arrays.append(array if weak else _cast(array, dtype))
+            avals.append(aval_of(array.shape, from_numpy(arrays[-1].dtype), weak=weak))
     try:
         with warnings.catch_warnings(action="ignore"):
-            return signature_of(call_of(sample.op, tuple(static)), tuple(avals)), arrays
-    except Exception:  # the row refuses this type, in whatever way
+            signature = signature_of(call_of(sample.op, tuple(static)), tuple(avals))
+    except Exception:
         if dtype is None and not any(p.kind is Kind.DTYPE for p in sample.op.params):
             raise
-        return None
+        return None  # the row refuses this type, in whatever way
+    return Program(f"{sample.op.name} {dtype.name if dtype else ''}", signature, arrays)
 
 
-def _entry(param: Param, value: Any, pending: list[Any]) -> tuple[Any, list[tuple[np.ndarray, bool]]]:
-    """A call's entry for a parameter, with the inputs that it takes and whether each is a number."""
+def _entry(param: Param, value: Any, pending: list[Any]) -> tuple[Any, list[np.ndarray], bool]:
+    """A call's entry for a parameter, the inputs that it takes, and whether these are numbers."""
     if param.kind is Kind.KEY:
-        return many(2), [(np.asarray(k), True) for k in KEY]
+        return many(2), list(map(np.asarray, _SEED_AND_DRAW)), True
     if param.kind in TENSOR_KINDS and value is not None:
-        count = abs(value)
-        taken = [(np.asarray(pending.pop(0)), False) for _ in range(count)]
-        return (many(count) if value < 0 else ONE), taken
+        inputs = [np.asarray(pending.pop(0)) for _ in range(abs(value))]
+        return (many(len(inputs)) if value < 0 else ONE), inputs, False
     if param.kind is Kind.SCALAR and value is not None and value is not param.default:
         number = np.asarray(value)
-        wide = {"f": np.float64, "c": np.complex128}.get(number.dtype.kind, np.int64)
-        return ONE, [(number.astype(wide), True)]
-    return (Exact(value) if param.text == "int | float" else value), []
+        return ONE, [number.astype({"f": np.float64, "c": np.complex128}.get(number.dtype.kind, np.int64))], True
+    return (Exact(value) if param.text == "int | float" else value), [], False
 
 
 def _cast(array: np.ndarray, dtype: DType | None) -> np.ndarray:
     """Floating and complex arrays in the type; whole numbers too, if the type is for those."""
-    if dtype is None:
+    category = {"f": FLOAT, "c": COMPLEX}.get(array.dtype.kind, INTEGER)
+    if dtype is None or (category >= FLOAT) is not (dtype.category >= FLOAT):
         return array
-    kind = {"f": FLOAT, "c": COMPLEX, "V": FLOAT}.get(array.dtype.kind, INTEGER)
-    if (kind >= FLOAT) is not (dtype.category >= FLOAT):
-        return array
-    return array.astype(dtype.numpy)
+    return (array.real if dtype.category < COMPLEX else array).astype(dtype.numpy)
+
+
+def _derivatives(program: Program) -> Iterator[Program]:
+    """By everything that has a derivative, from each output."""
+    signature = program.signature
+    need = tuple(i for i, a in enumerate(signature.avals) if a.dtype.is_differentiable and not a.weak)
+    smooth = [at for at, output in enumerate(signature.outputs[: signature.main]) if output.taped is not None]
+    prepared = prepare(program.closed) if need and smooth else None
+    outputs = prepared(*program.arrays) if prepared is not None else [
+        np.asarray(x) for x in jax.jit(signature.fn)(*program.arrays)] if need and smooth else []  # fmt: skip
+    for at in smooth if need else []:
+        derivative = derivative_of(signature, need, (at,))
+        if derivative.signature is not None:
+            operands = [*program.arrays, *outputs, numbers(outputs[at].dtype, *outputs[at].shape)]
+            yield Program(f"{program.name} derivative", derivative.signature, derivative.pick(operands))
+
+
+if __name__ == "__main__":
+    used: Counter[str] = Counter()
+    lacking: dict[str, str] = {}
+    for row in samples().values():
+        for program in programs(row):
+            used.update({equation.name for equation in flattened(program.closed).equations})
+            lacking.update(dict.fromkeys(missing(program.closed), program.name))
+    print("\n".join(f"{count:6} {name}" for name, count in used.most_common()))
+    print("missing:", lacking)

@@ -12,7 +12,7 @@ from weft._lazy.interpreter.evaluate import prepare as prepare
 from weft._lazy.interpreter.evaluate import quiet as quiet
 
 for _module in (
-    "control", "convert", "elementwise", "indexing", "linear", "products", "random", "reduction", "shape", "sorting",
+    "control", "convert", "elementwise", "error", "indexing", "linear", "products", "random", "reduction", "shape", "sorting",
     "special", "windows",
 
 ):  # fmt: skip

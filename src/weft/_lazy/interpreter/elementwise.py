@@ -39,8 +39,7 @@ for _name, _function in {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "floor": np.floor, "ge": np.greater_equal, "gt": np.greater,
     "is_finite": np.isfinite, "le": np.less_equal, "log": np.log, "log1p": np.log1p, "lt": np.less,
     "max": np.maximum, "min": np.minimum, "ne": np.not_equal, "neg": np.negative, "not": np.invert,
-    "or": np.bitwise_or, "shift_left": np.left_shift, "shift_right_arithmetic": np.right_shift, "sin": np.sin,
-    "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "sub": np.subtract, "tan": np.tan, "tanh": np.tanh,
+    "or": np.bitwise_or, "shift_left": np.left_shift, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "sub": np.subtract, "tan": np.tan, "tanh": np.tanh,
     "xor": np.bitwise_xor,
 }.items():  # fmt: skip
     elementwise(_name)(_function)
@@ -104,19 +103,10 @@ def _twice(multiply: Function, x: Array) -> Array:
 @entry("pow")
 def _pow(params: Params, ins: Types, outs: Types) -> Function:
     base, exponent = (t.dtype for t in ins)
-    if is_integer(base):
-        return _whole_power
     function = widened(np.power, ins, outs)
-    if is_integer(exponent) or exponent == bool:
+    if is_integer(exponent):
         return lambda x, y: function(x, y.astype(base))
     return function
-
-
-def _whole_power(x: Array, y: Array) -> Array:
-    """Powers of integers; those with negative exponents are reciprocals, which only 1 and -1 have."""
-    exponent = np.maximum(y, 0).astype(x.dtype)
-    sign = np.where(x == -1, 1 - 2 * (y & 1).astype(x.dtype), x)
-    return np.where(y < 0, np.where(np.abs(x) == 1, sign, 0), np.power(x, exponent)).astype(x.dtype)
 
 
 @elementwise("rsqrt")
@@ -155,6 +145,8 @@ def _round_away(x: Array) -> Array:
 
 @entry("nextafter")
 def _nextafter(params: Params, ins: Types, outs: Types) -> Function:
+    if ins[0].dtype == np.float16:  # whose function takes one zero for the other
+        return lambda x, y: np.where(x == y, y, np.nextafter(x, y))
     return np.nextafter
 
 
@@ -170,13 +162,21 @@ def _unsigned(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"u{dtype.itemsize}")
 
 
-@entry("shift_right_logical")
-def _shift_right_logical(params: Params, ins: Types, outs: Types) -> Function:
-    dtype = ins[0].dtype
-    bits = _unsigned(dtype)
-    if dtype == bits:
-        return np.right_shift
-    return lambda x, y: np.asarray(np.right_shift(x.view(bits), y.view(bits))).view(dtype)
+def _shifts_right(kind: str) -> Bind:
+    """How shifts to the right are bound, of integers taken for signed or unsigned ones."""
+
+    def bind(params: Params, ins: Types, outs: Types) -> Function:
+        dtype = ins[0].dtype
+        if dtype.kind == kind:
+            return np.right_shift
+        other = f"{kind}{dtype.itemsize}"
+        return lambda x, y: np.asarray(np.right_shift(x.view(other), y.view(other))).view(dtype)
+
+    return bind
+
+
+entry("shift_right_arithmetic")(_shifts_right("i"))
+entry("shift_right_logical")(_shifts_right("u"))
 
 
 @entry("population_count")

@@ -26,13 +26,14 @@ def _batched(function: Function, ins: Types, outs: Types, batch: int) -> Functio
     """A function of matrices over batches of them, which have so many dims; it gives a sequence, or None for NaN."""
     if any(0 in t.shape[batch:] for t in (*ins, *outs)):
         raise Missing("factorisation of empty matrices")
+    nothing = [complex(np.nan, np.nan) if t.dtype.kind == "c" else np.nan for t in outs]
 
     def run(*arrays: Array) -> list[Array]:
         results = [np.empty(shape, dtype) for shape, dtype in outs]
         for at in np.ndindex(outs[0].shape[:batch]):
             parts = function(*[x[at] for x in arrays])
             for place, result in enumerate(results):
-                result[at] = np.nan if parts is None else parts[place]
+                result[at] = nothing[place] if parts is None else parts[place]
         return results
 
     return run

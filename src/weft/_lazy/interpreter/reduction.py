@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -63,17 +64,16 @@ primitive("argmax")(_finds(np.argmax))
 primitive("argmin")(_finds(np.argmin))
 
 
-def _runs(function: np.ufunc) -> Bind:
+def _runs(accumulate: Function) -> Bind:
     """How running reductions are bound, from either end."""
 
     def bind(params: Params, ins: Types, outs: Types) -> Function:
         (shape, dtype), axis = ins[0], params["axis"]
         inner = computed_in(dtype)
         backwards = (*[slice(None)] * axis, slice(None, None, -1))
-        accumulate = partial(function.accumulate, axis=axis, dtype=inner)
 
         def run(x: Array) -> Array:
-            return accumulate(wide(x)).astype(dtype, copy=False)
+            return accumulate(wide(x), axis=axis, dtype=inner).astype(dtype, copy=False)
 
         return (lambda x: run(x[backwards])[backwards]) if params["reverse"] else run
 
@@ -81,9 +81,23 @@ def _runs(function: np.ufunc) -> Bind:
 
 
 for _name, _function in {
-    "cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum, "cumlogsumexp": np.logaddexp,
+    "cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum,
 }.items():  # fmt: skip
-    primitive(_name)(_runs(_function))
+    primitive(_name)(_runs(_function.accumulate))
+
+
+def _add_logarithms(x: Array, axis: int, dtype: np.dtype) -> Array:
+    """Running logarithms of sums of exponentials."""
+    if dtype.kind != "c":
+        return np.logaddexp.accumulate(x, axis, dtype)
+    result = np.moveaxis(x.copy(), axis, 0)
+    for before, here in pairwise(result):
+        most = np.maximum(before.real, here.real)
+        here[...] = np.log(np.exp(before - most) + np.exp(here - most)) + most
+    return np.moveaxis(result, 0, axis)
+
+
+primitive("cumlogsumexp")(_runs(_add_logarithms))
 
 
 @primitive("reduce")

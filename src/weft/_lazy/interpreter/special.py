@@ -21,11 +21,26 @@ def _enter(name: str, of_scipy: str) -> None:
 
 
 for _name, _of_scipy in {
-    "bessel_i0e": "i0e", "bessel_i1e": "i1e", "digamma": "psi", "erf": "erf", "erf_inv": "erfinv", "erfc": "erfc",
-    "igamma": "gammainc", "igammac": "gammaincc", "lgamma": "gammaln", "regularized_incomplete_beta": "betainc",
-    "zeta": "zeta",
+    "bessel_i0e": "i0e", "igamma": "gammainc", "igammac": "gammaincc",
+    "regularized_incomplete_beta": "betainc", "zeta": "zeta",
 }.items():  # fmt: skip
     _enter(_name, _of_scipy)
+
+
+@elementwise("bessel_i1e")
+def _bessel_i1e(x: Array) -> Array:
+    return np.copysign(_special().i1e(x), x)
+
+
+@elementwise("lgamma")
+def _lgamma(x: Array) -> Array:
+    return np.where(np.isinf(x), np.absolute(x), _special().gammaln(x))
+
+
+@elementwise("digamma")
+def _digamma(x: Array) -> Array:
+    """Where it is not defined, NaN; SciPy gives infinities at the zeros."""
+    return np.where(x == 0, np.full((), np.nan, x.dtype), _special().psi(x))
 
 
 @elementwise("polygamma")
@@ -33,4 +48,4 @@ def _polygamma(order: Array, x: Array) -> Array:
     special = _special()
     sign = np.where(order % 2 == 0, -1, 1).astype(x.dtype)
     higher = sign * np.exp(special.gammaln(order + 1)) * special.zeta(order + 1, x)
-    return np.where(order == 0, special.psi(x), higher).astype(x.dtype)
+    return np.where(order == 0, _digamma(x), higher).astype(x.dtype)

@@ -43,7 +43,7 @@ class _Grid(NamedTuple):
         reach = [(size - 1) * step + 1 for size, step in zip(self.sizes, self.dilation, strict=True)]
         return [
             max(0, (n - r) // stride + 1)
-            for n, r, stride in zip(shape[-len(self.sizes) :], reach, self.strides, strict=True)
+            for n, r, stride in zip(shape[len(shape) - len(reach) :], reach, self.strides, strict=True)
         ]
 
     def windows(self, x: Array) -> Array:
