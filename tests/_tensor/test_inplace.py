@@ -235,3 +235,9 @@ def test_a_tensor_that_is_written_to_itself_stays_as_it_is():
     w = weft.ones(3, requires_grad=True)
     with pytest.raises(RuntimeError, match=LEAF):
         w.copy_(w)
+
+
+def test_a_part_is_assigned_everywhere():
+    x = weft.arange(3.0)
+    x[...] = x[1:2]
+    assert x.tolist() == [1, 1, 1]

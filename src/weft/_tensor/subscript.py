@@ -84,7 +84,7 @@ def _filled(target: Tensor, values: Any) -> Tensor:
     if lead > 0 and all(size == 1 for size in values.shape[:lead]):  # PyTorch drops leading ones here
         values = op.squeeze(values, tuple(range(lead)))
     source = values
-    while source.ndim < target.ndim and owner_of(source) is owner_of(target):  # overlap is judged side by side
-        source = op.unsqueeze(source, 0)
+    if owner_of(source) is owner_of(target):
+        source = op.expand(source, target.shape)  # overlap is judged side by side
     check_overlap(target, [source])
     return op.copy(target, values)
