@@ -43,6 +43,7 @@ def tier(request, monkeypatch):
     """What is said of compiled programs is tested on them, however the other tests compute."""
     if request.node.get_closest_marker("compiled"):
         monkeypatch.setattr(config, "TIER", "compiled")
+        monkeypatch.setenv("WEFT_TIER", "compiled")  # for other processes
         monkeypatch.setattr(program, "_programs", {})
 
 

@@ -9,8 +9,10 @@ import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
+from weft._base.device import CPU
 from weft._lazy.interpreter import prepare, quiet
 from weft._lazy.precision import KEEP_CASTS
+from weft._lazy.runtime import jax_device
 from weft._lazy.signature import Output, Signature
 
 Array = np.ndarray[Any, Any]
@@ -87,5 +89,6 @@ def run_of(signature: Signature) -> Run:
 
 
 def _compiled(signature: Signature) -> Run:
+    jax_device(CPU)  # refuses where XLA cannot run
     program = jax.jit(jaxpr_as_fun(signature.jaxpr), compiler_options=KEEP_CASTS)
     return lambda arrays: [np.asarray(result) for result in program(*arrays)]

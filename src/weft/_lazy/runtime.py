@@ -63,9 +63,9 @@ def jax_device(where: device) -> Any:
     """
     if _Forked.from_started:
         raise DeviceError(
-            "cannot compute here: this process was forked from one that has computed, and XLA's threads do not survive "
-            "a fork. Start processes with the 'spawn' or 'forkserver' method (as weft.multiprocessing does), or fork "
-            "before anything is computed; values that were computed before the fork can be read"
+            "XLA cannot run here: this process was forked from one in which it runs, and its threads do not survive a "
+            "fork. What is on the CPU is computed with NumPy; for anything else start processes with the 'spawn' or "
+            "'forkserver' method (as weft.multiprocessing does), or fork before anything is computed"
         )
     if where.type not in _PLATFORMS:
         raise DeviceError(f"{where}: there are no {where.type} devices here; use one of {', '.join(_PLATFORMS)}")

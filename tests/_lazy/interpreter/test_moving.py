@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from tests._lazy.interpreter.check import DTYPES, Case, bfloat16, check, numbers
+from weft._lazy.interpreter import prepare
 
 SHAPES = [(), (0,), (3,), (2, 0, 3), (2, 3, 4)]
 
@@ -75,3 +77,11 @@ def slices(draw):
 def test_slice(given_slice):
     x, starts, limits, strides = given_slice
     check([Case(str(given_slice[1:]), lambda x: lax.slice(x, starts, limits, strides), [x])])
+
+
+def test_a_reshape_may_read_the_dims_in_another_order():
+    x = np.arange(9.0).reshape(3, 3)
+    closed = jax.make_jaxpr(lambda x: jax.lax.reshape(x, (3, 3), dimensions=(1, 0)))(x)
+    assert np.array_equal(prepare(closed)(x)[0], x.T)
+    closed = jax.make_jaxpr(lambda x: jax.lax.reshape(x, (9,), dimensions=(1, 0)))(x)
+    assert np.array_equal(prepare(closed)(x)[0], x.T.reshape(9))

@@ -100,7 +100,8 @@ def _append(flat: Flat, eqn: Any, ins: list[int]) -> Sequence[int]:
     if name in _NOTHING:
         return ins
     outs = [flat.register(var.aval) for var in eqn.outvars]
-    if name in _NOTHING_IF_SAME_TYPE and flat.types[outs[0]] == flat.types[ins[0]]:
+    is_moved = name == "reshape" and eqn.params["dimensions"] is not None
+    if name in _NOTHING_IF_SAME_TYPE and not is_moved and flat.types[outs[0]] == flat.types[ins[0]]:
         return ins[:1]
     params = eqn.params
     if name.startswith("random_"):  # the kind of the keys, which is not among the parameters of all of these

@@ -8,14 +8,15 @@ from operator import itemgetter, methodcaller
 
 import numpy as np
 
-from weft._lazy.interpreter.table import Array, Function, Missing, Params, Types, primitive
+from weft._lazy.interpreter.table import Array, Function, Params, Types, primitive
 
 
 @primitive("reshape", view=True)
 def _reshape(params: Params, ins: Types, outs: Types) -> Function:
-    if params["dimensions"] is not None:
-        raise Missing("reshape[dimensions]")
-    return methodcaller("reshape", params["new_sizes"])
+    sizes, order = params["new_sizes"], params["dimensions"]
+    if order is not None:
+        return lambda x: x.transpose(order).reshape(sizes)
+    return methodcaller("reshape", sizes)
 
 
 @primitive("squeeze", view=True)
@@ -52,7 +53,9 @@ def _broadcast_in_dim(params: Params, ins: Types, outs: Types) -> Function:
 @primitive("rev", view=True)
 def _rev(params: Params, ins: Types, outs: Types) -> Function:
     backwards = slice(None, None, -1)
-    return itemgetter((*[backwards if d in params["dimensions"] else slice(None) for d in range(len(ins[0].shape))], ...))
+    return itemgetter(
+        (*[backwards if d in params["dimensions"] else slice(None) for d in range(len(ins[0].shape))], ...)
+    )
 
 
 @primitive("slice", view=True)
