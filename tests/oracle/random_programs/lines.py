@@ -271,7 +271,6 @@ WRITES = Kind(
     wide="""
         {x}[{index}][{index}] = {number}
         {x}[0], {x}[-1] = {x}[-1], {x}[0]
-        {x}[1:] = {x}[:-1]
         {x}.select({dim}, 0).mul_({number})
         {x}.narrow({dim}, 0, 1).fill_({number})
         {x}.unbind({dim})[0].add_({number})
@@ -293,6 +292,7 @@ WRITES = Kind(
         {x}.put_(torch.tensor([0, -1]), {x}.reshape(-1)[:2].clone())
     """,
     row_major="""
+        {x}[1:] = {x}[:-1]
         {x}[1:].add_({x}[:-1])
     """,
     matrix="""
