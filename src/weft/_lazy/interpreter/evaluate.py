@@ -37,7 +37,9 @@ class Interpreted:
 
     __slots__ = ("_results", "_slots", "_steps", "_views")
 
-    def __init__(self, slots: list[Array | None], steps: list[Step], results: Sequence[int], views: Sequence[int]) -> None:
+    def __init__(
+        self, slots: list[Array | None], steps: list[Step], results: Sequence[int], views: Sequence[int]
+    ) -> None:
         self._slots = slots
         self._steps = steps
         self._results = results

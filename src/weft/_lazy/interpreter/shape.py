@@ -52,7 +52,9 @@ def _broadcast_in_dim(params: Params, ins: Types, outs: Types) -> Function:
 @primitive("rev", view=True)
 def _rev(params: Params, ins: Types, outs: Types) -> Function:
     backwards = slice(None, None, -1)
-    return itemgetter((*[backwards if d in params["dimensions"] else slice(None) for d in range(len(ins[0].shape))], ...))
+    return itemgetter(
+        (*[backwards if d in params["dimensions"] else slice(None) for d in range(len(ins[0].shape))], ...)
+    )
 
 
 @primitive("slice", view=True)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from weft._lazy.interpreter.elementwise import elementwise
-from weft._lazy.interpreter.table import Array, Function, library
+from weft._lazy.interpreter.table import Array, library
 
 _special = partial(library, "scipy.special")
 
