@@ -70,10 +70,7 @@ def difference(got: np.ndarray, want: np.ndarray, ulps: float = 0, relative: boo
         return f"{type(got).__name__} of {got.dtype}{got.shape}, not {want.dtype}{want.shape}"
     if want.dtype.kind == "c":
         return difference(got.real, want.real, ulps, relative) or difference(got.imag, want.imag, ulps, relative)
-    if want.dtype.kind in "biu":
-        bad = got != want
-    else:
-        bad = ~_close(got, want, ulps, relative)
+    bad = got != want if want.dtype.kind in "biu" else ~_close(got, want, ulps, relative)
     if not bad.any():
         return ""
     return f"{got[bad][:4].tolist()}, not {want[bad][:4].tolist()}, at {np.argwhere(bad)[:4].tolist()}"
@@ -94,7 +91,7 @@ def numbers(dtype: Any, *shape: int, seed: int = 0) -> np.ndarray:
     """Small numbers of any type, in no order, some of them twice."""
     dtype = np.dtype(dtype)
     rng = np.random.default_rng(seed)
-    if dtype == bool:
+    if dtype.kind == "b":
         return rng.random(shape) < 0.5
     if dtype.kind in "iu":
         return rng.integers(-5 if dtype.kind == "i" else 0, 6, shape).astype(dtype)
@@ -107,7 +104,7 @@ def numbers(dtype: Any, *shape: int, seed: int = 0) -> np.ndarray:
 def nasty(dtype: Any) -> np.ndarray:
     """Numbers at which functions differ: zeros, bounds, infinities, NaN, halves, powers of two."""
     dtype = np.dtype(dtype)
-    if dtype == bool:
+    if dtype.kind == "b":
         return np.array([False, True])
     if dtype.kind in "iu":
         top, bottom = int(np.iinfo(dtype).max), int(np.iinfo(dtype).min)

@@ -1,4 +1,4 @@
-"""The rows of the operator table as programs: each sample, and its derivative, in every element type that its row takes.
+"""The rows of the operator table as programs: each sample and its derivative, in every type that its row takes.
 
 Run as a module, it says which primitives they are made of, how often, and which of these the interpreter lacks.
 """
@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from tests._lazy.interpreter.check import numbers
-from tests.samples import Sample, sample_of
+from tests.samples import Sample, as_sample, sample_of
 from weft._autograd.derive import derivative_of
 from weft._base.dtype import COMPLEX, DTYPES, FLOAT, INTEGER, DType, from_numpy
 from weft._lazy import runtime as runtime  # sets jax up as programs expect it
@@ -24,7 +24,7 @@ from weft._lazy.interpreter import missing, prepare
 from weft._lazy.interpreter.flatten import flattened
 from weft._lazy.signature import Signature
 from weft._lazy.value import aval_of
-from weft.ops._table import TABLE, TENSOR_KINDS, Kind, Param
+from weft.ops._table import REQUIRED, TABLE, TENSOR_KINDS, Kind, OpDef, Param
 
 _SEED_AND_DRAW = (np.int64(7), np.int64(3))
 
@@ -41,13 +41,42 @@ class Program(NamedTuple):
         return jax.make_jaxpr(self.signature.fn)(*self.arrays)
 
 
+_COUNTS = {"step", "mu_product", "eta", "mu"}
+_STATIC = {"age": (0, 1), "ns_steps": 2, "adjust_lr_fn": "original", "norm_type": 2.0}
+_OTHERS: dict[str, dict[str, Any]] = {
+    "lbfgs_step": {"grad": numbers(np.float32, 6), "dirs": [numbers(np.float32, 6, seed=i) for i in range(2)],
+                   "steps": [numbers(np.float32, 6, seed=i) for i in range(2, 4)],
+                   "ratios": [np.float32(0.5), np.float32(2)], "scale": np.float32(0.1)},
+    "adafactor_step": {"row_var": [np.ones((3, 1), np.float32)] * 2, "col_var": [np.ones((1, 4), np.float32)] * 2,
+                       "variance": []},
+    "limit_rows": {"indices": np.array([1, 0, 1])},
+}  # fmt: skip
+
+
 @lru_cache
 def samples() -> dict[str, Sample]:
-    """The sample of each row that has one."""
-    return {name: sample for name, op in TABLE.items() if op.dims and (sample := sample_of(op))}
+    """The sample of each row."""
+    ruled = {name: sample for name, op in TABLE.items() if op.dims and (sample := sample_of(op))}
+    return ruled | {name: _without_rule(op) for name, op in TABLE.items() if not op.dims}
 
 
-def programs(sample: Sample, dtypes: Sequence[DType | None] = (None, *DTYPES)) -> Iterator[Program]:
+def _without_rule(op: OpDef) -> Sample:
+    """The sample of a row that has no dim rule: nearly all of these are optimizers' steps."""
+    given: dict[str, Any] = {}
+    for at, param in enumerate(op.params):
+        if param.kind is Kind.ARRAYS:
+            shape = () if param.name in _COUNTS else (3, 4)
+            given[param.name] = [np.abs(numbers(np.float32, *shape, seed=at + i)) + 0.1 for i in range(2)]
+        elif param.kind is Kind.ARRAY and param.default is REQUIRED:
+            given[param.name] = numbers(np.float32, 3, 4, seed=at)
+        elif param.default is REQUIRED:
+            given[param.name] = _STATIC.get(param.name, False) if param.kind is Kind.STATIC else 0.1
+    return as_sample(op, given | _OTHERS.get(op.name, {}))
+
+
+def programs(
+    sample: Sample, dtypes: Sequence[DType | None] = (None, *DTYPES), *, derivatives: bool = True
+) -> Iterator[Program]:
     """A sample in each of these types that its row takes, None for its own, and its derivatives."""
     seen: set[Signature] = set()
     for dtype in dtypes:
@@ -55,7 +84,8 @@ def programs(sample: Sample, dtypes: Sequence[DType | None] = (None, *DTYPES)) -
         if program is not None and program.signature not in seen:
             seen.add(program.signature)
             yield program
-            yield from _derivatives(program)
+            if derivatives and sample.op.dims is not None:  # optimizers have none, as all others without a rule
+                yield from _derivatives(program)
 
 
 def _program(sample: Sample, dtype: DType | None) -> Program | None:
@@ -83,7 +113,7 @@ def _entry(param: Param, value: Any, pending: list[Any]) -> tuple[Any, list[np.n
         return many(2), list(map(np.asarray, _SEED_AND_DRAW)), True
     if param.kind in TENSOR_KINDS and value is not None:
         inputs = [np.asarray(pending.pop(0)) for _ in range(abs(value))]
-        return (many(len(inputs)) if value < 0 else ONE), inputs, False
+        return (ONE if value > 0 else many(-value)), inputs, False
     if param.kind is Kind.SCALAR and value is not None and value is not param.default:
         number = np.asarray(value)
         return ONE, [number.astype({"f": np.float64, "c": np.complex128}.get(number.dtype.kind, np.int64))], True

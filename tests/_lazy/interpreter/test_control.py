@@ -59,7 +59,8 @@ def test_while():
 def test_branches():
     check([
         *[Case(str(i), lambda i: _index(i), [np.int32(i)]) for i in (-3, 0, 1, 2, 9)],
-        *[Case(str(p), lambda p, x: lax.cond(p, lambda x: x + 1, lambda x: x, x), [np.array(p), X]) for p in (False, True)],
+        *[Case(str(p), lambda p, x: lax.cond(p, lambda x: x + 1, lambda x: x, x), [np.array(p), X])
+          for p in (False, True)],
         Case("a batch", lambda i: jax.vmap(_index)(i), [np.array([0, 5, 1], np.int32)]),
         Case("by platform", lambda x: lax.platform_dependent(x, cpu=lambda x: x + 1, default=lambda x: x), [X]),
     ])  # fmt: skip
@@ -73,6 +74,6 @@ def test_functions_are_inlined():
         Case("custom vjp", lambda x: (_clipped(x), jax.grad(lambda x: _clipped(x).sum())(x)), [X]),
         Case("barrier", lambda x: lax.optimization_barrier((x, x + 1)), [X]),
         Case("constant", lambda x: x + jnp.asarray(X) @ np.eye(3, dtype=np.float32), [X]),
-        Case("linear solve", lambda x: lax.custom_linear_solve(lambda y: y * 2, x, lambda f, y: y / 2, symmetric=True), [X]),
+        Case("linear solve", lambda x: lax.custom_linear_solve(lambda y: y * 2, x, lambda _, y: y / 2), [X]),
         Case("results of no equation", lambda x: (x, 3, X, x), [X]),
     ])  # fmt: skip

@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tests._lazy.interpreter.check import COMPLEX, DTYPES, FLOATS, INTEGERS, SIGNED, Case, check, interpret, nasty, pairs
+from tests._lazy.interpreter.check import (
+    COMPLEX,
+    DTYPES,
+    FLOATS,
+    INTEGERS,
+    SIGNED,
+    Case,
+    check,
+    interpret,
+    nasty,
+    pairs,
+)
 
 ids = str
 
@@ -73,7 +84,9 @@ def test_transcendental_functions(dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=ids)
 def test_special_functions(dtype):
-    x = np.array([-2.5, -1.5, -0.99, -0.3, -0.0, 0.0, 0.02, 0.5, 0.99, 1.0, 1.5, 2.5, 9, 30, np.inf, np.nan]).astype(dtype)
+    x = np.array([-2.5, -1.5, -0.99, -0.3, -0.0, 0.0, 0.02, 0.5, 0.99, 1.0, 1.5, 2.5, 9, 30, np.inf, np.nan]).astype(
+        dtype
+    )
     a, b = pairs(np.array([0.3, 1, 2.5, 7]).astype(dtype))
     part = np.resize(np.array([0.1, 0.5, 0.9]), a.shape).astype(dtype)
     check([

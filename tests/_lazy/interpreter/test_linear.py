@@ -48,7 +48,7 @@ def test_factorisations(dtype):
         *[case(f"eigh {low}", lambda x, low=low: lax.linalg.eigh(x, lower=low, symmetrize_input=False), spd)
           for low in (False, True)],
         case("eig", lambda x: lax.linalg.eig(x), x),
-        case("eigenvalues", lambda x: lax.linalg.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=False), x),
+        case("eigenvalues", lambda x: jax.numpy.linalg.eigvals(x), x),
         *[case(f"svd {a.shape} {full}", lambda x, f=full: lax.linalg.svd(x, full_matrices=f), a)
           for a in (square, tall, wide) for full in (False, True)],
         case("singular values", lambda x: lax.linalg.svd(x, compute_uv=False), tall),
@@ -56,7 +56,8 @@ def test_factorisations(dtype):
         case("schur", lambda x: lax.linalg.schur(x), x),
         case("schur form", lambda x: lax.linalg.schur(x, compute_schur_vectors=False), x),
         case("hessenberg", lambda x: lax.linalg.hessenberg(x), x),
-        *[case(f"tridiagonal {low}", lambda x, low=low: lax.linalg.tridiagonal(x, lower=low), spd) for low in (False, True)],
+        *[case(f"tridiagonal {low}", lambda x, low=low: lax.linalg.tridiagonal(x, lower=low), spd)
+          for low in (False, True)],
     ])  # fmt: skip
 
 

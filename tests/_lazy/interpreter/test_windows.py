@@ -18,7 +18,10 @@ SPECS = [("NCHW", "OIHW", "NCHW"), ("NHWC", "HWIO", "NHWC"), ("CHWN", "IHWO", "H
 
 
 def _places(spec, batch, channel, space):
-    sizes = {**dict(zip("NC" if "N" in spec else "OI", (batch, channel), strict=True)), **dict(zip("HW", space, strict=True))}
+    sizes = {
+        **dict(zip("NC" if "N" in spec else "OI", (batch, channel), strict=True)),
+        **dict(zip("HW", space, strict=True)),
+    }
     return [sizes[letter] for letter in spec]
 
 
@@ -37,7 +40,9 @@ def grids(draw, ndim=2):
     return space, window, options, base, dilation
 
 
-@given(grids(), st.sampled_from(SPECS), st.sampled_from([(1, 1), (2, 1), (1, 2)]), st.sampled_from([np.float32, np.int32]))
+@given(
+    grids(), st.sampled_from(SPECS), st.sampled_from([(1, 1), (2, 1), (1, 2)]), st.sampled_from([np.float32, np.int32])
+)
 def test_convolution(grid, specs, groups, dtype):
     space, window, options, base, dilation = grid
     features, batches = groups
@@ -73,13 +78,13 @@ def test_reductions_over_windows(grid, dtype):
     x = numbers(dtype, *space)
     zero, one = np.zeros((), dtype), np.ones((), dtype)
     low, high = (-np.inf, np.inf) if dtype != np.int16 else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    starts = {"sum": (zero, lax.add), "max": (np.asarray(low, dtype), lax.max), "min": (np.asarray(high, dtype), lax.min),
-              "other": (one, lambda a, b: a * b + a), "product": (one, lax.mul)}  # fmt: skip
+    starts = {
+        "sum": (zero, lax.add), "max": (np.asarray(low, dtype), lax.max), "min": (np.asarray(high, dtype), lax.min),
+        "other": (one, lambda a, b: a * b + a), "product": (one, lax.mul),
+    }  # fmt: skip
 
     def reduce(x, start, function):
-        return lax.reduce_window(
-            x, start, function, window, **options, base_dilation=base, window_dilation=dilation
-        )
+        return lax.reduce_window(x, start, function, window, **options, base_dilation=base, window_dilation=dilation)
 
     cases = [Case(f"{name} {grid}", partial(reduce, start=start, function=f), [x], 16, False)
              for name, (start, f) in starts.items() if name != "other" or dtype == np.float32]  # fmt: skip

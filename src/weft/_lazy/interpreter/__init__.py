@@ -12,8 +12,8 @@ from weft._lazy.interpreter.evaluate import prepare as prepare
 from weft._lazy.interpreter.evaluate import quiet as quiet
 
 for _module in (
-    "control", "convert", "elementwise", "error", "indexing", "linear", "products", "random", "reduction", "shape", "sorting",
-    "special", "windows",
+    "control", "convert", "elementwise", "error", "indexing", "linear", "products", "random", "reduction", "shape",
+    "sorting", "special", "windows",
 
 ):  # fmt: skip
     import_module(f"{__name__}.{_module}")

@@ -14,7 +14,7 @@ def _convert(params: Params, ins: Types, outs: Types) -> Function:
     source, target = ins[0].dtype, outs[0].dtype
     if is_float(source) and is_integer(target):
         return lambda x: _saturated(wide(x), target)
-    if target == bool:
+    if target.kind == "b":
         return lambda x: np.not_equal(x, np.zeros((), source))
     if source.kind == "c" and target.kind != "c":
         return lambda x: x.real.astype(target)
@@ -48,7 +48,7 @@ def _reduce_precision(params: Params, ins: Types, outs: Types) -> Function:
 
 
 def _reduced(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Floats rounded to the nearest with so many bits, ties to even; too small ones are zeros, too large ones infinite."""
+    """Floats rounded to so many bits, ties to even; those that are too small are zeros, the too large ones infinite."""
     width = 8 * x.dtype.itemsize
     bits = np.dtype(f"u{x.dtype.itemsize}")
     mantissa = np.finfo(x.dtype).nmant

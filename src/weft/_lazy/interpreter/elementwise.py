@@ -39,8 +39,8 @@ for _name, _function in {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "floor": np.floor, "ge": np.greater_equal, "gt": np.greater,
     "is_finite": np.isfinite, "le": np.less_equal, "log": np.log, "log1p": np.log1p, "lt": np.less,
     "max": np.maximum, "min": np.minimum, "ne": np.not_equal, "neg": np.negative, "not": np.invert,
-    "or": np.bitwise_or, "shift_left": np.left_shift, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "sub": np.subtract, "tan": np.tan, "tanh": np.tanh,
-    "xor": np.bitwise_xor,
+    "or": np.bitwise_or, "shift_left": np.left_shift, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt,
+    "square": np.square, "sub": np.subtract, "tan": np.tan, "tanh": np.tanh, "xor": np.bitwise_xor,
 }.items():  # fmt: skip
     elementwise(_name)(_function)
 
@@ -229,7 +229,7 @@ for _name, _function in {"eq_to": np.equal, "le_to": np.less_equal, "lt_to": np.
 def _select_n(params: Params, ins: Types, outs: Types) -> Function:
     if len(ins) == 2:
         return lambda which, case: case.copy()
-    if ins[0].dtype == bool:
+    if ins[0].dtype.kind == "b":
         return lambda which, no, yes: np.where(which, yes, no)
     return lambda which, *cases: np.choose(which, cases, mode="clip")
 

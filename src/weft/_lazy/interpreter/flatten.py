@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from weft._lazy.interpreter.table import PRIMITIVES, Array, Params, Type, read_only
+from weft._lazy.interpreter.table import PRIMITIVES, Array, Params, Type, is_key, read_only
 
 _CALLS = {
     "jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "checkpoint", "remat", "remat2", "composite",
@@ -49,14 +49,14 @@ class Flat:
 
     def register(self, aval: Any) -> int:
         """A new register."""
-        dtype = np.dtype(np.uint64) if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended) else np.dtype(aval.dtype)
+        dtype = np.dtype(np.uint64 if is_key(aval.dtype) else aval.dtype)
         self.types.append(Type(tuple(aval.shape), dtype))
         return len(self.types) - 1
 
     def constant(self, value: Any, aval: Any) -> int:
         """A new register with a known value."""
         number = self.register(aval)
-        if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
+        if is_key(aval.dtype):
             value = np.ascontiguousarray(jax.random.key_data(value)).view(np.uint64)[..., 0]
         self.constants[number] = read_only(np.asarray(value, self.types[number].dtype))
         return number

@@ -119,7 +119,7 @@ def _fill_value(params: Params, dtype: np.dtype) -> Any:
     given = params.get("fill_value")
     if given is not None:
         return given
-    if dtype == bool:
+    if dtype.kind == "b":
         return True
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)

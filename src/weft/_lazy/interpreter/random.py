@@ -7,11 +7,12 @@ the primitives that move anything else.
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import jax
 import numpy as np
 
-from weft._lazy.interpreter.table import Array, Function, Missing, Params, Types, primitive
+from weft._lazy.interpreter.table import Array, Function, Missing, Params, Types, is_key, primitive
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -47,8 +48,9 @@ def _counters(shape: tuple[int, ...]) -> tuple[Array, Array]:
 
 
 def _require_threefry(params: Params) -> None:
-    kinds = {str(kind) for kind in params["keys"] if jax.dtypes.issubdtype(kind, jax.dtypes.extended)}
-    if kinds != {"key<fry>"} or not jax.config.jax_threefry_partitionable:
+    kinds = {str(kind) for kind in params["keys"] if is_key(kind)}
+    config: Any = jax.config
+    if kinds != {"key<fry>"} or not config.jax_threefry_partitionable:
         raise Missing(f"random[{', '.join(sorted(kinds))}]")
 
 
@@ -84,7 +86,7 @@ def _random_seed(params: Params, ins: Types, outs: Types) -> Function:
 @primitive("random_fold_in")
 def _random_fold_in(params: Params, ins: Types, outs: Types) -> Function:
     _require_threefry(params)
-    zero = np.uint32(0)
+    zero = np.zeros((), np.uint32)
     return lambda keys, data: _keys(*_hashed(_words(keys), (zero, data.astype(np.uint32))))
 
 

@@ -15,12 +15,12 @@ from weft._lazy.interpreter.table import Array, Bind, Function, Params, Types, c
 
 def lowest(dtype: np.dtype) -> object:
     """The number of a type that no other is below."""
-    return -np.inf if dtype.kind == "f" else False if dtype == bool else np.iinfo(dtype).min
+    return -np.inf if dtype.kind == "f" else False if dtype.kind == "b" else np.iinfo(dtype).min
 
 
 def highest(dtype: np.dtype) -> object:
     """The number of a type that no other is above."""
-    return np.inf if dtype.kind == "f" else True if dtype == bool else np.iinfo(dtype).max
+    return np.inf if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).max
 
 
 def _reduces(function: np.ufunc, of_bools: np.ufunc | None, start: Callable[[np.dtype], object]) -> Bind:
@@ -29,7 +29,7 @@ def _reduces(function: np.ufunc, of_bools: np.ufunc | None, start: Callable[[np.
     def bind(params: Params, ins: Types, outs: Types) -> Function:
         (shape, dtype), axes = ins[0], tuple(params["axes"])
         inner = computed_in(dtype)
-        reduce = (of_bools if of_bools is not None and dtype == bool else function).reduce
+        reduce = (of_bools if of_bools is not None and dtype.kind == "b" else function).reduce
         options = {"axis": axes, "dtype": inner}
         if not prod(shape[axis] for axis in axes):
             options["initial"] = start(inner)
@@ -45,7 +45,7 @@ for _name, _function, _of_bools, _start in (
     ("reduce_prod", np.multiply, None, lambda dtype: 1),
     ("reduce_max", np.maximum, np.logical_or, lowest),
     ("reduce_min", np.minimum, np.logical_and, highest),
-    ("reduce_and", np.bitwise_and, np.logical_and, lambda dtype: ~np.zeros((), dtype)),
+    ("reduce_and", np.bitwise_and, np.logical_and, lambda dtype: np.invert(np.zeros((), dtype))),
     ("reduce_or", np.bitwise_or, np.logical_or, lambda dtype: 0),
     ("reduce_xor", np.bitwise_xor, np.logical_xor, lambda dtype: 0),
 ):
@@ -68,7 +68,7 @@ def _runs(accumulate: Function) -> Bind:
     """How running reductions are bound, from either end."""
 
     def bind(params: Params, ins: Types, outs: Types) -> Function:
-        (shape, dtype), axis = ins[0], params["axis"]
+        dtype, axis = ins[0].dtype, params["axis"]
         inner = computed_in(dtype)
         backwards = (*[slice(None)] * axis, slice(None, None, -1))
 

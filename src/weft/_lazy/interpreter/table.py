@@ -7,6 +7,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 Array = np.ndarray
@@ -71,6 +73,11 @@ def is_half(dtype: np.dtype) -> bool:
 def is_float(dtype: np.dtype) -> bool:
     """Whether numbers of this type are real floats."""
     return dtype.kind == "f" or is_half(dtype)
+
+
+def is_key(dtype: Any) -> bool:
+    """Whether a type of jax is that of random keys."""
+    return jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def is_integer(dtype: np.dtype) -> bool:
