@@ -40,7 +40,8 @@ def against_pytorch(lines: Sequence[str]) -> Difference:
 def _alike(lines: Sequence[str]) -> Alike:
     """How results of one program in two modes are compared.
 
-    What products of matrices add up first is XLA's choice, and so is whether a function of float64 is computed in vectors.
+    What products of matrices add up first is XLA's choice, and so is whether functions of float64 are computed in
+    vectors.
     """
     return near if re.search(r"@|float64(.|\n)*(exp\(|sin\(|sigmoid|tanh)", text(lines)) else bits
 
