@@ -8,7 +8,7 @@ QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_S
 	PYTHONDONTWRITEBYTECODE=
 
 # What is tested in the compiled tier, too.
-CORE := tests/_autograd tests/_lazy tests/_tensor tests/func tests/ops tests/oracle
+CORE := tests/_autograd tests/_lazy tests/_tensor tests/oracle --ignore tests/_lazy/interpreter
 
 .PHONY: demo test test-all bench lint oracle oracle-quick oracle-all oracle-soak stubs soak faults clean
 
