@@ -2,10 +2,13 @@ PYTHON ?= python3
 VERSIONS := 3.11 3.12 3.13
 VENV := .venv
 BIN := $(VENV)/bin
-# Thousands of small programs run once each: compiling them is most of the work, and nothing of it is worth keeping.
+# Thousands of small programs run once each: where they are compiled, nothing of it is worth keeping.
 # What hundreds of processes import is compiled once, also where the environment says to write no bytecode.
 QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60 \
 	PYTHONDONTWRITEBYTECODE=
+
+# What is tested in the compiled tier, too.
+CORE := tests/_autograd tests/_lazy tests/_tensor tests/oracle --ignore tests/_lazy/interpreter
 
 .PHONY: demo test test-all bench lint oracle oracle-quick oracle-all oracle-soak stubs soak faults clean
 
@@ -22,8 +25,9 @@ $(VENV)/.oracle: $(VENV)/.installed
 demo: $(VENV)/.installed  ## train a GPT in two processes, kill one, and compare with one process
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/.installed  ## every test that needs no PyTorch
-	$(QUICK) $(BIN)/python -m pytest -n 2
+test: $(VENV)/.installed  ## every test that needs no PyTorch: interpreted, and what is about programs, and the core, compiled
+	WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest -n 2
+	$(QUICK) $(BIN)/python -m pytest -n 2 $(CORE)
 
 test-all: $(VERSIONS:%=test-%)  ## the same under each supported version of Python that is here
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 import weft
+from weft._base import config
 from weft._base.state import Pending, default_dtype, using
 from weft._lazy import explain, program
 
@@ -38,6 +39,15 @@ def fresh_state():
 
 
 @pytest.fixture(autouse=True)
+def tier(request, monkeypatch):
+    """What is said of compiled programs is tested on them, however the other tests compute."""
+    if request.node.get_closest_marker("compiled"):
+        monkeypatch.setattr(config, "TIER", "compiled")
+        monkeypatch.setenv("WEFT_TIER", "compiled")  # for other processes
+        monkeypatch.setattr(program, "_programs", {})
+
+
+@pytest.fixture(autouse=True)
 def no_thread_left():
     """A test ends the threads that it starts."""
     before = set(threading.enumerate())
@@ -50,6 +60,7 @@ def no_thread_left():
 @pytest.fixture
 def compilations(monkeypatch):
     """Call it for the compilations since the last call. The test starts from an empty cache of programs."""
+    monkeypatch.setattr(config, "TIER", "compiled")
     monkeypatch.setattr(program, "_programs", {})
     monkeypatch.setattr(explain, "_log", [])
 

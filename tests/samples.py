@@ -259,7 +259,7 @@ _KINDS = ("float", "int", "bool", "complex")
 def sample_of(op: OpDef) -> Sample | None:
     """The sample of a row, or None where there is none that its body takes."""
     if op.name in GIVEN:
-        return _sample(op, GIVEN[op.name])
+        return as_sample(op, GIVEN[op.name])
     for shape in _SHAPES:
         for kind in _KINDS:
             found = _automatic(op, shape, kind)
@@ -288,10 +288,11 @@ def _automatic(op: OpDef, shape: tuple[int, ...], kind: str) -> Sample | None:
                 given[param.name] = float64
             case Kind.STATIC:
                 return None
-    return _sample(op, given)
+    return as_sample(op, given)
 
 
-def _sample(op: OpDef, given: dict[str, Any]) -> Sample:
+def as_sample(op: OpDef, given: dict[str, Any]) -> Sample:
+    """A row with arguments by name; arrays, and lists of them, stand for tensors."""
     arrays: list[Any] = []
     static: dict[str, Any] = {}
     for param in op.params:

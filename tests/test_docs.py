@@ -17,6 +17,7 @@ _PAGES = [
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda path: path.name)
+@pytest.mark.compiled
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(explain, "_log", [])  # what other tests have compiled is nothing to a reader

@@ -80,6 +80,7 @@ def test_an_unknown_precision_is_refused():
         weft.set_float32_matmul_precision("low")
 
 
+@pytest.mark.compiled
 def test_denormal_numbers_are_always_flushed():
     assert weft.set_flush_denormal(True) is True
     assert weft.set_flush_denormal(False) is False

@@ -17,6 +17,9 @@ def leaf(*numbers):
     return weft.tensor(numbers, dtype=weft.float64, requires_grad=True)
 
 
+pytestmark = pytest.mark.compiled  # what keeps arrays alive is counted in those of XLA
+
+
 def live_arrays():
     gc.collect()
     return len(jax.live_arrays())

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 EAGER = """
 import jax, weft
 from weft._base.state import ambient
@@ -60,6 +62,7 @@ def test_the_allocator_is_tuned_unless_told_otherwise():
     assert left == "0"
 
 
+@pytest.mark.compiled
 def test_a_second_process_takes_compiled_programs_from_the_cache(tmp_path):
     first, hits = run(CACHE, WEFT_COMPILE_CACHE=str(tmp_path)).rsplit(" ", 1)
     assert hits == "0"

@@ -220,6 +220,7 @@ def test_without_its_extra_mpi_says_what_to_install():
     assert "ModuleNotFoundError: backend mpi needs the package mpi4py and an MPI library; install both with: " in errors
 
 
+@pytest.mark.compiled
 def test_xla_must_be_joined_before_anything_is_computed(tmp_path):
     text = (
         "import sys, weft, weft.distributed as dist\n"

@@ -22,6 +22,9 @@ COMPILE_CACHE = os.environ.get(
 )
 """Folder of compiled programs; empty turns the cache off."""
 
+TIER = os.environ.get("WEFT_TIER", "compiled")
+"""How values are computed on CPUs: "compiled", or "interpreted", application by application with NumPy."""
+
 NODE_CAP = int(os.environ.get("WEFT_NODE_CAP", "16384"))
 """Recorded operators that may wait before they are computed without being asked for."""
 

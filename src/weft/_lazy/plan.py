@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from sys import getrefcount
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import SingleDeviceSharding
 
 from weft._lazy import holders
 from weft._lazy.checks import Check, Doubt, Unconfirmed
-from weft._lazy.program import Graph, Program, pack, pack_of, program_of
-from weft._lazy.runtime import is_ready, jax_device, on_fork
+from weft._lazy.program import Graph, Program, program_of
+from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
 from weft._lazy.value import FREED, Value, inputs_first
 
@@ -65,29 +63,13 @@ def read_inputs(value: Value) -> Sequence[int]:
     return _Shared.reads(value)[0]
 
 
-def place(value: Value) -> None:
-    """Move a value from a NumPy array to its device. On a CPU the memory stays; XLA never writes over it."""
-    host = value.array
-    # Twice as fast as `device_put`.
-    value.array = jax.make_array_from_callback(host.shape, _sharding(value.aval.device), lambda _: host)
-
-
-@lru_cache(maxsize=64)  # key: the device
-def _sharding(where: Any) -> SingleDeviceSharding:
-    return SingleDeviceSharding(jax_device(where))
-
-
-on_fork(_sharding.cache_clear)
-
-
 class Batch:
     """What one program is to compute."""
 
-    __slots__ = ("arrays", "doubts", "graph", "made", "packs", "program", "ticket")
-    arrays: list[jax.Array]
+    __slots__ = ("arrays", "doubts", "graph", "made", "program", "ticket")
+    arrays: list[Any]
     graph: Graph
     made: list[Value]
-    packs: tuple[Any, Any, Any]
     program: Program
     doubts: dict[Value, tuple[Doubt, ...]]  # of those of `made` that have some
     ticket: Ticket
@@ -132,7 +114,6 @@ def _batch(graph: _Numbering) -> Batch | None:
     batch.doubts = {}
     if graph.unconfirmed:
         batch.arrays = [a.array if type(a) is Unconfirmed else a for a in batch.arrays]
-    batch.packs = _packs(leaves)
     batch.graph = Graph(
         graph.steps, made, leaves, [v.num for v in chosen], () if taped else _donated(leaves, uses, chosen)
     )
@@ -223,9 +204,7 @@ class _Numbering:
             held = type(value.array)
             if held is Ticket:
                 raise Busy(value.array)
-            if held is np.ndarray:
-                place(value)
-            elif held is Unconfirmed:
+            if held is Unconfirmed:
                 self.unconfirmed.append(value)
             value.num = len(self.entries)
             self.entries.append(value)
@@ -268,8 +247,9 @@ def _mask(doubts: list[Doubt], some: Sequence[Doubt | None]) -> int:
 def _is_settled(check: Check) -> bool:
     """Whether a check is known to have found nothing. Waits for nothing."""
     code = check.code
-    if code is not None and isinstance(code.array, jax.Array) and is_ready(code.array):
-        check.learn(np.asarray(code.array).tolist())
+    array = None if code is None else code.array
+    if type(array) is np.ndarray or (isinstance(array, jax.Array) and is_ready(array)):
+        check.learn(np.asarray(array).tolist())
     return check.code is None and check.failure is None
 
 
@@ -322,11 +302,3 @@ def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[
             wanted[leaf.aval] -= 1
             donated.append(position)
     return donated
-
-
-def _packs(leaves: list[Value]) -> tuple[Any, Any, Any]:
-    numbers: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
-    for leaf in leaves:
-        if leaf.aval.weak:
-            numbers[pack_of(leaf.aval)].append(leaf.array)
-    return pack(numbers)

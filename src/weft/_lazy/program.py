@@ -7,17 +7,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 
 from weft._base import config
+from weft._base.device import device
 from weft._base.dtype import COMPLEX, FLOAT
 from weft._base.site import user_site
 from weft._lazy import explain
+from weft._lazy.interpreted import InterpretedGraph
 from weft._lazy.precision import KEEP_CASTS, settled
-from weft._lazy.runtime import default_jax_device, jax_device, on_fork
+from weft._lazy.runtime import default_jax_device, interprets, jax_device, on_fork
 from weft._lazy.signature import Output
 from weft._lazy.value import Aval, Value
 
@@ -77,25 +81,61 @@ class Graph:
         return (*self.steps, tuple(self.wanted), tuple(self.donated))
 
 
-class Program:
-    """A compiled graph. Call it with the leaves' arrays and numbers; the result is one array per wanted entry."""
+def place(value: Value) -> None:
+    """Move a value from a NumPy array to its device. On a CPU the memory stays; XLA never writes over it."""
+    value.array = placed(value.array, value.aval.device)
 
-    __slots__ = ("_device", "_run", "compiled", "maps")
+
+def placed(host: np.ndarray[Any, Any], where: device) -> jax.Array:
+    """A NumPy array on a device."""
+    # Twice as fast as `device_put`.
+    return jax.make_array_from_callback(host.shape, _sharding(where), lambda _: host)
+
+
+@lru_cache(maxsize=64)  # key: the device
+def _sharding(where: Any) -> SingleDeviceSharding:
+    return SingleDeviceSharding(jax_device(where))
+
+
+on_fork(_sharding.cache_clear)
+
+
+class Program:
+    """What computes the graphs of one structure.
+
+    interpreted  the graph as the interpreter runs it, where that is how it is computed
+    run          the compiled graph: (packs of numbers, arrays) -> arrays; None before the first run
+    compiled     makes that
+    """
+
+    __slots__ = ("compiled", "interpreted", "maps", "run")
 
     def __init__(self, graph: Graph) -> None:
-        where = jax_device(graph.steps[0][0].aval.device)
-        self._device = None if where is default_jax_device() else where
-        donate = tuple(_PACKS + position for position in graph.donated)
-        options = _OPTIONS.get(where.platform, KEEP_CASTS)
-        self._run = jax.jit(_body(graph), donate_argnums=donate, compiler_options=options)
-        self.compiled = False
+        self.interpreted: InterpretedGraph | None = None
+        if interprets(graph.steps[0][0].aval.device):
+            leaves = [leaf.num for leaf in graph.inputs]
+            self.interpreted = InterpretedGraph(graph.applications(), graph.numbers, leaves, graph.wanted)
+        self.run: Callable[..., list[jax.Array]] | None = None
+        self.compiled = partial(_compiled, _body(graph), graph.steps[0][0].aval.device, graph.donated)
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
 
-    def __call__(self, arrays: Sequence[jax.Array], packs: tuple[Any, Any, Any]) -> list[jax.Array]:
-        if self._device is None:
-            return self._run(*packs, *arrays)
-        with jax.default_device(self._device):
-            return self._run(*packs, *arrays)
+
+def _compiled(
+    body: Callable[..., list[jax.Array]], device: device, donated: Sequence[int]
+) -> Callable[..., list[jax.Array]]:
+    """The body as a function that jax compiles at its first call."""
+    where = jax_device(device)
+    donate = tuple(_PACKS + position for position in donated)
+    options = _OPTIONS.get(where.platform, KEEP_CASTS)
+    run = jax.jit(body, donate_argnums=donate, compiler_options=options)
+    if where is default_jax_device():
+        return run
+
+    def run_there(*args: Any) -> list[jax.Array]:
+        with jax.default_device(where):
+            return run(*args)
+
+    return run_there
 
 
 def _body(graph: Graph) -> Callable[..., list[jax.Array]]:
@@ -168,17 +208,53 @@ def program_of(graph: Graph) -> Program:
     return found
 
 
-def execute(program: Program, graph: Graph, arrays: Sequence[jax.Array], packs: tuple[Any, Any, Any]) -> Any:
-    """Run a program. The first run compiles it, and is noted for `explain`."""
-    if program.compiled:
-        return program(arrays, packs)
+def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+    """Run a program on the arrays of its leaves. The first run of a compiled one is noted for `explain`."""
+    if program.interpreted is not None:
+        return program.interpreted(_numbered(graph, arrays))
+    operands, packs = _on_device(graph, arrays), _packs(graph)
+    if program.run is not None:
+        return program.run(*packs, *operands)
     site = user_site()
     start = time.perf_counter()
+    run = program.compiled()
     with _announced(site, len(graph.steps)):
-        result = program(arrays, packs)
-    program.compiled = True
+        result = run(*packs, *operands)
+    program.run = run
     explain.note(site, time.perf_counter() - start, graph.steps)
     return result
+
+
+def _numbered(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
+    """The leaves as NumPy arrays, by position."""
+    rest = iter(arrays)
+    return [
+        np.asarray(leaf.array, leaf.aval.dtype.numpy) if leaf.aval.weak else np.asarray(next(rest))
+        for leaf in graph.inputs
+    ]
+
+
+def _on_device(graph: Graph, arrays: Sequence[Any]) -> list[jax.Array]:
+    """The arrays of the leaves, moved to the device from where they are NumPy arrays."""
+    operands = list(arrays)
+    leaves = [leaf for leaf in graph.inputs if not leaf.aval.weak]
+    for at, leaf in enumerate(leaves):
+        if type(operands[at]) is np.ndarray:
+            if type(leaf.array) is np.ndarray:
+                place(leaf)
+                operands[at] = leaf.array
+            else:  # in doubt
+                operands[at] = placed(operands[at], leaf.aval.device)
+    return operands
+
+
+def _packs(graph: Graph) -> tuple[Any, Any, Any]:
+    """The numbers among the leaves."""
+    numbers: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    for leaf in graph.inputs:
+        if leaf.aval.weak:
+            numbers[pack_of(leaf.aval)].append(leaf.array)
+    return pack(numbers)
 
 
 @contextmanager

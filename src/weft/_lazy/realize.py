@@ -17,8 +17,8 @@ from weft._base import config
 from weft._base.state import LEAST_LIMIT, Pending, ambient
 from weft._lazy import holders
 from weft._lazy.checks import Check, Unconfirmed
-from weft._lazy.plan import Batch, Busy, Ticket, place, plan
-from weft._lazy.program import execute
+from weft._lazy.plan import Batch, Busy, Ticket, plan
+from weft._lazy.program import execute, place
 from weft._lazy.value import Value
 
 _CHUNK = 96  # operators in a program cut from a repeating stretch
@@ -247,7 +247,7 @@ def _run(batch: Batch, pending: Pending) -> None:
     made, arrays = batch.made, batch.arrays
     batch.arrays = []
     try:
-        results = execute(batch.program, batch.graph, arrays, batch.packs)
+        results = execute(batch.program, batch.graph, arrays)
     except BaseException:
         for value in made:  # still pending: whoever needs one may try again
             value.array = None

@@ -63,9 +63,9 @@ def jax_device(where: device) -> Any:
     """
     if _Forked.from_started:
         raise DeviceError(
-            "cannot compute here: this process was forked from one that has computed, and XLA's threads do not survive "
-            "a fork. Start processes with the 'spawn' or 'forkserver' method (as weft.multiprocessing does), or fork "
-            "before anything is computed; values that were computed before the fork can be read"
+            "XLA cannot run here: this process was forked from one in which it runs, and its threads do not survive a "
+            "fork. What is on the CPU is computed with NumPy; for anything else start processes with the 'spawn' or "
+            "'forkserver' method (as weft.multiprocessing does), or fork before anything is computed"
         )
     if where.type not in _PLATFORMS:
         raise DeviceError(f"{where}: there are no {where.type} devices here; use one of {', '.join(_PLATFORMS)}")
@@ -112,6 +112,11 @@ def on_fork(forget: Callable[[], None]) -> None:
     _on_fork.append(forget)
 
 
+def interprets(where: device) -> bool:
+    """Whether values on a device are computed with NumPy: because it was asked for, or because XLA cannot run here."""
+    return where.type == "cpu" and (config.TIER == "interpreted" or _Forked.from_started)
+
+
 def has_started() -> bool:
     """Whether XLA runs in this process, as far as this package has started it."""
     return jax_device.cache_info().currsize > 0
@@ -153,9 +158,10 @@ def named(held: Any) -> device:
     return device("cuda" if held.platform == "gpu" else held.platform, index)
 
 
-def new_array(aval: Aval, number: complex) -> jax.Array:
+def new_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any]:
     """A new array of this type with one number everywhere."""
-    return jax.device_put(np.full(aval.shape, number, aval.dtype.numpy), jax_device(aval.device))
+    host = np.full(aval.shape, number, aval.dtype.numpy)
+    return host if interprets(aval.device) else jax.device_put(host, jax_device(aval.device))
 
 
 filled_array = lru_cache(maxsize=256)(new_array)

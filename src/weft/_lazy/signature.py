@@ -86,6 +86,8 @@ class Signature:
     grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
               row has a hand-written derivative; or None
     rounds    whether floating results must be `settled` before another application takes them
+    jaxpr     `fn` as it was traced for these types
+    run       what computes it on NumPy arrays, once it was asked for (`_lazy/interpreted.py`)
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
     """
 
@@ -97,11 +99,13 @@ class Signature:
         "doubtful",
         "fn",
         "grads",
+        "jaxpr",
         "main",
         "name",
         "outputs",
         "precondition",
         "rounds",
+        "run",
     )
     check: Any  # the precondition as a signature (`_lazy/checks.py`)
 
@@ -127,10 +131,11 @@ class Signature:
         self.grads = grads
         self.rounds = rounds
         self.derived: dict[Any, Any] = {}
-        structs = jax.eval_shape(fn, *(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
+        self.jaxpr = jax.make_jaxpr(fn)(*(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
+        self.run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
         smooth = differentiable and any(a.dtype.is_differentiable and not a.weak for a in avals)
         outputs = []
-        for index, struct in enumerate(structs):
+        for index, struct in enumerate(self.jaxpr.out_avals):
             aval = aval_of(tuple(struct.shape), from_numpy(struct.dtype), device=device)
             taped = INTERIOR if smooth and aval.dtype.is_differentiable else None
             outputs.append(Output(self, index, aval, taped))

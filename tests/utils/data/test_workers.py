@@ -192,6 +192,7 @@ def test_a_sample_that_is_none_is_named():
         next(batches)
 
 
+@pytest.mark.compiled
 def test_compilations_are_noted_for_the_datasets_line_and_announced_by_the_first_worker():
     first, second = list(loader(["pending", "pending", "notices", "notices"]))[2:]
     line = Asked.__getitem__.__code__

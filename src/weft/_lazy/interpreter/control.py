@@ -1,0 +1,68 @@
+"""Loops and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft._lazy.interpreter.evaluate import interpreted
+from weft._lazy.interpreter.table import Array, Function, Missing, Params, Types, primitive
+
+
+def _expanded(mask: Array, like: Array) -> Array:
+    """The mask with dims behind it for those of an array that it says nothing of."""
+    return mask.reshape(mask.shape + (1,) * (like.ndim - mask.ndim))
+
+
+@primitive("while", view=True)
+def _while(params: Params, ins: Types, outs: Types) -> Function:
+    condition, body = interpreted(params["cond_jaxpr"]).run, interpreted(params["body_jaxpr"]).run
+    first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+
+    def loop(*arrays: Array) -> Sequence[Array]:
+        of_condition, of_body = arrays[:first], arrays[first:second]
+        carry: Sequence[Array] = arrays[second:]
+        while (goes_on := condition((*of_condition, *carry))[0]).any():
+            new = body((*of_body, *carry))
+            if goes_on.ndim:  # a loop for each element of a batch
+                new = [np.where(_expanded(goes_on, x), x, old) for x, old in zip(new, carry, strict=True)]
+            carry = new
+        return carry
+
+    return loop
+
+
+@primitive("scan", view=True)
+def _scan(params: Params, ins: Types, outs: Types) -> Function:
+    body = interpreted(params["jaxpr"]).run
+    consts, carries, length = params["num_consts"], params["num_carry"], params["length"]
+    stacked = outs[carries:]
+    steps = range(length)[:: -1 if params["reverse"] else 1]
+
+    def scan(*arrays: Array) -> Sequence[Array]:
+        fixed, carry, xs = arrays[:consts], arrays[consts : consts + carries], arrays[consts + carries :]
+        ys = [np.empty(shape, dtype) for shape, dtype in stacked]
+        for at in steps:
+            results = body((*fixed, *carry, *[x[at, ...] for x in xs]))
+            carry = results[:carries]
+            for y, result in zip(ys, results[carries:], strict=True):
+                y[at] = result
+        return [*carry, *ys]
+
+    return scan
+
+
+@primitive("cond", view=True)
+def _cond(params: Params, ins: Types, outs: Types) -> Function:
+    branches = [interpreted(branch).run for branch in params["branches"]]
+    last = len(branches) - 1
+    return lambda index, *operands: branches[min(max(int(index), 0), last)](operands)
+
+
+@primitive("platform_index")
+def _platform_index(params: Params, ins: Types, outs: Types) -> Function:
+    for at, platforms in enumerate(params["platforms"]):
+        if platforms is None or "cpu" in platforms:
+            return lambda: np.array(at, outs[0].dtype)
+    raise Missing("platform_index")

@@ -1,0 +1,180 @@
+"""Running a jaxpr over NumPy arrays: equations become steps over slots once, and then only run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+
+from weft._lazy.interpreter.flatten import Equation, Flat, flattened
+from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, Missing, read_only
+
+_FOLDED_BYTES = 65_536  # results of constants alone that are kept for all runs
+
+Step = tuple[Function, int, int | None, Any, int, Any]
+"""(function, first input, second or None, what takes further ones or None, result, what else happens or None).
+
+What else happens is the slots of several results, and those to be emptied.
+"""
+
+Bound = tuple[Equation, Function]
+
+
+def quiet() -> np.errstate:
+    """The context to run in: NumPy says nothing of infinities and NaN. Entering it costs as much as a step or two."""
+    return np.errstate(all="ignore")
+
+
+class Interpreted:
+    """A jaxpr, ready to run over NumPy arrays.
+
+    Inputs are never written to. Results are NumPy arrays of the jaxpr's types, also where they have no dims. They may
+    be views of inputs, constants or each other; those that may share memory with an input or a constant are read-only.
+    """
+
+    __slots__ = ("_results", "_slots", "_steps", "_views")
+
+    def __init__(
+        self, slots: list[Array | None], steps: list[Step], results: Sequence[int], views: Sequence[int]
+    ) -> None:
+        self._slots = slots
+        self._steps = steps
+        self._results = results
+        self._views = views
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        with quiet():
+            return self.run(arrays)
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """The same inside of `quiet()`, which a whole program enters once."""
+        slots: list[Any] = self._slots.copy()
+        slots[: len(arrays)] = arrays
+        for apply, first, second, rest, out, more in self._steps:
+            if rest is not None:
+                result = apply(*rest(slots))
+            elif second is None:
+                result = apply(slots[first])
+            else:
+                result = apply(slots[first], slots[second])
+            if more is None:
+                slots[out] = result
+                continue
+            outs, dead = more
+            if outs is None:
+                slots[out] = result
+            else:
+                for at, array in zip(outs, result, strict=True):
+                    slots[at] = array
+            for at in dead:
+                slots[at] = None
+        results = [slots[at] for at in self._results]
+        for at in self._views:
+            results[at] = read_only(results[at])
+        return results
+
+
+def prepare(closed: ClosedJaxpr) -> Interpreted | None:
+    """The jaxpr as steps, or None where a primitive is missing."""
+    try:
+        return interpreted(closed)
+    except Missing:
+        return None
+
+
+def missing(closed: ClosedJaxpr) -> set[str]:
+    """The primitives that keep a jaxpr from being prepared."""
+    try:
+        interpreted(closed)
+    except Missing as error:
+        return error.names
+    return set()
+
+
+def interpreted(closed: ClosedJaxpr) -> Interpreted:
+    """The jaxpr as steps; raises `Missing`, with all the names, where primitives are missing."""
+    flat = flattened(closed)
+    bound: list[Bound] = []
+    names: set[str] = set()
+    with quiet():
+        for equation in flat.equations:
+            try:
+                function = _bind(flat, equation)
+            except Missing as error:
+                names |= error.names
+                continue
+            if not names and not _fold(flat, equation, function):
+                bound.append((equation, function))
+    if names:
+        raise Missing(*names)
+    return _assembled(flat, bound)
+
+
+def _bind(flat: Flat, equation: Equation) -> Function:
+    """The function of an equation; its results are arrays, which NumPy's functions do not give without dims."""
+    entry = PRIMITIVES.get(equation.name)
+    if entry is None:
+        raise Missing(equation.name)
+    outs = flat.types_of(equation.outs)
+    function = entry.bind(equation.params, flat.types_of(equation.ins), outs)
+    if entry.view or equation.several or outs[0].shape:
+        return function
+    as_array = np.asarray
+    return lambda *arrays: as_array(function(*arrays))
+
+
+def _fold(flat: Flat, equation: Equation, function: Function) -> bool:
+    """Compute what depends on constants alone, unless it is large."""
+    if not all(number in flat.constants for number in equation.ins):
+        return False
+    size = sum(int(np.prod(t.shape)) * t.dtype.itemsize for t in flat.types_of(equation.outs))
+    if equation.ins and size > _FOLDED_BYTES:
+        return False
+    result = function(*[flat.constants[number] for number in equation.ins])
+    for number, array in zip(equation.outs, result if equation.several else [result], strict=True):
+        flat.constants[number] = read_only(array)
+    return True
+
+
+def _assembled(flat: Flat, bound: Sequence[Bound]) -> Interpreted:
+    """Steps over slots. A slot is used again as soon as what it held is not needed any more, which frees that."""
+    last = {number: at for at, (equation, _) in enumerate(bound) for number in (*equation.outs, *equation.ins)}
+    needed = {number for equation, _ in bound for number in equation.ins}.union(flat.outputs)
+    constants = [number for number in flat.constants if number in needed]
+    slot = {number: at for at, number in enumerate((*flat.inputs, *constants))}
+    slots: list[Array | None] = [*[None] * len(flat.inputs), *[flat.constants[number] for number in constants]]
+    lasting = {*constants, *flat.outputs}
+    free: list[int] = []
+    steps: list[Step] = []
+    for at, (equation, function) in enumerate(bound):
+        ins = [slot[number] for number in equation.ins]
+        ending = {n for n in (*equation.outs, *equation.ins) if last[n] == at and n not in lasting}
+        free += {slot[number] for number in ending.intersection(equation.ins)}
+        for number in equation.outs:
+            if not free:
+                free.append(len(slots))
+                slots.append(None)
+            slot[number] = free.pop()
+        free += (slot[number] for number in ending.intersection(equation.outs))
+        outs = [slot[number] for number in equation.outs]
+        dead = {slot[number] for number in ending}.intersection(free)
+        steps.append(_step(function, ins, outs, sorted(dead), equation.several))
+    return Interpreted(slots, steps, [slot[number] for number in flat.outputs], _shared_outputs(flat, bound))
+
+
+def _step(function: Function, ins: list[int], outs: list[int], dead: list[int], several: bool) -> Step:
+    first, second, rest = ins[0], ins[1] if len(ins) == 2 else None, itemgetter(*ins) if len(ins) > 2 else None
+    more = (outs if several else None, dead) if several or dead else None
+    return function, first, second, rest, -1 if several else outs[0], more
+
+
+def _shared_outputs(flat: Flat, bound: Sequence[Bound]) -> list[int]:
+    """Which outputs may share memory with an input or a constant; constants themselves are read-only already."""
+    shared = {*flat.inputs, *flat.constants}
+    for equation, _ in bound:
+        if PRIMITIVES[equation.name].view and not shared.isdisjoint(equation.ins):
+            shared.update(equation.outs)
+    return [at for at, number in enumerate(flat.outputs) if number in shared and number not in flat.constants]

@@ -1,0 +1,191 @@
+"""From a jaxpr to a flat list of equations over numbered registers, with what costs nothing at run time taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from weft._lazy.interpreter.table import PRIMITIVES, Array, Params, Type, is_key, read_only
+
+_CALLS = {
+    "jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "checkpoint", "remat", "remat2", "composite",
+    "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
+}  # fmt: skip
+_BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_NOTHING = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "random_clone", "sharding_constraint"}
+_NOTHING_IF_SAME_TYPE = {
+    "broadcast_in_dim", "concatenate", "convert_element_type", "reshape", "slice", "squeeze", "tile",
+    "bitcast_convert_type",
+}  # fmt: skip
+
+
+class Equation(NamedTuple):
+    """An application of a primitive to registers; `several` if its results come as a sequence."""
+
+    name: str
+    params: Params
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+    several: bool = False
+
+
+class Flat:
+    """Equations in the order of execution.
+
+    types      of the registers, by number
+    constants  the values of those that are known
+    """
+
+    def __init__(self) -> None:
+        self.types: list[Type] = []
+        self.constants: dict[int, Array] = {}
+        self.equations: list[Equation] = []
+        self.inputs: list[int] = []
+        self.outputs: list[int] = []
+
+    def register(self, aval: Any) -> int:
+        """A new register."""
+        dtype = np.dtype(np.uint64 if is_key(aval.dtype) else aval.dtype)
+        self.types.append(Type(tuple(aval.shape), dtype))
+        return len(self.types) - 1
+
+    def constant(self, value: Any, aval: Any) -> int:
+        """A new register with a known value."""
+        number = self.register(aval)
+        if is_key(aval.dtype):
+            value = np.ascontiguousarray(jax.random.key_data(value)).view(np.uint64)[..., 0]
+        self.constants[number] = read_only(np.asarray(value, self.types[number].dtype))
+        return number
+
+    def types_of(self, registers: Iterable[int]) -> list[Type]:
+        return [self.types[number] for number in registers]
+
+
+def flattened(closed: ClosedJaxpr) -> Flat:
+    """The equations of a jaxpr that its results depend on."""
+    flat = Flat()
+    jaxpr = closed.jaxpr
+    consts = [flat.constant(c, var.aval) for c, var in zip(closed.consts, jaxpr.constvars, strict=True)]
+    flat.inputs = [flat.register(var.aval) for var in jaxpr.invars]
+    flat.outputs = _inline(flat, jaxpr, consts, flat.inputs)
+    _drop_unused(flat)
+    _drop_broadcasts(flat)
+    return flat
+
+
+def _inline(flat: Flat, jaxpr: Jaxpr, consts: Sequence[int], args: Sequence[int]) -> list[int]:
+    """Append the equations of a jaxpr on these arguments; the registers of its results."""
+    place: dict[Any, int] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+
+    def read(atom: Any) -> int:
+        return flat.constant(atom.val, atom.aval) if isinstance(atom, Literal) else place[atom]
+
+    for eqn in jaxpr.eqns:
+        ins = [read(atom) for atom in eqn.invars]
+        place.update(zip(eqn.outvars, _append(flat, eqn, ins), strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _append(flat: Flat, eqn: Any, ins: list[int]) -> Sequence[int]:
+    name = eqn.primitive.name
+    if name in _CALLS:
+        body, consts = _body(flat, next(eqn.params[key] for key in _BODIES if key in eqn.params))
+        return _inline(flat, body, consts, ins)
+    if name == "custom_linear_solve":
+        return _inline_solve(flat, eqn.params, ins)
+    if name in _NOTHING:
+        return ins
+    outs = [flat.register(var.aval) for var in eqn.outvars]
+    is_moved = name == "reshape" and eqn.params["dimensions"] is not None
+    if name in _NOTHING_IF_SAME_TYPE and not is_moved and flat.types[outs[0]] == flat.types[ins[0]]:
+        return ins[:1]
+    params = eqn.params
+    if name.startswith("random_"):  # the kind of the keys, which is not among the parameters of all of these
+        params = {**params, "keys": [v.aval.dtype for v in (*eqn.invars, *eqn.outvars)]}
+    flat.equations.append(Equation(name, params, tuple(ins), tuple(outs), eqn.primitive.multiple_results))
+    return outs
+
+
+def _body(flat: Flat, body: Any) -> tuple[Jaxpr, list[int]]:
+    """A jaxpr in an equation's parameters, closed or not, and the registers of what it closes over."""
+    if not isinstance(body, ClosedJaxpr):
+        return body, []
+    consts = zip(body.consts, body.jaxpr.constvars, strict=True)
+    return body.jaxpr, [flat.constant(value, var.aval) for value, var in consts]
+
+
+def _inline_solve(flat: Flat, params: Mapping[str, Any], ins: list[int]) -> list[int]:
+    """`lax.custom_linear_solve` is what its `solve` computes; the other functions are for derivatives."""
+    lengths = params["const_lengths"]
+    before = lengths.matvec + lengths.vecmat
+    rest = ins[before + lengths.solve + lengths.transpose_solve :]
+    body, consts = _body(flat, params["jaxprs"].solve)
+    return _inline(flat, body, consts, [*ins[before : before + lengths.solve], *rest])
+
+
+def _drop_unused(flat: Flat) -> None:
+    live = set(flat.outputs)
+    kept = []
+    for equation in reversed(flat.equations):
+        if not live.isdisjoint(equation.outs):
+            live.update(equation.ins)
+            kept.append(equation)
+    flat.equations = kept[::-1]
+
+
+def _drop_broadcasts(flat: Flat) -> None:
+    """NumPy's functions broadcast by themselves: what only they read need not be spread out before.
+
+    Such an array is reshaped instead, so that its dims are in place, or read as it is. The type of a register stays
+    what it was, since functions are bound by it.
+    """
+    users: dict[int, list[Equation]] = {}
+    for equation in flat.equations:
+        for number in set(equation.ins):
+            users.setdefault(number, []).append(equation)
+    narrow: dict[int, tuple[int, ...]] = {}
+    renamed: dict[int, int] = {}
+    kept = []
+    for equation in flat.equations:
+        shape = _placed(flat, equation) if equation.name == "broadcast_in_dim" else None
+        if shape is not None and _spread_by_users(flat, equation.outs[0], shape, users, narrow):
+            (source,), (out,) = equation.ins, equation.outs
+            narrow[out] = shape
+            if shape == narrow.get(source, flat.types[source].shape):
+                renamed[out] = renamed.get(source, source)
+                continue
+            equation = Equation("reshape", {"new_sizes": shape, "dimensions": None}, equation.ins, equation.outs)
+        kept.append(equation._replace(ins=tuple(renamed.get(number, number) for number in equation.ins)))
+    flat.equations = kept
+
+
+def _placed(flat: Flat, equation: Equation) -> tuple[int, ...]:
+    """The shape with the dims of the input in place and ones elsewhere, but none in front."""
+    shape = [1] * len(flat.types[equation.outs[0]].shape)
+    for size, dim in zip(flat.types[equation.ins[0]].shape, equation.params["broadcast_dimensions"], strict=True):
+        shape[dim] = size
+    first = min(equation.params["broadcast_dimensions"], default=len(shape))
+    return tuple(shape[first:])
+
+
+def _spread_by_users(
+    flat: Flat,
+    number: int,
+    shape: tuple[int, ...],
+    users: Mapping[int, list[Equation]],
+    narrow: Mapping[int, tuple[int, ...]],
+) -> bool:
+    """Whether all that read a register would give the same if it had this shape."""
+    if number in flat.outputs:
+        return False
+    for user in users.get(number, ()):
+        if user.name not in PRIMITIVES or not PRIMITIVES[user.name].broadcasts:
+            return False
+        shapes = [shape if i == number else narrow.get(i, flat.types[i].shape) for i in user.ins]
+        if np.broadcast_shapes(*shapes) != flat.types[user.outs[0]].shape:
+            return False
+    return True

@@ -1,0 +1,249 @@
+"""Reading and writing parts of arrays at places that are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from weft._lazy.interpreter.table import Array, Bind, Function, Missing, Params, Type, Types, primitive
+
+# --- one place ------------------------------------------------------------------------------------------------
+
+
+def _corner(starts: Sequence[Array], most: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
+    """The part of these sizes from a place on, which is moved inside."""
+    places = [min(max(int(start), 0), limit) for start, limit in zip(starts, most, strict=True)]
+    return tuple([slice(at, at + size) for at, size in zip(places, sizes, strict=True)])
+
+
+@primitive("dynamic_slice", view=True)
+def _dynamic_slice(params: Params, ins: Types, outs: Types) -> Function:
+    sizes = params["slice_sizes"]
+    most = [size - taken for size, taken in zip(ins[0].shape, sizes, strict=True)]
+    return lambda x, *starts: x[(*_corner(starts, most, sizes), ...)]
+
+
+@primitive("dynamic_update_slice")
+def _dynamic_update_slice(params: Params, ins: Types, outs: Types) -> Function:
+    sizes = ins[1].shape
+    most = [size - taken for size, taken in zip(ins[0].shape, sizes, strict=True)]
+
+    def write(x: Array, part: Array, *starts: Array) -> Array:
+        result = x.copy()
+        result[_corner(starts, most, sizes)] = part
+        return result
+
+    return write
+
+
+# --- many places ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Windows into an operand, each at a place that a vector of indices gives.
+
+    shape        of the operand
+    sizes        of a window, in every dim of the operand
+    indexed      the operand's dims that the components of an index vector are for
+    batching     dims of the operand that go along with dims of the indices: (operand's, indices')
+    batch        the shape of the indices without their vectors
+    """
+
+    shape: tuple[int, ...]
+    sizes: tuple[int, ...]
+    indexed: tuple[int, ...]
+    batching: tuple[tuple[int, int], ...]
+    batch: tuple[int, ...]
+
+    def starts(self, indices: Array) -> list[Array]:
+        """Where the windows start, for each component of the vectors."""
+        return [indices[..., at].astype(np.intp, copy=False) for at in range(len(self.indexed))]
+
+    def limits(self) -> list[int]:
+        """The largest start of a window that lies inside, for each component."""
+        return [self.shape[d] - self.sizes[d] for d in self.indexed]
+
+    def inside(self, starts: Sequence[Array]) -> Array:
+        """Whether windows lie inside."""
+        valid = np.ones(self.batch, bool)
+        for start, limit in zip(starts, self.limits(), strict=True):
+            valid &= (start >= 0) & (start <= limit)
+        return valid
+
+    def moved_inside(self, starts: Sequence[Array]) -> list[Array]:
+        """The nearest starts of windows that lie inside."""
+        return [np.minimum(np.maximum(s, 0), limit) for s, limit in zip(starts, self.limits(), strict=True)]
+
+    def part(self, starts: Sequence[Array]) -> tuple[slice, ...]:
+        """The operand's part that the only window is."""
+        first = dict(zip(self.indexed, [start.item() for start in starts], strict=True))
+        return tuple([slice(first.get(d, 0), first.get(d, 0) + size) for d, size in enumerate(self.sizes)])
+
+    def place(self, starts: Sequence[Array], dim: int) -> Array:
+        """Where the elements of windows are in a dim of the operand: by batch and window, all dims of both."""
+        ndim = len(self.batch) + len(self.shape)
+        steps = np.arange(self.sizes[dim]).reshape([-1 if d == dim else 1 for d in range(len(self.shape))])
+        for operand_dim, batch_dim in self.batching:
+            if operand_dim == dim:
+                along = [-1 if d == batch_dim else 1 for d in range(ndim)]
+                return np.arange(self.batch[batch_dim]).reshape(along)
+        if dim not in self.indexed:
+            return steps
+        start = starts[self.indexed.index(dim)]
+        return start.reshape(*self.batch, *[1] * len(self.shape)) + steps
+
+    def positions(self, starts: Sequence[Array]) -> Array:
+        """Places of the windows' elements in the flattened operand: by batch and window."""
+        total: Any = 0
+        stride = 1
+        for dim in reversed(range(len(self.shape))):
+            total = total + self.place(starts, dim) * stride
+            stride *= self.shape[dim]
+        return np.broadcast_to(total, (*self.batch, *self.sizes))
+
+
+def _windows(
+    operand: Type, indices: Type, sizes: Sequence[int], indexed: Sequence[int], *batching: Sequence[int]
+) -> _Windows:
+    along = tuple(zip(*batching, strict=True))
+    return _Windows(operand.shape, tuple(sizes), tuple(indexed), along, indices.shape[:-1])
+
+
+def _fill_value(params: Params, dtype: np.dtype) -> Any:
+    """What is read outside, as `jax.lax.gather` says."""
+    given = params.get("fill_value")
+    if given is not None:
+        return given
+    if dtype.kind == "b":
+        return True
+    if dtype.kind in "iu":
+        bounds = np.iinfo(dtype)
+        return bounds.min if dtype.kind == "i" else bounds.max
+    return np.nan
+
+
+def _drops(params: Params) -> bool:
+    return params["mode"].name == "FILL_OR_DROP"
+
+
+@primitive("gather")
+def _gather(params: Params, ins: Types, outs: Types) -> Function:
+    numbers = params["dimension_numbers"]
+    windows = _windows(
+        ins[0], ins[1], params["slice_sizes"], numbers.start_index_map, numbers.operand_batching_dims,
+        numbers.start_indices_batching_dims,
+    )  # fmt: skip
+    dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    finish = _finished(windows, dropped, numbers.offset_dims)
+    read = _reader(windows)
+    if not _drops(params):
+        return lambda x, indices: finish(read(x, windows.moved_inside(windows.starts(indices))))
+    fill = np.asarray(_fill_value(params, ins[0].dtype)).astype(ins[0].dtype)
+
+    def gather(x: Array, indices: Array) -> Array:
+        starts = windows.starts(indices)
+        inside = windows.inside(starts)
+        if inside.all():
+            return finish(read(x, starts))
+        if 0 in x.shape:
+            return np.broadcast_to(fill, outs[0].shape).copy()
+        found = read(x, windows.moved_inside(starts))
+        return finish(np.where(inside.reshape(*inside.shape, *[1] * len(windows.shape)), found, fill))
+
+    return gather
+
+
+def _reader(windows: _Windows) -> Function:
+    """What reads windows: by batch and window, all dims of both."""
+    whole = (*windows.batch, *windows.sizes)
+    rows = windows.indexed[0] if len(windows.indexed) == 1 and not windows.batching else None
+    full = [s == w for s, w in zip(windows.shape, windows.sizes, strict=True)]
+    if rows is not None and windows.sizes[rows] == 1 and all(full[:rows]) and all(full[rows + 1 :]):
+        order = (*range(rows, rows + len(windows.batch)), *range(rows),
+                 *range(rows + len(windows.batch), len(windows.batch) + len(windows.shape) - 1))  # fmt: skip
+        return lambda x, starts: x.take(starts[0], rows).transpose(order).reshape(whole)
+    if prod(windows.batch) == 1:
+        return lambda x, starts: x[windows.part(starts)].reshape(whole).copy()
+    return lambda x, starts: x.reshape(-1).take(windows.positions(starts))
+
+
+def _finished(windows: _Windows, dropped: Sequence[int], offset_dims: Sequence[int]) -> Function:
+    """What brings windows into the shape of the result."""
+    kept = [size for d, size in enumerate(windows.sizes) if d not in dropped]
+    shape = (*windows.batch, *kept)
+    batch_dims = [d for d in range(len(shape)) if d not in offset_dims]
+    order = [0] * len(shape)
+    for at, d in enumerate((*batch_dims, *offset_dims)):
+        order[d] = at
+    return lambda found: found.reshape(shape).transpose(order)
+
+
+def _scatters(combine: np.ufunc | None) -> Bind:
+    """How scatters are bound: by what combines elements with updates, one after another, or None to replace them."""
+
+    def bind(params: Params, ins: Types, outs: Types) -> Function:
+        if combine is None and params["update_jaxpr"] is not None:
+            raise Missing("scatter[update_jaxpr]")
+        windows, order = _written(params["dimension_numbers"], *ins)
+        clips = params["mode"].name == "CLIP"
+        write = _write_one if prod(windows.batch) == 1 else _write_many
+
+        def scatter(x: Array, indices: Array, updates: Array) -> Array:
+            starts = windows.starts(indices)
+            if clips:
+                starts = windows.moved_inside(starts)
+            result = x.copy(order="C")
+            updates = updates.transpose(order).reshape(*windows.batch, *windows.sizes)
+            write(combine, windows, result, starts, updates)
+            return result
+
+        return scatter
+
+    return bind
+
+
+def _write_many(
+    combine: np.ufunc | None, windows: _Windows, result: Array, starts: Sequence[Array], updates: Array
+) -> None:
+    positions = windows.positions(starts)
+    if not (inside := windows.inside(starts)).all():
+        positions, updates = positions[inside], updates[inside]
+    flat = result.reshape(-1)
+    if combine is None:
+        flat[positions.reshape(-1)] = updates.reshape(-1)
+    else:
+        combine.at(flat, positions.reshape(-1), updates.reshape(-1))
+
+
+def _write_one(
+    combine: np.ufunc | None, windows: _Windows, result: Array, starts: Sequence[Array], updates: Array
+) -> None:
+    if windows.inside(starts).all():
+        part = result[(*windows.part(starts), ...)]
+        updates = updates.reshape(part.shape)
+        part[...] = updates if combine is None else combine(part, updates)
+
+
+def _written(numbers: Any, operand: Type, indices: Type, updates: Type) -> tuple[_Windows, list[int]]:
+    """The windows that a scatter writes, and the order of the updates' dims by batch and window."""
+    batching = numbers.operand_batching_dims
+    window_dims = iter(numbers.update_window_dims)
+    single = (*numbers.inserted_window_dims, *batching)
+    sizes = [1 if d in single else updates.shape[next(window_dims)] for d in range(len(operand.shape))]
+    windows = _windows(
+        operand, indices, sizes, numbers.scatter_dims_to_operand_dims, batching, numbers.scatter_indices_batching_dims
+    )
+    batch_dims = [d for d in range(len(updates.shape)) if d not in numbers.update_window_dims]
+    return windows, [*batch_dims, *numbers.update_window_dims]
+
+
+for _name, _combine in {
+    "scatter": None, "scatter-add": np.add, "scatter-sub": np.subtract, "scatter-mul": np.multiply,
+    "scatter-min": np.minimum, "scatter-max": np.maximum,
+}.items():  # fmt: skip
+    primitive(_name)(_scatters(_combine))

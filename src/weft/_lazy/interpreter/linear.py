@@ -1,0 +1,259 @@
+"""Factorisations of matrices, by the LAPACK routines that XLA calls on CPUs; where one fails, the results are NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from weft._lazy.interpreter.table import Array, Function, Missing, Params, Types, library, primitive
+
+_PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
+_UNITARY = {"orgqr": "ungqr", "syevd": "heevd", "sytrd": "hetrd"}
+
+
+def _routine(name: str, dtype: np.dtype, of: str = "scipy.linalg.lapack") -> Function:
+    """The routine for an element type, loaded when it is called."""
+    if dtype.char not in _PREFIXES:
+        raise Missing(f"{name}[{dtype}]")
+    full = _PREFIXES[dtype.char] + (_UNITARY.get(name, name) if dtype.kind == "c" else name)
+    return lambda *args, **options: getattr(library(of), full)(*args, **options)
+
+
+def _batched(function: Function, ins: Types, outs: Types, batch: int) -> Function:
+    """A function of matrices over batches of them, which have so many dims; it gives a sequence, or None for NaN."""
+    if any(0 in t.shape[batch:] for t in (*ins, *outs)):
+        raise Missing("factorisation of empty matrices")
+    nothing = [complex(np.nan, np.nan) if t.dtype.kind == "c" else np.nan for t in outs]
+
+    def run(*arrays: Array) -> list[Array]:
+        results = [np.empty(shape, dtype) for shape, dtype in outs]
+        for at in np.ndindex(outs[0].shape[:batch]):
+            parts = function(*[x[at] for x in arrays])
+            for place, result in enumerate(results):
+                result[at] = nothing[place] if parts is None else parts[place]
+        return results
+
+    return run
+
+
+def _only(run: Function) -> Function:
+    """The function for a primitive that has one result."""
+    return lambda *arrays: run(*arrays)[0]
+
+
+def _if_done(info: int, *results: Any) -> Sequence[Any] | None:
+    return None if info else results
+
+
+@primitive("cholesky")
+def _cholesky(params: Params, ins: Types, outs: Types) -> Function:
+    potrf = _routine("potrf", ins[0].dtype)
+
+    def factor(a: Array) -> Sequence[Any] | None:
+        result, info = potrf(a, lower=1, clean=0)
+        return _if_done(info, result)
+
+    return _only(_batched(factor, ins, outs, len(ins[0].shape) - 2))
+
+
+@primitive("triangular_solve")
+def _triangular_solve(params: Params, ins: Types, outs: Types) -> Function:
+    trsm = _routine("trsm", ins[0].dtype, "scipy.linalg.blas")
+    conjugates = params["conjugate_a"] and not params["transpose_a"]
+    options = {
+        "side": 0 if params["left_side"] else 1, "lower": int(params["lower"]), "diag": int(params["unit_diagonal"]),
+        "trans_a": 1 + bool(params["conjugate_a"]) if params["transpose_a"] else 0,
+    }  # fmt: skip
+
+    def solve(a: Array, b: Array) -> Sequence[Any]:
+        return [trsm(1, a.conj() if conjugates else a, b, **options)]
+
+    return _only(_batched(solve, ins, outs, len(ins[0].shape) - 2))
+
+
+# --- LU -------------------------------------------------------------------------------------------------------
+
+
+@primitive("lu")
+def _lu(params: Params, ins: Types, outs: Types) -> Function:
+    getrf = _routine("getrf", ins[0].dtype)
+    rows = ins[0].shape[-2]
+
+    def factor(a: Array) -> Sequence[Any]:
+        factors, pivots, info = getrf(a)
+        return np.nan if info < 0 else factors, pivots, _permuted(pivots, rows)
+
+    return _batched(factor, ins, outs, len(ins[0].shape) - 2)
+
+
+def _permuted(pivots: Array, size: int) -> Array:
+    """Where the rows come from after swapping each with its pivot, one after another."""
+    order = np.arange(size)
+    for at, pivot in enumerate(pivots.tolist()):
+        order[at], order[pivot] = order[pivot], order[at]
+    return order
+
+
+@primitive("lu_pivots_to_permutation")
+def _lu_pivots_to_permutation(params: Params, ins: Types, outs: Types) -> Function:
+    size = params["permutation_size"]
+    return _only(_batched(lambda pivots: [_permuted(pivots, size)], ins, outs, len(ins[0].shape) - 1))
+
+
+# --- QR -------------------------------------------------------------------------------------------------------
+
+
+@primitive("geqrf")
+def _geqrf(params: Params, ins: Types, outs: Types) -> Function:
+    geqrf = _routine("geqrf", ins[0].dtype)
+    return _batched(lambda a: geqrf(a)[:2], ins, outs, len(ins[0].shape) - 2)
+
+
+@primitive("geqp3")
+def _geqp3(params: Params, ins: Types, outs: Types) -> Function:
+    geqp3 = _routine("geqp3", ins[0].dtype)
+    return _batched(lambda a, _: geqp3(a)[:3], ins, outs, len(ins[0].shape) - 2)
+
+
+@primitive("householder_product")
+def _householder_product(params: Params, ins: Types, outs: Types) -> Function:
+    orgqr = _routine("orgqr", ins[0].dtype)
+    return _only(_batched(lambda a, taus: orgqr(a, taus)[:1], ins, outs, len(ins[0].shape) - 2))
+
+
+@primitive("qr")
+def _qr(params: Params, ins: Types, outs: Types) -> Function:
+    (*batch, rows, columns), dtype = ins[0]
+    geqrf, geqp3, orgqr = (_routine(name, dtype) for name in ("geqrf", "geqp3", "orgqr"))
+    wanted = outs[0].shape[-1]
+
+    def factor(a: Array) -> Sequence[Any]:
+        if params["pivoting"]:
+            r, order, taus, *_ = geqp3(a)
+        else:
+            (r, taus, *_), order = geqrf(a), np.zeros(0, int)
+        q = np.zeros((rows, wanted), dtype)
+        q[:, : min(columns, wanted)] = r[:, :wanted]
+        return orgqr(q, taus)[0], np.triu(r[:wanted]), order - 1
+
+    return _batched(factor, ins, outs, len(batch))
+
+
+# --- eigenvalues and singular values --------------------------------------------------------------------------
+
+
+@primitive("eigh")
+def _eigh(params: Params, ins: Types, outs: Types) -> Function:
+    (shape, dtype), lower = ins[0], int(params["lower"])
+    if outs[1].shape != shape[:-1]:
+        raise Missing("eigh[subset_by_index]")
+    syevd = _routine("syevd", dtype)
+
+    def factor(a: Array) -> Sequence[Any] | None:
+        values, vectors, info = syevd(a, lower=lower)
+        return _if_done(info, vectors, values)
+
+    return _batched(factor, ins, outs, len(shape) - 2)
+
+
+@primitive("eig")
+def _eig(params: Params, ins: Types, outs: Types) -> Function:
+    (shape, dtype) = ins[0]
+    left, right = params["compute_left_eigenvectors"], params["compute_right_eigenvectors"]
+    geev = _routine("geev", dtype)
+
+    def factor(a: Array) -> Sequence[Any] | None:
+        *values, of_left, of_right, info = geev(a, compute_vl=left, compute_vr=right)
+        if dtype.kind == "c":
+            return _if_done(info, values[0], *[v for v, kept in ((of_left, left), (of_right, right)) if kept])
+        imag = values[1]
+        vectors = [_paired(v, imag) for v, kept in ((of_left, left), (of_right, right)) if kept]
+        return _if_done(info, values[0] + 1j * imag, *vectors)
+
+    return _batched(factor, ins, outs, len(shape) - 2)
+
+
+def _paired(parts: Array, imag: Array) -> Array:
+    """Complex vectors of real ones: a pair of conjugate eigenvalues shares two, the real and the imaginary part."""
+    vectors = parts.astype(np.result_type(parts, 1j))
+    for at in np.flatnonzero(imag > 0):
+        vectors[:, at] = parts[:, at] + 1j * parts[:, at + 1]
+        vectors[:, at + 1] = vectors[:, at].conj()
+    return vectors
+
+
+@primitive("svd")
+def _svd(params: Params, ins: Types, outs: Types) -> Function:
+    (shape, dtype), uv = ins[0], params["compute_uv"]
+    if outs[0].shape[-1] != min(shape[-2:]):
+        raise Missing("svd[subset_by_index]")
+    algorithm = getattr(params.get("algorithm"), "name", "DEFAULT")
+    if algorithm not in ("DEFAULT", "QR", "DIVIDE_AND_CONQUER"):
+        raise Missing(f"svd[{algorithm}]")
+    routine = _routine("gesvd" if algorithm == "QR" else "gesdd", dtype)
+    decompose = partial(routine, compute_uv=int(uv), full_matrices=int(params["full_matrices"]))
+
+    def factor(a: Array) -> Sequence[Any] | None:
+        u, s, vt, info = decompose(a)
+        return _if_done(info, s, u, vt)
+
+    return _batched(factor, ins, outs, len(shape) - 2)
+
+
+# --- other forms ----------------------------------------------------------------------------------------------
+
+
+@primitive("schur")
+def _schur(params: Params, ins: Types, outs: Types) -> Function:
+    gees = _routine("gees", ins[0].dtype)
+    if params["sort_eig_vals"]:
+        raise Missing("schur[sort_eig_vals]")
+
+    def factor(a: Array) -> Sequence[Any] | None:
+        form, *_, vectors, _, info = gees(_never, a, compute_v=int(params["compute_schur_vectors"]))
+        return _if_done(info, form, vectors)
+
+    return _batched(factor, ins, outs, len(ins[0].shape) - 2)
+
+
+def _never(*_: Any) -> bool:
+    """Which eigenvalues come first."""
+    return False
+
+
+@primitive("hessenberg")
+def _hessenberg(params: Params, ins: Types, outs: Types) -> Function:
+    gehrd = _routine("gehrd", ins[0].dtype)
+
+    def factor(a: Array) -> Sequence[Any] | None:
+        form, taus, info = gehrd(a)
+        return _if_done(info, form, taus)
+
+    return _batched(factor, ins, outs, len(ins[0].shape) - 2)
+
+
+@primitive("tridiagonal")
+def _tridiagonal(params: Params, ins: Types, outs: Types) -> Function:
+    sytrd = _routine("sytrd", ins[0].dtype)
+
+    def factor(a: Array) -> Sequence[Any] | None:
+        *results, info = sytrd(a, lower=int(params["lower"]))
+        return _if_done(info, *results)
+
+    return _batched(factor, ins, outs, len(ins[0].shape) - 2)
+
+
+@primitive("tridiagonal_solve")
+def _tridiagonal_solve(params: Params, ins: Types, outs: Types) -> Function:
+    if params.get("perturb_singular"):
+        raise Missing("tridiagonal_solve[perturb_singular]")
+    gtsv = _routine("gtsv", ins[3].dtype)
+
+    def solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> Sequence[Any] | None:
+        *_, x, info = gtsv(lower[1:], diagonal, upper[:-1], b)
+        return _if_done(info, x)
+
+    return _only(_batched(solve, ins, outs, len(ins[3].shape) - 2))

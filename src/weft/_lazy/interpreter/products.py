@@ -1,0 +1,48 @@
+"""Products of arrays along dims, as products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from weft._lazy.interpreter.table import Array, Function, Params, Types, computed_in, primitive
+
+
+@primitive("dot_general")
+def _dot_general(params: Params, ins: Types, outs: Types) -> Function:
+    (left, right), (left_batch, right_batch) = params["dimension_numbers"]
+    shape, dtype = outs[0]
+    inner = computed_in(np.result_type(*[computed_in(t.dtype) for t in (*ins, outs[0])]))
+    as_left = _as_matrices(ins[0].shape, left_batch, left, inner, last=True)
+    as_right = _as_matrices(ins[1].shape, right_batch, right, inner, last=False)
+
+    def dot(x: Array, y: Array) -> Array:
+        product = np.asarray(np.matmul(as_left(x), as_right(y)))
+        return product.reshape(shape).astype(dtype, copy=False)
+
+    return dot
+
+
+def _as_matrices(
+    shape: tuple[int, ...], batch: Sequence[int], contracted: Sequence[int], dtype: np.dtype, *, last: bool
+) -> Function:
+    """What makes a batch of matrices of an array, with the contracted dims as their `last` one or their first."""
+    free = [d for d in range(len(shape)) if d not in (*batch, *contracted)]
+    order = (*batch, *free, *contracted) if last else (*batch, *contracted, *free)
+    groups = (free, contracted) if last else (contracted, free)
+    sizes = (*[shape[d] for d in batch], *[prod(shape[d] for d in group) for group in groups])
+    moves = order != tuple(range(len(shape)))
+    reshapes = sizes != tuple(shape[d] for d in order)
+
+    def matrices(x: Array) -> Array:
+        if x.dtype != dtype:
+            x = x.astype(dtype)
+        if moves:
+            x = x.transpose(order)
+        if reshapes:
+            x = x.reshape(sizes)
+        return x.copy() if 0 in x.strides else x  # NumPy has BLAS take no broadcast arrays
+
+    return matrices

@@ -1,0 +1,119 @@
+"""Reductions over dims, and running ones along a dim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from weft._lazy.interpreter.evaluate import interpreted
+from weft._lazy.interpreter.table import Array, Bind, Function, Params, Types, computed_in, primitive, wide
+
+
+def lowest(dtype: np.dtype) -> object:
+    """The number of a type that no other is below."""
+    return -np.inf if dtype.kind == "f" else False if dtype.kind == "b" else np.iinfo(dtype).min
+
+
+def highest(dtype: np.dtype) -> object:
+    """The number of a type that no other is above."""
+    return np.inf if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).max
+
+
+def _reduces(function: np.ufunc, of_bools: np.ufunc | None, start: Callable[[np.dtype], object]) -> Bind:
+    """How reductions are bound: by a function, one for bools, and what there is where nothing is reduced."""
+
+    def bind(params: Params, ins: Types, outs: Types) -> Function:
+        (shape, dtype), axes = ins[0], tuple(params["axes"])
+        inner = computed_in(dtype)
+        reduce = (of_bools if of_bools is not None and dtype.kind == "b" else function).reduce
+        options = {"axis": axes, "dtype": inner}
+        if not prod(shape[axis] for axis in axes):
+            options["initial"] = start(inner)
+        if inner == dtype:
+            return partial(reduce, **options)
+        return lambda x: np.asarray(reduce(wide(x), **options)).astype(dtype)
+
+    return bind
+
+
+for _name, _function, _of_bools, _start in (
+    ("reduce_sum", np.add, None, lambda dtype: 0),
+    ("reduce_prod", np.multiply, None, lambda dtype: 1),
+    ("reduce_max", np.maximum, np.logical_or, lowest),
+    ("reduce_min", np.minimum, np.logical_and, highest),
+    ("reduce_and", np.bitwise_and, np.logical_and, lambda dtype: np.invert(np.zeros((), dtype))),
+    ("reduce_or", np.bitwise_or, np.logical_or, lambda dtype: 0),
+    ("reduce_xor", np.bitwise_xor, np.logical_xor, lambda dtype: 0),
+):
+    primitive(_name)(_reduces(_function, _of_bools, _start))
+
+
+def _finds(function: Function) -> Bind:
+    def bind(params: Params, ins: Types, outs: Types) -> Function:
+        (axis,), dtype = params["axes"], outs[0].dtype
+        return lambda x: function(wide(x), axis).astype(dtype)
+
+    return bind
+
+
+primitive("argmax")(_finds(np.argmax))
+primitive("argmin")(_finds(np.argmin))
+
+
+def _runs(accumulate: Function) -> Bind:
+    """How running reductions are bound, from either end."""
+
+    def bind(params: Params, ins: Types, outs: Types) -> Function:
+        dtype, axis = ins[0].dtype, params["axis"]
+        inner = computed_in(dtype)
+        backwards = (*[slice(None)] * axis, slice(None, None, -1))
+
+        def run(x: Array) -> Array:
+            return accumulate(wide(x), axis=axis, dtype=inner).astype(dtype, copy=False)
+
+        return (lambda x: run(x[backwards])[backwards]) if params["reverse"] else run
+
+    return bind
+
+
+for _name, _function in {
+    "cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum,
+}.items():  # fmt: skip
+    primitive(_name)(_runs(_function.accumulate))
+
+
+def _add_logarithms(x: Array, axis: int, dtype: np.dtype) -> Array:
+    """Running logarithms of sums of exponentials."""
+    if dtype.kind != "c":
+        return np.logaddexp.accumulate(x, axis, dtype)
+    result = np.moveaxis(x.copy(), axis, 0)
+    for before, here in pairwise(result):
+        most = np.maximum(before.real, here.real)
+        here[...] = np.log(np.exp(before - most) + np.exp(here - most)) + most
+    return np.moveaxis(result, 0, axis)
+
+
+primitive("cumlogsumexp")(_runs(_add_logarithms))
+
+
+@primitive("reduce")
+def _reduce(params: Params, ins: Types, outs: Types) -> Function:
+    """Reduction by any function, element after element."""
+    count = len(ins) // 2
+    step = interpreted(params["jaxpr"]).run
+    dims = tuple(params["dimensions"])
+    kept = [d for d in range(len(ins[0].shape)) if d not in dims]
+    shape = tuple(ins[0].shape[d] for d in kept)
+
+    def reduce(*arrays: Array) -> list[Array]:
+        rows = [x.transpose(*dims, *kept).reshape(-1, *shape) for x in arrays[:count]]
+        results = [np.broadcast_to(start, shape) for start in arrays[count:]]
+        for at in range(len(rows[0])):
+            results = step([*results, *[row[at, ...] for row in rows]])
+        return [np.array(result) for result in results]
+
+    return reduce

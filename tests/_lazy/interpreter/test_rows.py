@@ -1,0 +1,39 @@
+"""Every row of the operator table, and its derivative: interpreted as compiled."""
+
+from __future__ import annotations
+
+import pytest
+from jax.extend.core import jaxpr_as_fun
+
+from tests._lazy.interpreter.check import Case, check
+from tests._lazy.interpreter.rows import programs, samples
+from weft._base.dtype import DTYPES
+from weft._lazy.interpreter import missing
+from weft._lazy.precision import is_half
+
+MISSING = {"igamma_grad_a", "random_gamma"}
+"""Primitives that are only compiled. This set only shrinks."""
+
+GROUPS = range(16)
+
+
+def cases(names, dtypes, *, derivatives):
+    for name in names:
+        for program in programs(samples()[name], dtypes, derivatives=derivatives):
+            closed = program.closed
+            lacking = missing(closed)
+            assert lacking <= MISSING
+            if not lacking:
+                ulps = 4 if any(is_half(aval.dtype) for aval in closed.out_avals) else 4096
+                yield Case(program.name, jaxpr_as_fun(closed), program.arrays, ulps, False)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_rows(group):
+    check(cases(list(samples())[group :: len(GROUPS)], (None,), derivatives=False))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("group", GROUPS)
+def test_derivatives_and_other_types(group):
+    check(cases(list(samples())[group :: len(GROUPS)], (None, *DTYPES), derivatives=True))
