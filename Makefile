@@ -8,9 +8,9 @@ QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_S
 	PYTHONDONTWRITEBYTECODE=
 
 # What is tested in the compiled tier, too.
-CORE := tests/_autograd tests/_lazy tests/_tensor tests/oracle --ignore tests/_lazy/interpreter
+CORE := tests/_autograd tests/_lazy tests/_tensor/compile tests/oracle --ignore tests/_lazy/interpreter
 
-.PHONY: demo test test-all bench lint oracle oracle-quick oracle-all oracle-soak stubs soak faults clean
+.PHONY: demo test test-all test-compiled bench lint oracle oracle-quick oracle-all oracle-soak stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +28,9 @@ demo: $(VENV)/.installed  ## train a GPT in two processes, kill one, and compare
 test: $(VENV)/.installed  ## every test that needs no PyTorch: interpreted, and what is about programs, and the core, compiled
 	WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest -n 2
 	$(QUICK) $(BIN)/python -m pytest -n 2 $(CORE)
+
+test-compiled: $(VENV)/.installed  ## the same, all of it compiled
+	$(QUICK) $(BIN)/python -m pytest -n 2 --ignore tests/_lazy/interpreter
 
 test-all: $(VERSIONS:%=test-%)  ## the same under each supported version of Python that is here
 

@@ -24,22 +24,17 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("gpt")
 
 
-@contextmanager
 def environment_of(folder):
     """Runs share a cache of compiled programs, to save time; and compile, to end with the same bits."""
     shared = {"PYTHONPATH": str(ROOT / "src"), "WEFT_COMPILE_CACHE": str(folder / "xla"), "WEFT_TIER": "compiled"}
     return {**os.environ, **shared}
 
 
+@contextmanager
 def training(folder, name, *options):
-    """The process of a tiny run. Runs share a cache of compiled programs, to save time."""
+    """The process of a tiny run."""
     command = [sys.executable, "examples/train_gpt.py", *TINY, "--checkpoint-every", "20", "--out", str(folder / name)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "src"),
-        "WEFT_COMPILE_CACHE": str(folder / "xla"),
-        "WEFT_TIER": "compiled",
-    }
+    environment = environment_of(folder)
     process = subprocess.Popen(
         [*command, *options], cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -159,12 +154,7 @@ def test_restart_forgets_the_run(folder, undisturbed):
 @pytest.mark.soak
 def test_the_demo_kills_a_worker_and_ends_with_the_curve_of_one_process(folder):
     """And with the bits of two processes that nobody disturbs."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "src"),
-        "WEFT_COMPILE_CACHE": str(folder / "xla"),
-        "WEFT_TIER": "compiled",
-    }
+    environment = environment_of(folder)
     arguments = [*TINY, "--checkpoint-every", "20", "--out"]
     demo = subprocess.run(
         [sys.executable, "examples/demo.py", *arguments, str(folder / "demo")],

@@ -300,19 +300,3 @@ def test_an_argument_keeps_its_storage_where_others_come_to_share_it(share):
             x = weft.ones(2)
             assert function(x).tolist() == [5, 1]
             assert x.tolist() == [5, 1]
-
-
-def test_an_argument_that_was_written_and_comes_to_require_a_gradient_does_so_in_every_call():
-    @weft.compile
-    def function(x):
-        with weft.no_grad():
-            x[0].add_(2)
-        x.requires_grad_()
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what cannot be replayed
-        for _ in range(4):
-            x = weft.ones(2)
-            function(x)
-            assert x.requires_grad
-            assert x.tolist() == [3, 1]
