@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from jax import lax
 
@@ -67,6 +67,7 @@ def test_gather(w):
 @given(windows(), st.sampled_from(MODES))
 def test_scatter(w, mode):
     shape, sizes, indices, *_ = w
+    assume(indices.shape[-1])  # XLA writes once what comes several times without an index
     x = numbers(np.float32, *shape)
     out = lax.gather(jnp.asarray(x), jnp.asarray(indices), as_gather(w), sizes, mode="clip").shape
     updates = numbers(np.float32, *out, seed=1)

@@ -24,7 +24,7 @@ def cases(names, dtypes, *, derivatives):
             lacking = missing(closed)
             assert lacking <= MISSING
             if not lacking:
-                ulps = 4 if any(is_half(aval.dtype) for aval in closed.out_avals) else 4096
+                ulps = 16 if any(is_half(aval.dtype) for aval in closed.out_avals) else 4096
                 yield Case(program.name, jaxpr_as_fun(closed), program.arrays, ulps, False)
 
 

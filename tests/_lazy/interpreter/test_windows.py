@@ -80,7 +80,7 @@ def test_reductions_over_windows(grid, dtype):
     low, high = (-np.inf, np.inf) if dtype != np.int16 else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     starts = {
         "sum": (zero, lax.add), "max": (np.asarray(low, dtype), lax.max), "min": (np.asarray(high, dtype), lax.min),
-        "other": (zero, lambda a, b: a + b - a * b), "product": (one, lax.mul),
+        "other": (zero, lambda a, b: a + b + a * b), "product": (one, lax.mul),
     }  # fmt: skip
 
     def reduce(x, start, function):

@@ -90,8 +90,8 @@ def _conv(params: Params, ins: Types, outs: Types) -> Function:
             x = x.reshape(batches, batch // batches, channels, *space).swapaxes(0, 1)
             batch //= batches
         groups = features * batches
-        x = x.reshape(batch, groups, -1, *space)
-        result = _products(grid, x, k.reshape(groups, k.shape[0] // groups, -1))
+        x = x.reshape(batch, groups, channels // features, *space)
+        result = _products(grid, x, k.reshape(groups, k.shape[0] // groups, prod(k.shape[1:])))
         return result.reshape(batch, k.shape[0], *result.shape[3:]).transpose(order).astype(dtype, copy=False)
 
     return convolve
