@@ -11,11 +11,11 @@ from jax.extend.core import jaxpr_as_fun
 
 from weft._base.device import CPU
 from weft._lazy.interpreter import prepare, quiet
-from weft._lazy.precision import KEEP_CASTS
+from weft._lazy.interpreter.table import Array
+from weft._lazy.precision import compiler_options
 from weft._lazy.runtime import jax_device
 from weft._lazy.signature import Output, Signature
 
-Array = np.ndarray[Any, Any]
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 Step = tuple[Run, tuple[int, ...], tuple[tuple[int, int], ...], tuple[int, ...]]
 """(what computes an application, numbers of its inputs, (number, output) of each of its values, numbers to forget)."""
@@ -89,6 +89,6 @@ def run_of(signature: Signature) -> Run:
 
 
 def _compiled(signature: Signature) -> Run:
-    jax_device(CPU)  # refuses where XLA cannot run
-    program = jax.jit(jaxpr_as_fun(signature.jaxpr), compiler_options=KEEP_CASTS)
+    options = compiler_options(jax_device(CPU).platform)  # which is refused where XLA cannot run
+    program = jax.jit(jaxpr_as_fun(signature.jaxpr), compiler_options=options)
     return lambda arrays: [np.asarray(result) for result in program(*arrays)]

@@ -7,17 +7,28 @@ with it, and on when something is read.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 KEEP_CASTS = {"xla_allow_excess_precision": False}
 """What a program is compiled with, on every device."""
 
+_KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}  # `ops._index.isolated` and checkpoints need them
 
-def is_half(dtype: jnp.dtype) -> bool:
-    """Whether numbers of this type take 16 bits. Their operators compute in float32, as PyTorch's kernels do."""
-    return dtype in (jnp.float16, jnp.bfloat16)
+
+def compiler_options(platform: str) -> dict[str, Any]:
+    """What programs of recorded applications are compiled with, on a jax platform."""
+    return {**KEEP_CASTS, **_KEEP_BARRIERS} if platform == "cpu" else KEEP_CASTS
+
+
+def is_half(dtype: Any) -> bool:
+    """Whether numbers of this type are floats of 16 bits. These are computed in float32, as PyTorch's kernels do."""
+    dtype = np.dtype(dtype)
+    return dtype.itemsize == 2 and dtype.kind not in "iu"
 
 
 def widened(array: jax.Array) -> jax.Array:

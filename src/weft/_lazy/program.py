@@ -1,4 +1,4 @@
-"""Programs: a graph of applications, compiled once per structure."""
+"""Programs: what computes graphs of applications, made once per structure; compiled, or interpreted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft._base.dtype import COMPLEX, FLOAT
 from weft._base.site import user_site
 from weft._lazy import explain
 from weft._lazy.interpreted import InterpretedGraph
-from weft._lazy.precision import KEEP_CASTS, settled
+from weft._lazy.precision import compiler_options, settled
 from weft._lazy.runtime import default_jax_device, interprets, jax_device, on_fork
 from weft._lazy.signature import Output
 from weft._lazy.value import Aval, Value
@@ -30,9 +30,6 @@ Step = tuple[Output, tuple[int, ...]]
 step, that step's position as one negative number `~position`: an optimizer's step has as many outputs as inputs."""
 
 _PACKS = 3  # Python floats, ints and complex numbers travel as one array each
-
-_KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}  # `ops._index.isolated` and checkpoints need them
-_OPTIONS = {"cpu": {**KEEP_CASTS, **_KEEP_BARRIERS}}
 
 
 class Graph:
@@ -103,20 +100,22 @@ on_fork(_sharding.cache_clear)
 class Program:
     """What computes the graphs of one structure.
 
-    interpreted  the graph as the interpreter runs it, where that is how it is computed
+    interpreted  the graph as the interpreter runs it, where that is how it is computed; else None
+    compiled     elsewhere, what makes `run`
     run          the compiled graph: (packs of numbers, arrays) -> arrays; None before the first run
-    compiled     makes that
     """
 
     __slots__ = ("compiled", "interpreted", "maps", "run")
 
     def __init__(self, graph: Graph) -> None:
+        where = graph.steps[0][0].aval.device
         self.interpreted: InterpretedGraph | None = None
-        if interprets(graph.steps[0][0].aval.device):
+        self.run: Callable[..., list[jax.Array]] | None = None
+        if interprets(where):
             leaves = [leaf.num for leaf in graph.inputs]
             self.interpreted = InterpretedGraph(graph.applications(), graph.numbers, leaves, graph.wanted)
-        self.run: Callable[..., list[jax.Array]] | None = None
-        self.compiled = partial(_compiled, _body(graph), graph.steps[0][0].aval.device, graph.donated)
+        else:
+            self.compiled = partial(_compiled, _body(graph), where, graph.donated)
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
 
 
@@ -126,8 +125,7 @@ def _compiled(
     """The body as a function that jax compiles at its first call."""
     where = jax_device(device)
     donate = tuple(_PACKS + position for position in donated)
-    options = _OPTIONS.get(where.platform, KEEP_CASTS)
-    run = jax.jit(body, donate_argnums=donate, compiler_options=options)
+    run = jax.jit(body, donate_argnums=donate, compiler_options=compiler_options(where.platform))
     if where is default_jax_device():
         return run
 
@@ -234,8 +232,10 @@ def _numbered(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _on_device(graph: Graph, arrays: Sequence[Any]) -> list[jax.Array]:
+def _on_device(graph: Graph, arrays: Sequence[Any]) -> Sequence[jax.Array]:
     """The arrays of the leaves, moved to the device from where they are NumPy arrays."""
+    if np.ndarray not in map(type, arrays):
+        return arrays
     operands = list(arrays)
     leaves = [leaf for leaf in graph.inputs if not leaf.aval.weak]
     for at, leaf in enumerate(leaves):

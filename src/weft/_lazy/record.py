@@ -44,8 +44,8 @@ def record(
     pending = ambient.pending
     if len(pending) > pending.limit:
         realize.relieve(pending)
-    if precondition is not None and precondition.waits and ambient.capture is None:
-        realize.confirm(doubt.check, at_the_call=True)  # pyright: ignore[reportOptionalMemberAccess]  `begin` gave one
+    if precondition is not None and precondition.waits and doubt is not None and ambient.capture is None:
+        realize.confirm(doubt.check, at_the_call=True)
     if ambient.anomaly or ambient.eager:
         _serve_modes(main, ambient)
     return main

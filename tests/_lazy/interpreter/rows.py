@@ -24,21 +24,18 @@ from weft._lazy.interpreter import missing, prepare
 from weft._lazy.interpreter.flatten import flattened
 from weft._lazy.signature import Signature
 from weft._lazy.value import aval_of
+from weft.errors import WeftError
 from weft.ops._table import REQUIRED, TABLE, TENSOR_KINDS, Kind, OpDef, Param
 
 _SEED_AND_DRAW = (np.int64(7), np.int64(3))
 
 
 class Program(NamedTuple):
-    """A signature with inputs; `closed` is its jaxpr."""
+    """A signature with inputs."""
 
     name: str
     signature: Signature
     arrays: Sequence[np.ndarray]
-
-    @property
-    def closed(self) -> Any:
-        return jax.make_jaxpr(self.signature.fn)(*self.arrays)
 
 
 _COUNTS = {"step", "mu_product", "eta", "mu"}
@@ -100,10 +97,10 @@ def _program(sample: Sample, dtype: DType | None) -> Program | None:
     try:
         with warnings.catch_warnings(action="ignore"):
             signature = signature_of(call_of(sample.op, tuple(static)), tuple(avals))
-    except Exception:
+    except WeftError:
         if dtype is None and not any(p.kind is Kind.DTYPE for p in sample.op.params):
             raise
-        return None  # the row refuses this type, in whatever way
+        return None  # the row refuses this type
     return Program(f"{sample.op.name} {dtype.name if dtype else ''}", signature, arrays)
 
 
@@ -133,7 +130,7 @@ def _derivatives(program: Program) -> Iterator[Program]:
     signature = program.signature
     need = tuple(i for i, a in enumerate(signature.avals) if a.dtype.is_differentiable and not a.weak)
     smooth = [at for at, output in enumerate(signature.outputs[: signature.main]) if output.taped is not None]
-    prepared = prepare(program.closed) if need and smooth else None
+    prepared = prepare(program.signature.jaxpr) if need and smooth else None
     outputs = prepared(*program.arrays) if prepared is not None else [
         np.asarray(x) for x in jax.jit(signature.fn)(*program.arrays)] if need and smooth else []  # fmt: skip
     for at in smooth if need else []:
@@ -148,7 +145,7 @@ if __name__ == "__main__":
     lacking: dict[str, str] = {}
     for row in samples().values():
         for program in programs(row):
-            used.update({equation.name for equation in flattened(program.closed).equations})
-            lacking.update(dict.fromkeys(missing(program.closed), program.name))
+            used.update({equation.name for equation in flattened(program.signature.jaxpr).equations})
+            lacking.update(dict.fromkeys(missing(program.signature.jaxpr), program.name))
     print("\n".join(f"{count:6} {name}" for name, count in used.most_common()))
     print("missing:", lacking)

@@ -20,7 +20,7 @@ GROUPS = range(16)
 def cases(names, dtypes, *, derivatives):
     for name in names:
         for program in programs(samples()[name], dtypes, derivatives=derivatives):
-            closed = program.closed
+            closed = program.signature.jaxpr
             lacking = missing(closed)
             assert lacking <= MISSING
             if not lacking:

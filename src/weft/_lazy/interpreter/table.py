@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from weft._lazy.precision import is_half
+
 Array = np.ndarray
 Params = Mapping[str, Any]
 Function = Callable[..., Any]
@@ -63,11 +65,6 @@ def primitive(*names: str, view: bool = False, broadcasts: bool = False) -> Call
         return bind
 
     return enter
-
-
-def is_half(dtype: np.dtype) -> bool:
-    """Whether numbers of this type are floats of 16 bits, which are computed in float32."""
-    return dtype.itemsize == 2 and dtype.kind not in "iu"
 
 
 def is_float(dtype: np.dtype) -> bool:
