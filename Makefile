@@ -27,10 +27,10 @@ demo: $(VENV)/.installed  ## train a GPT in two processes, kill one, and compare
 
 test: $(VENV)/.installed  ## every test that needs no PyTorch: interpreted, and what is about programs, and the core, compiled
 	WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest -n 2
-	$(QUICK) $(BIN)/python -m pytest -n 2 $(CORE)
+	WEFT_TIER=compiled $(QUICK) $(BIN)/python -m pytest -n 2 $(CORE)
 
 test-compiled: $(VENV)/.installed  ## the same, all of it compiled
-	$(QUICK) $(BIN)/python -m pytest -n 2 --ignore tests/_lazy/interpreter
+	WEFT_TIER=compiled $(QUICK) $(BIN)/python -m pytest -n 2 --ignore tests/_lazy/interpreter
 
 test-all: $(VERSIONS:%=test-%)  ## the same under each supported version of Python that is here
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import calls, checkpoints, launches, measure, ranks
+from bench import calls, checkpoints, first, launches, measure, ranks
 from bench.measure import Side
 
 _OURS, _COMPILED = ("weft",), ("weft", "compiled")
@@ -76,6 +76,14 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "lstm": _lstm,
     "import": _import,
     "warm": _warm,
+    "first-gru": lambda: first.pattern([(f"first-gru {t}", f"GRUCell, {t} steps in a loop") for t in (100, 500)], 0.5),
+    "first-adam": lambda: first.pattern([(f"first-adam {n}", f"Adam, {n} parameters") for n in (200, 1000)], 0.5),
+    "branch": lambda: first.pattern([("branch", "REINFORCE, 10 episodes of different lengths")], 0.5),
+    "item": lambda: first.pattern([("item", "2,000 numbers read from tiny graphs")], 0.333),
+    "mask": lambda: first.pattern([("mask", "`x[mask]`, 12 lengths")], 0.333),
+    "grow": lambda: first.pattern([("grow", "`cat`, growing by a row, 20 times")], 0.333),
+    "shapes": lambda: first.pattern([(f"shapes {m}", f"64 lengths, training, {m}") for m in ("lstm", "gpt")], 1.0),
+    "first-step": first.first_step,
     "save": checkpoints.save,
     "load": checkpoints.load,
     "allreduce": ranks.allreduce,

@@ -66,7 +66,7 @@ def mlp(torch: Any, *, compiled: bool = False) -> Run:
     model = nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     x, y = torch.randn(32, 256), torch.randn(32, 256)
-    return _step(torch, model, optimizer, lambda out: nn.functional.mse_loss(out, y), (x,), compiled)
+    return training_step(torch, model, optimizer, lambda out: nn.functional.mse_loss(out, y), (x,), compiled)
 
 
 def gpt(torch: Any, *, compiled: bool = False) -> Run:
@@ -109,7 +109,7 @@ def gpt(torch: Any, *, compiled: bool = False) -> Run:
     def loss(logits: Any) -> Any:
         return functional.cross_entropy(logits.view(-1, vocabulary), targets)
 
-    return _step(torch, model, optimizer, loss, (ids,), compiled)
+    return training_step(torch, model, optimizer, loss, (ids,), compiled)
 
 
 def resnet(torch: Any, *, compiled: bool = False) -> Run:
@@ -138,7 +138,7 @@ def resnet(torch: Any, *, compiled: bool = False) -> Run:
     )  # fmt: skip
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     images, labels = torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))
-    return _step(torch, model, optimizer, lambda out: functional.cross_entropy(out, labels), (images,), compiled)
+    return training_step(torch, model, optimizer, lambda out: functional.cross_entropy(out, labels), (images,), compiled)
 
 
 def lstm(torch: Any, *, compiled: bool = False) -> Run:
@@ -159,10 +159,10 @@ def lstm(torch: Any, *, compiled: bool = False) -> Run:
     model = Model()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     ids, targets = torch.randint(0, vocabulary, (length, batch)), torch.randint(0, vocabulary, (length * batch,))
-    return _step(torch, model, optimizer, lambda out: functional.cross_entropy(out, targets), (ids,), compiled)
+    return training_step(torch, model, optimizer, lambda out: functional.cross_entropy(out, targets), (ids,), compiled)
 
 
-def _step(torch: Any, model: Any, optimizer: Any, loss_of: Any, inputs: tuple[Any, ...], compiled: bool) -> Run:
+def training_step(torch: Any, model: Any, optimizer: Any, loss_of: Any, inputs: tuple[Any, ...], compiled: bool) -> Run:
     """One training step. PyTorch compiles the model, as it is meant to; Weft compiles the step."""
     forward = torch.compile(model) if compiled and torch.__name__ == "torch" else model
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -63,6 +64,7 @@ def compilations(monkeypatch):
     monkeypatch.setattr(config, "TIER", "compiled")
     monkeypatch.setattr(program, "_programs", {})
     monkeypatch.setattr(explain, "_log", [])
+    monkeypatch.setattr(explain, "_interpreted", WeakKeyDictionary())
 
     def since():
         found = weft.explain()

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft._base.device import device as device_class
 from weft._base.state import ambient, set_default_device, set_default_dtype, set_field
-from weft._lazy.runtime import default_jax_device, matmul_precision, set_matmul_precision
+from weft._lazy.runtime import default_jax_device, fix_tier, matmul_precision, set_matmul_precision
 from weft._tensor.composite.convert import TYPE_NAMES
 from weft._tensor.convert import resolve_device
 from weft.errors import ArgumentError, DeviceError, OptionError, SettingError, ValueRangeError
@@ -59,10 +59,11 @@ class _Determinism:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for results that are the same in every run.
+    """Ask for results that are the same in every run, and do not depend on what the process has computed before.
 
-    Programs on CPUs and TPUs always are. On GPUs XLA has to be told before it starts: with `mode`, a warning says so
-    where `XLA_FLAGS` does not.
+    Every program is then compiled before its first run; a run that goes on from a checkpoint ends with the bits of one
+    that was never interrupted. On GPUs XLA has to be told before it starts: with `mode`, a warning says so where
+    `XLA_FLAGS` does not.
     """
     set_deterministic_debug_mode((1 if warn_only else 2) if mode else 0)
 
@@ -94,6 +95,7 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     if found not in range(3):
         raise ValueRangeError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
     _Determinism.level = found
+    fix_tier(found > 0)
     if found and default_jax_device().platform == "gpu" and _DETERMINISTIC_OPS not in os.environ.get("XLA_FLAGS", ""):
         warnings.warn(
             f"programs on the GPU may add up in any order: start Python with XLA_FLAGS={_DETERMINISTIC_OPS}",

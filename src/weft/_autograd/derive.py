@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._lazy.infer import kinds_of
+from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.jaxprs import read_by
 from weft._lazy.plan import register_reads
 from weft._lazy.signature import Output, Signature
@@ -101,6 +102,8 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
         rounds=signature.rounds,
     )  # fmt: skip
     derived.require(None, doubtful=signature.doubtful)
+    if signature.costs is COMPILED_AT_ONCE:
+        derived.costs = COMPILED_AT_ONCE
     return Derivative(
         derived,
         tuple(i for i in sorted(read) if i < n),

@@ -5,10 +5,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from weft.errors import SettingError
+
 
 def _flag(name: str, default: bool) -> bool:
     text = os.environ.get(name, "")
     return default if not text else text.lower() not in {"0", "false", "off", "no"}
+
+
+def _choice(name: str, choices: tuple[str, ...]) -> str:
+    text = os.environ.get(name) or choices[0]
+    if text not in choices:
+        raise SettingError(f"{name}={text}: expected one of {', '.join(choices)}")
+    return text
 
 
 EAGER = _flag("WEFT_EAGER", default=False)
@@ -22,8 +31,9 @@ COMPILE_CACHE = os.environ.get(
 )
 """Folder of compiled programs; empty turns the cache off."""
 
-TIER = os.environ.get("WEFT_TIER", "compiled")
-"""How values are computed on CPUs: "compiled", or "interpreted", application by application with NumPy."""
+TIER = _choice("WEFT_TIER", ("auto", "compiled", "interpreted"))
+"""How values are computed on CPUs: "compiled"; "interpreted", application by application with NumPy; or "auto", a program
+by the latter until its compilation pays."""
 
 NODE_CAP = int(os.environ.get("WEFT_NODE_CAP", "16384"))
 """Recorded operators that may wait before they are computed without being asked for."""

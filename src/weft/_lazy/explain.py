@@ -1,55 +1,128 @@
-"""What was compiled, where, for how long, and why."""
+"""What was compiled, where, for how long, and why; and what is interpreted, since it has not earned that yet."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from weft._lazy.infer import Many
 from weft._lazy.signature import Output
 
+if TYPE_CHECKING:
+    from weft._lazy.program import Program
+
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """One compilation: the user's line that needed the values, seconds, operators, and what was new."""
+    """One compilation: the user's line that needed the values, seconds, operators, and what was new.
+
+    runs    how often the graph was interpreted before
+    """
 
     site: str
     seconds: float
     operators: int
     cause: str
+    runs: int = 0
 
     def __str__(self) -> str:
-        return f"{self.site}  {self.seconds:.2f} s  {self.operators} operators  {self.cause}"
+        earned = f"; interpreted {_times(self.runs)} before" if self.runs else ""
+        return f"{self.site}  {self.seconds:.2f} s  {self.operators} operators  {self.cause}{earned}"
+
+
+@dataclass(frozen=True, slots=True)
+class Interpretation:
+    """A graph that is interpreted: the user's line that first needed its values, operators, and how often it ran.
+
+    spent, price   seconds, as estimated: what interpreting it has cost so far, and at which sum it is compiled
+    each           what a run adds to `spent`; 0 where a compiled one would not be quicker
+    """
+
+    site: str
+    operators: int
+    runs: int
+    spent: float
+    price: float
+    each: float
+
+    def __str__(self) -> str:
+        why = f"{1e3 * self.spent:.1f} of {1e3 * self.price:.0f} ms spent" if self.each else "no slower than compiled"
+        return f"{self.site}  {self.operators} operators  interpreted {_times(self.runs)}, {why}"
 
 
 class Explanation(list[Compilation]):
-    """The compilations so far, oldest first. Prints as one line each."""
+    """The compilations so far, oldest first; `interpreted` are the graphs that are not compiled.
+
+    Prints as a line for each of the former, and for each place in the program that needs some of the latter.
+    """
+
+    def __init__(self, compilations: Sequence[Compilation], interpreted: Sequence[Interpretation]) -> None:
+        super().__init__(compilations)
+        self.interpreted = list(interpreted)
 
     def __str__(self) -> str:
         total = sum(c.seconds for c in self)
-        return "\n".join([f"{len(self)} compilations, {total:.2f} s", *map(str, self)])
+        lines = [f"{len(self)} compilations, {total:.2f} s", *map(str, self)]
+        if self.interpreted:
+            sites: dict[str, list[Interpretation]] = {}
+            for graph in self.interpreted:
+                sites.setdefault(graph.site, []).append(graph)
+            lines.append(f"{len(self.interpreted)} graphs interpreted")
+            lines += [str(max(graphs, key=_share)) + _further(len(graphs) - 1) for graphs in sites.values()]
+        return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _share(graph: Interpretation) -> float:
+    """How much of its price is spent."""
+    return graph.spent / graph.price
+
+
+def _further(count: int) -> str:
+    return f"; and {count} further graphs" if count else ""
 
 
 _Steps = Sequence[tuple[Output, tuple[int, ...]]]
 _MOST = 1000
 _log: list[tuple[Compilation, _Steps]] = []
+_interpreted: WeakKeyDictionary[Program, tuple[str, int]] = WeakKeyDictionary()
 
 
 def explain() -> Explanation:
-    """Every compilation of this process (the last 1,000), with the difference to the nearest earlier graph."""
-    return Explanation(entry for entry, _ in _log)
+    """What this process has computed: every compilation (the last 1,000), and what is interpreted.
+
+    A compilation tells the difference to the nearest earlier graph, so that one sees what made it necessary. Tiny graphs
+    that are computed operator by operator are not listed.
+    """
+    interpreted = [(where, program) for program, where in _interpreted.items() if program.run is None]
+    return Explanation(
+        [entry for entry, _ in _log],
+        [
+            Interpretation(site, operators, p.runs, p.spent, p.costs.compiling, p.costs.interpreting)
+            for (site, operators), p in interpreted
+        ],
+    )
 
 
-def note(site: str, seconds: float, steps: _Steps) -> None:
-    """Remember one compilation."""
-    entry = Compilation(site, seconds, len(steps), _cause(site, steps))
+def note_interpreted(site: str, program: Program, steps: _Steps) -> None:
+    """Remember that a program is interpreted."""
+    _interpreted[program] = site, len(steps)
+
+
+def note(site: str, seconds: float, steps: _Steps, runs: int) -> None:
+    """Remember one compilation, of what was interpreted so often."""
+    entry = Compilation(site, seconds, len(steps), _cause(site, steps), runs)
     if len(_log) >= _MOST:
         del _log[0]
     _log.append((entry, steps))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _cause(site: str, steps: _Steps) -> str:

@@ -1,8 +1,13 @@
-"""The first tier: a graph is computed application by application, with NumPy, and nothing is compiled for it."""
+"""The first tier: a graph is computed application by application, with NumPy, and nothing is compiled for it.
+
+A program is compiled when it has been interpreted so often that compiling it at once would have cost no more: rent or buy.
+So no program costs more than twice what the better choice would have.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import jax
@@ -10,15 +15,27 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from weft._base.device import CPU
-from weft._lazy.interpreter import prepare, quiet
+from weft._lazy.interpreter import Costs, prepare, quiet
 from weft._lazy.interpreter.table import Array
 from weft._lazy.precision import compiler_options
 from weft._lazy.runtime import jax_device
 from weft._lazy.signature import Output, Signature
+from weft._lazy.value import Value
 
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 Step = tuple[Run, tuple[int, ...], tuple[tuple[int, int], ...], tuple[int, ...]]
 """(what computes an application, numbers of its inputs, (number, output) of each of its values, numbers to forget)."""
+
+
+LEAST_PROGRAM = 6e-5
+"""Seconds that running a compiled program takes at least. Interpreting less than that is never slower."""
+
+_PROGRAM = 0.02  # seconds to compile a program of nothing
+_LEAF = 4e-6  # seconds to hand an array to a program
+_COMPILED = Costs(_PROGRAM, 0.0)  # what the interpreter lacks
+
+COMPILED_AT_ONCE = Costs(0.0, inf)
+"""The costs of what nobody wants to see interpreted."""
 
 
 class InterpretedGraph:
@@ -54,7 +71,17 @@ class InterpretedGraph:
                     entries[number] = results[index]
                 for number in ending:
                     entries[number] = None
-        return [_apart(entries[number]) for number in self._wanted]
+        return [apart(entries[number]) for number in self._wanted]
+
+    def costs(self) -> Costs:
+        """What it costs to compile the graph, and to interpret it once rather than to run it compiled."""
+        signatures = [s for s, _ in {(output.signature, inputs): None for (output, inputs), _ in self._applications}]
+        compiling, interpreting = _PROGRAM, -LEAST_PROGRAM - _LEAF * len(self._leaves)
+        for signature in signatures:
+            costs = costs_of(signature)
+            compiling += costs.compiling
+            interpreting += costs.interpreting
+        return Costs(compiling, max(0.0, interpreting))
 
     def _prepared(self) -> list[Step]:
         values: dict[tuple[Signature, tuple[int, ...]], list[tuple[int, int]]] = {}
@@ -69,7 +96,7 @@ class InterpretedGraph:
         return steps[::-1]
 
 
-def _apart(array: Array) -> Array:
+def apart(array: Array) -> Array:
     """A result whose elements lie side by side, and which keeps no larger array alive."""
     base = array.base
     if not array.flags.c_contiguous or (isinstance(base, np.ndarray) and base.nbytes > 2 * array.nbytes):
@@ -84,8 +111,34 @@ def run_of(signature: Signature) -> Run:
     """
     if signature.run is None:
         interpreted = prepare(signature.jaxpr)
+        if signature.costs is None:
+            signature.costs = _COMPILED if interpreted is None else interpreted.costs
         signature.run = _compiled(signature) if interpreted is None else interpreted.run
     return signature.run
+
+
+def costs_of(signature: Signature) -> Costs:
+    """What it costs to compile a signature, and to interpret it once."""
+    if signature.costs is None:
+        run_of(signature)
+    assert signature.costs is not None, "they are known when `run` is"
+    return signature.costs
+
+
+def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
+    """What an application gives that has one output, within `quiet()`; None if an input is not at hand."""
+    arrays = []
+    for x in inputs:
+        array = x.array
+        if type(array) is not np.ndarray:
+            if x.aval.weak:
+                array = np.asarray(array, x.aval.dtype.numpy)
+            elif isinstance(array, jax.Array):
+                array = np.asarray(array)
+            else:
+                return None
+        arrays.append(array)
+    return apart(run_of(origin.signature)(arrays)[0])
 
 
 def _compiled(signature: Signature) -> Run:

@@ -20,8 +20,9 @@ from weft._base.dtype import COMPLEX, FLOAT
 from weft._base.site import user_site
 from weft._lazy import explain
 from weft._lazy.interpreted import InterpretedGraph
+from weft._lazy.interpreter import Costs
 from weft._lazy.precision import compiler_options, settled
-from weft._lazy.runtime import default_jax_device, interprets, jax_device, on_fork
+from weft._lazy.runtime import default_jax_device, jax_device, on_fork, tier_of
 from weft._lazy.signature import Output
 from weft._lazy.value import Aval, Value
 
@@ -100,23 +101,36 @@ on_fork(_sharding.cache_clear)
 class Program:
     """What computes the graphs of one structure.
 
-    interpreted  the graph as the interpreter runs it, where that is how it is computed; else None
-    compiled     elsewhere, what makes `run`
-    run          the compiled graph: (packs of numbers, arrays) -> arrays; None before the first run
+    interpreted  the graph as the interpreter runs it
+    compiled     makes `run`
+    run          the compiled graph: (packs of numbers, arrays) -> arrays; None before its first run
+    runs, spent  how often it was interpreted, and the seconds that this has cost, as estimated
     """
 
-    __slots__ = ("compiled", "interpreted", "maps", "run")
+    __slots__ = ("__weakref__", "_costs", "compiled", "device", "interpreted", "maps", "run", "runs", "spent")
 
     def __init__(self, graph: Graph) -> None:
-        where = graph.steps[0][0].aval.device
-        self.interpreted: InterpretedGraph | None = None
+        steps, numbers, wanted = graph.applications(), tuple(graph.numbers), tuple(graph.wanted)
+        self.device = steps[0][0].aval.device
+        self.interpreted = InterpretedGraph(steps, numbers, [leaf.num for leaf in graph.inputs], wanted)
+        body = _body(steps, numbers, _leaf_places(graph), wanted)
+        self.compiled = partial(_compiled, body, self.device, graph.donated)
         self.run: Callable[..., list[jax.Array]] | None = None
-        if interprets(where):
-            leaves = [leaf.num for leaf in graph.inputs]
-            self.interpreted = InterpretedGraph(graph.applications(), graph.numbers, leaves, graph.wanted)
-        else:
-            self.compiled = partial(_compiled, _body(graph), where, graph.donated)
-        self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
+        self.maps = 4 + len(steps)  # memory maps that its code takes, as counted on Linux
+        self.spent = 0.0
+        self.runs = 0
+        self._costs: Costs | None = None
+
+    @property
+    def costs(self) -> Costs:
+        """What it costs to compile it, and to interpret it once."""
+        if self._costs is None:
+            self._costs = self.interpreted.costs()
+        return self._costs
+
+    def is_worth_compiling(self) -> bool:
+        """Whether one more interpreted run would bring what was spent on them to what compiling costs."""
+        return self.spent + self.costs.interpreting >= self.costs.compiling
 
 
 def _compiled(
@@ -136,10 +150,10 @@ def _compiled(
     return run_there
 
 
-def _body(graph: Graph) -> Callable[..., list[jax.Array]]:
+def _body(
+    steps: Sequence[Step], numbers: Sequence[int], places: Sequence[tuple[int, int | None, int]], wanted: Sequence[int]
+) -> Callable[..., list[jax.Array]]:
     """The function that jax traces."""
-    steps, numbers, wanted = graph.applications(), tuple(graph.numbers), tuple(graph.wanted)
-    places = _leaf_places(graph)
     taken = {number for _, inputs in steps for number in inputs}
 
     def run(*args: Any) -> list[jax.Array]:
@@ -207,8 +221,15 @@ def program_of(graph: Graph) -> Program:
 
 
 def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
-    """Run a program on the arrays of its leaves. The first run of a compiled one is noted for `explain`."""
-    if program.interpreted is not None:
+    """Run a program on the arrays of its leaves. What is compiled, and what is interpreted, is noted for `explain`."""
+    tier = tier_of(program.device)
+    if tier == "interpreted":
+        return program.interpreted(_numbered(graph, arrays))
+    if tier == "auto" and program.run is None and not program.is_worth_compiling():
+        if not program.runs:
+            explain.note_interpreted(user_site(), program, graph.steps)
+        program.runs += 1
+        program.spent += program.costs.interpreting
         return program.interpreted(_numbered(graph, arrays))
     operands, packs = _on_device(graph, arrays), _packs(graph)
     if program.run is not None:
@@ -219,7 +240,7 @@ def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[A
     with _announced(site, len(graph.steps)):
         result = run(*packs, *operands)
     program.run = run
-    explain.note(site, time.perf_counter() - start, graph.steps)
+    explain.note(site, time.perf_counter() - start, graph.steps, program.runs)
     return result
 
 

@@ -14,15 +14,20 @@ from typing import Any
 import numpy as np
 
 from weft._base import config
+from weft._base.device import CPU
 from weft._base.state import LEAST_LIMIT, Pending, ambient
 from weft._lazy import holders
 from weft._lazy.checks import Check, Unconfirmed
+from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
+from weft._lazy.interpreter import quiet
 from weft._lazy.plan import Batch, Busy, Ticket, plan
 from weft._lazy.program import execute, place
+from weft._lazy.runtime import tier_of
 from weft._lazy.value import Value
 
 _CHUNK = 96  # operators in a program cut from a repeating stretch
 _LONG = 256  # operators from which on it is worth looking for repetition
+_FEW = 16  # operators that may be quicker computed than planned
 _MANY = 32  # repetitions that no network's layers reach in half of a step
 _MOST_CHECKS = 64  # that a thread leaves unread
 
@@ -98,6 +103,10 @@ def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
     """Compute all living values of a list, and `wanted` whoever recorded them."""
     pending.limit = LEAST_LIMIT
     values = _take(pending)
+    if len(values) <= _FEW and _compute_at_once(values):
+        values.clear()
+        if all([value.array is not None for value in wanted]):
+            return
     if len(values) > _LONG:
         _flush_in_chunks(values, pending, _MANY)
     _flush(values, pending, wanted)
@@ -191,6 +200,37 @@ def _take(pending: list[Value]) -> list[Value]:
         return living
 
 
+def _compute_at_once(values: list[Value]) -> bool:
+    """Compute a few small applications one by one: to plan a program for them takes longer. False if these are not such."""
+    if tier_of(CPU) == "compiled":
+        return False
+    seconds = 0.0
+    for value in values:
+        origin = value.origin
+        if not (origin.alone and origin.aval.device is CPU):  # pyright: ignore[reportOptionalMemberAccess]  is pending
+            return False
+        costs = origin.signature.costs or costs_of(origin.signature)  # pyright: ignore[reportOptionalMemberAccess]
+        seconds += costs.interpreting
+        if seconds > LEAST_PROGRAM:
+            return False
+    with _planning, quiet():
+        for value in values:
+            if value.array is None:  # another thread may have computed it since it was taken
+                value.array = evaluated(value.origin, value.inputs)  # pyright: ignore[reportArgumentType]
+                if value.array is None:
+                    return False
+                _forget_inputs(value)
+    return True
+
+
+def _forget_inputs(value: Value) -> None:
+    """Let go of what a computed value was made of, unless a backward pass may come."""
+    tape = value.tape
+    if tape is None or tape.leaf or tape.freed:
+        value.inputs = ()
+        value.extras = None
+
+
 def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> None:
     if not _on_one_device(values):  # values of different devices never meet in one application
         for where in {v.aval.device: None for v in values}:
@@ -256,10 +296,7 @@ def _run(batch: Batch, pending: Pending) -> None:
         doubts = batch.doubts
         for value, array in zip(made, results, strict=True):
             value.array = Unconfirmed(array, doubts[value]) if value in doubts else array
-            tape = value.tape
-            if tape is None or tape.leaf or tape.freed:
-                value.inputs = ()
-                value.extras = None
+            _forget_inputs(value)
     finally:
         batch.ticket.done.set()
     report(pending, _MOST_CHECKS)

@@ -112,9 +112,24 @@ def on_fork(forget: Callable[[], None]) -> None:
     _on_fork.append(forget)
 
 
-def interprets(where: device) -> bool:
-    """Whether values on a device are computed with NumPy: because it was asked for, or because XLA cannot run here."""
-    return where.type == "cpu" and (config.TIER == "interpreted" or _Forked.from_started)
+class _Tiers:
+    """Whether everything is to be computed in one tier, so that a value never depends on what was computed before."""
+
+    fixed = False
+
+
+def fix_tier(fixed: bool) -> None:
+    """Compile every program before its first run; or, as at the start, those that earn it."""
+    _Tiers.fixed = fixed
+
+
+def tier_of(where: device) -> str:
+    """How programs are computed on a device: "compiled", "interpreted", or "auto": this, and then that."""
+    if where.type != "cpu":
+        return "compiled"
+    if _Forked.from_started:
+        return "interpreted"
+    return "compiled" if _Tiers.fixed and config.TIER == "auto" else config.TIER
 
 
 def has_started() -> bool:
@@ -161,7 +176,7 @@ def named(held: Any) -> device:
 def new_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any]:
     """A new array of this type with one number everywhere."""
     host = np.full(aval.shape, number, aval.dtype.numpy)
-    return host if interprets(aval.device) else jax.device_put(host, jax_device(aval.device))
+    return jax.device_put(host, jax_device(aval.device)) if tier_of(aval.device) == "compiled" else host
 
 
 filled_array = lru_cache(maxsize=256)(new_array)

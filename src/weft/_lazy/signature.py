@@ -15,6 +15,7 @@ from weft.ops._findings import Finding
 
 if TYPE_CHECKING:
     from weft._lazy.infer import Call
+    from weft._lazy.interpreter import Costs
 
 Arrays = tuple[jax.Array, ...]
 
@@ -88,6 +89,7 @@ class Signature:
     rounds    whether floating results must be `settled` before another application takes them
     jaxpr     `fn` as it was traced for these types
     run       what computes it on NumPy arrays, once it was asked for (`_lazy/interpreted.py`)
+    costs     what it costs in either tier, known when `run` is
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
     """
 
@@ -95,6 +97,7 @@ class Signature:
         "avals",
         "call",
         "check",
+        "costs",
         "derived",
         "doubtful",
         "fn",
@@ -133,6 +136,7 @@ class Signature:
         self.derived: dict[Any, Any] = {}
         self.jaxpr = jax.make_jaxpr(fn)(*(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
         self.run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+        self.costs: Costs | None = None
         smooth = differentiable and any(a.dtype.is_differentiable and not a.weak for a in avals)
         outputs = []
         for index, struct in enumerate(self.jaxpr.out_avals):

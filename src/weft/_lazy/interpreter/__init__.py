@@ -6,6 +6,7 @@ the modules below, from a primitive's name to what makes a NumPy function of an 
 
 from importlib import import_module
 
+from weft._lazy.interpreter.costs import Costs as Costs
 from weft._lazy.interpreter.evaluate import Interpreted as Interpreted
 from weft._lazy.interpreter.evaluate import missing as missing
 from weft._lazy.interpreter.evaluate import prepare as prepare

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from weft._lazy.interpreter.costs import Costs, costs_of
 from weft._lazy.interpreter.flatten import Equation, Flat, flattened
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, Missing, read_only
 
@@ -35,11 +36,12 @@ class Interpreted:
     be views of inputs, constants or each other; those that may share memory with an input or a constant are read-only.
     """
 
-    __slots__ = ("_results", "_slots", "_steps", "_views")
+    __slots__ = ("_results", "_slots", "_steps", "_views", "costs")
 
     def __init__(
-        self, slots: list[Array | None], steps: list[Step], results: Sequence[int], views: Sequence[int]
+        self, slots: list[Array | None], steps: list[Step], results: Sequence[int], views: Sequence[int], costs: Costs
     ) -> None:
+        self.costs = costs
         self._slots = slots
         self._steps = steps
         self._results = results
@@ -162,7 +164,8 @@ def _assembled(flat: Flat, bound: Sequence[Bound]) -> Interpreted:
         outs = [slot[number] for number in equation.outs]
         dead = {slot[number] for number in ending}.intersection(free)
         steps.append(_step(function, ins, outs, sorted(dead), equation.several))
-    return Interpreted(slots, steps, [slot[number] for number in flat.outputs], _shared_outputs(flat, bound))
+    results, views = [slot[number] for number in flat.outputs], _shared_outputs(flat, bound)
+    return Interpreted(slots, steps, results, views, costs_of(flat))
 
 
 def _step(function: Function, ins: list[int], outs: list[int], dead: list[int], several: bool) -> Step:

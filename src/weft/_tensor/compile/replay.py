@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft._base.state import ambient
+from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.outline import outline
 from weft._lazy.realize import flush
 from weft._lazy.record import record
@@ -133,6 +134,7 @@ class Replay:
         self._untaped = [n for n, value in enumerate(left.values) if value.tape is None or value.tape.leaf]
         self._freed = [n for n, value in enumerate(left.values) if value.tape is not None and value.tape.freed]
         self._signature, inputs = outline(left.values, capture.region, name)
+        self._signature.costs = COMPILED_AT_ONCE
         if _loses_gradients(left, capture.region, inputs):
             capture.prevent("leaves gradients to leaves that it has made, which a replay cannot")
         self._generators = [generator for generator, _, _ in capture.drawn]
