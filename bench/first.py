@@ -1,7 +1,7 @@
 """First runs: `python -m bench.first FRAMEWORK NAME [compiled]` prints seconds of the first run and of later ones.
 
 A pattern's are processor seconds: first, second, and the least of two more. A model's are seconds by the clock, from
-its making to the end of its first, second and third training step. Importing the framework is not counted.
+its making to the end of its first, second and third training step. Loading the framework is not counted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 from bench.measure import Side
 from bench.models import MODELS
@@ -30,6 +31,7 @@ def main() -> None:
     module = importlib.import_module(framework)
     if framework == "torch":
         module.set_num_threads(2)
+    module.nn, module.optim, module.zeros(1).tolist()  # what is only loaded when it is used
     figures = _of_pattern(module, name) if name in PATTERNS else _of_model(module, name, bool(options))
     print(*figures)
 
@@ -51,7 +53,7 @@ def _of_model(module: object, name: str, compiled: bool) -> list[float]:
     for _ in range(3):
         run()
         times.append(time.perf_counter())
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in pairwise(times)]
 
 
 def _figures(sides: Sequence[tuple[str, ...]], name: str, repeats: int, cache: str = "") -> list[list[Side]]:

@@ -107,4 +107,10 @@ def unet(torch: Any, *, compiled: bool = False) -> Run:
     return training_step(torch, model, optimizer, lambda out: loss(out, labels), (images,), compiled)
 
 
-MODELS: dict[str, Callable[..., Run]] = {"MLP": mlp, "GPT": gpt, "ResNet-50": resnet50, "BERT-base": bert, "U-Net": unet}
+MODELS: dict[str, Callable[..., Run]] = {
+    "MLP": mlp,
+    "GPT": gpt,
+    "ResNet-50": resnet50,
+    "BERT-base": bert,
+    "U-Net": unet,
+}

@@ -1,4 +1,4 @@
-"""Programs that are new to a framework: loops in Python, lengths that change, single numbers read, first steps of models.
+"""Programs that are new to a framework: loops in Python, lengths that change, single numbers that are read.
 
 Each takes the framework as a module, prepares, and gives a function that runs the pattern once, from new tensors to
 Python numbers. Written once, in PyTorch's API.

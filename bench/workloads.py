@@ -138,7 +138,9 @@ def resnet(torch: Any, *, compiled: bool = False) -> Run:
     )  # fmt: skip
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     images, labels = torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))
-    return training_step(torch, model, optimizer, lambda out: functional.cross_entropy(out, labels), (images,), compiled)
+    return training_step(
+        torch, model, optimizer, lambda out: functional.cross_entropy(out, labels), (images,), compiled
+    )
 
 
 def lstm(torch: Any, *, compiled: bool = False) -> Run:

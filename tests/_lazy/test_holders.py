@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
+from weft._base import config
 from weft._base.state import Pending, ambient, using
 from weft._lazy import holders, plan, realize
 from weft._lazy.holders import UNKNOWN, WAYS, calibrated
@@ -78,6 +79,7 @@ def test_counts_are_not_trusted_where_a_tracer_holds_what_is_counted():
 def donated(monkeypatch):
     """How many buffers each program was given."""
     numbers = []
+    monkeypatch.setattr(config, "TIER", "compiled")
     run = realize.execute
 
     def spy(program, graph, *rest):

@@ -11,6 +11,8 @@ import weft
 from weft._base import config
 from weft._lazy import program
 
+pytestmark = pytest.mark.compiled
+
 
 def test_the_same_graph_compiles_once(compilations):
     def step(x):

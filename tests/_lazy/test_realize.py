@@ -14,6 +14,8 @@ from weft._base.state import ambient
 from weft._lazy import realize
 from weft._lazy.value import Value
 
+pytestmark = pytest.mark.compiled
+
 
 def pending():
     return ambient().pending

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from weft._lazy.general import General, with_letters
 from weft._lazy.infer import kinds_of
 from weft._lazy.interpreted import COMPILED_AT_ONCE
-from weft._lazy.jaxprs import read_by
 from weft._lazy.plan import register_reads
-from weft._lazy.signature import Output, Signature
+from weft._lazy.signature import Output, Signature, structs_of
+from weft._lazy.trace import restricted, traced
 from weft._lazy.value import Value
 from weft.errors import WeftError
 from weft.ops._table import Kind
@@ -64,55 +65,111 @@ def derivative_of(signature: Signature, need: tuple[int, ...], given: tuple[int,
 
 
 def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...]) -> Derivative:
-    inputs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in signature.avals]
-    outputs = [jax.ShapeDtypeStruct(o.aval.shape, o.aval.dtype.numpy) for o in signature.outputs]
-    structs = [*inputs, *outputs, *(outputs[i] for i in given)]
-    n, m = len(inputs), len(outputs)
-    present: list[int] = []
-
-    def whole(*arrays: jax.Array) -> list[jax.Array]:
-        grads = _gradients(signature, need, given, arrays[:n], arrays[n : n + m], arrays[n + m :])
-        present[:] = [i for i, g in enumerate(grads) if g is not None]
-        return [g for g in grads if g is not None]
-
-    try:
-        closed = jax.make_jaxpr(whole)(*structs)
-    except WeftError as error:
-        vars(error).pop("__notes__", None)  # jax's advice on frames of its own
-        raise
-    passed, made = _sort_results(closed.jaxpr, n + m)
-    read = read_by(closed.jaxpr, made)
+    traced_here = _traced_for_all_sizes(signature, need, given) or _Gradients(
+        signature, structs_of(signature.avals), structs_of([o.aval for o in signature.outputs]), need, given
+    )
+    made, passed, trace = traced_here.made, traced_here.passed, traced_here.trace
+    n, m, read = len(signature.avals), len(signature.outputs), trace.inputs
     sources: list[tuple[bool, int] | None] = [None] * len(need)
-    for at, which in enumerate(present):
+    for at, which in enumerate(traced_here.present):
         sources[which] = (False, passed[at]) if at in passed else (True, made.index(at))
     read_arrays = [i for i in read if i < n + m and i not in _numbers(signature)]
     saves = bool(read_arrays) or (signature.call is not None and signature.call.op.saves)
     if not made:
         return Derivative(None, (), (), (), tuple(sources), saves=saves)
-
-    def fn(*arrays: jax.Array) -> Arrays:
-        rest = iter(arrays)
-        full = [next(rest) if i in read else jnp.zeros(s.shape, s.dtype) for i, s in enumerate(structs)]
-        results = whole(*full)
-        return tuple(results[at] for at in made)
-
     avals = [*signature.avals, *(o.aval for o in signature.outputs), *(signature.outputs[i].aval for i in given)]
+    general = None
+    if traced_here.subject is not signature:
+        assert signature.general is not None, "that is where it comes from"
+        sizes = signature.general[1]
+        general, trace = (traced_here.general, sizes), trace.with_sizes(sizes)
     derived = Signature(
-        f"grad of {signature.name}", fn, tuple(avals[i] for i in sorted(read)), device=signature.outputs[0].aval.device,
-        rounds=signature.rounds,
+        f"grad of {signature.name}", traced_here.function(signature, structs_of(avals)), tuple(avals[i] for i in read),
+        device=signature.outputs[0].aval.device, rounds=signature.rounds, trace=trace, general=general,
     )  # fmt: skip
     derived.require(None, doubtful=signature.doubtful)
     if signature.costs is COMPILED_AT_ONCE:
         derived.costs = COMPILED_AT_ONCE
     return Derivative(
         derived,
-        tuple(i for i in sorted(read) if i < n),
-        tuple(i - n for i in sorted(read) if n <= i < n + m),
-        tuple(i - n - m for i in sorted(read) if i >= n + m),
+        tuple(i for i in read if i < n),
+        tuple(i - n for i in read if n <= i < n + m),
+        tuple(i - n - m for i in read if i >= n + m),
         tuple(sources),
-        _picker(sorted(read)),
+        _picker(read),
         saves,
     )
+
+
+def _traced_for_all_sizes(signature: Signature, need: tuple[int, ...], given: tuple[int, ...]) -> _Gradients | None:
+    """The gradients as they are traced with letters for sizes, or None where they cannot be."""
+    if signature.general is None:
+        return None
+    general = signature.general[0]
+    key = (need, given)
+    if key not in general.derived:
+        found = with_letters(partial(_Gradients, general, general.structs, general.results(), need, given))
+        general.derived.setdefault(key, found)
+    return general.derived[key]
+
+
+class _Gradients:
+    """Gradients of a signature, or of what stands for one at all sizes, as they were traced.
+
+    subject  that
+    present  which of the wanted gradients there are
+    passed   of these, which are just a cotangent handed on (gradient -> cotangent)
+    made     and which have to be made
+    trace    of those, over (inputs, outputs, cotangents)
+    """
+
+    def __init__(
+        self,
+        subject: Signature | General,
+        inputs: Sequence[jax.ShapeDtypeStruct],
+        outputs: Sequence[jax.ShapeDtypeStruct],
+        need: tuple[int, ...],
+        given: tuple[int, ...],
+    ) -> None:
+        self.subject = subject
+        self._need, self._given = need, given
+        self._counts = len(inputs), len(outputs)
+        self.present: list[int] = []
+        structs = [*inputs, *outputs, *(outputs[i] for i in given)]
+        try:
+            trace = traced(lambda *arrays: self._all(subject, arrays), structs)
+        except WeftError as error:
+            vars(error).pop("__notes__", None)  # jax's advice on frames of its own
+            raise
+        self.passed, self.made = _sort_results(trace.closed.jaxpr, len(inputs) + len(outputs))
+        self.trace = restricted(trace, self.made)
+        read = [structs[at] for at in self.trace.inputs]
+        self._function = self.function(subject, structs)
+        self._read = read
+
+    @cached_property
+    def general(self) -> General:
+        """What stands for the derivative at all sizes."""
+        return General(self._function, None, len(self.made), self._read, self.trace)
+
+    def _all(self, subject: Signature | General, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+        n, m = self._counts
+        grads = _gradients(subject, self._need, self._given, arrays[:n], arrays[n : n + m], arrays[n + m :])
+        self.present[:] = [i for i, g in enumerate(grads) if g is not None]
+        return [g for g in grads if g is not None]
+
+    def function(self, subject: Signature | General, structs: Sequence[jax.ShapeDtypeStruct]) -> Callable[..., Arrays]:
+        """What computes those that have to be made, from what they read."""
+
+        def fn(*arrays: jax.Array) -> Arrays:
+            rest = iter(arrays)
+            full = [
+                next(rest) if i in self.trace.inputs else jnp.zeros(s.shape, s.dtype) for i, s in enumerate(structs)
+            ]
+            results = self._all(subject, full)
+            return tuple(results[at] for at in self.made)
+
+        return fn
 
 
 def _numbers(signature: Signature) -> set[int]:
@@ -137,12 +194,12 @@ def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ..
 
 
 def _gradients(
-    signature: Signature,
+    signature: Signature | General,
     need: tuple[int, ...],
     given: tuple[int, ...],
-    inputs: Arrays,
-    outputs: Arrays,
-    cotangents: Arrays,
+    inputs: Sequence[jax.Array],
+    outputs: Sequence[jax.Array],
+    cotangents: Sequence[jax.Array],
 ) -> Sequence[jax.Array | None]:
     """One gradient or None per input in `need`, in PyTorch's convention: complex ones are conjugates of jax's."""
     real = not any(jnp.issubdtype(a.dtype, jnp.complexfloating) for a in (*inputs, *outputs))

@@ -32,8 +32,8 @@ COMPILE_CACHE = os.environ.get(
 """Folder of compiled programs; empty turns the cache off."""
 
 TIER = _choice("WEFT_TIER", ("auto", "compiled", "interpreted"))
-"""How values are computed on CPUs: "compiled"; "interpreted", application by application with NumPy; or "auto", a program
-by the latter until its compilation pays."""
+"""How values are computed on CPUs: "compiled"; "interpreted", application by application with NumPy; or "auto",
+programs by the latter until their compilation pays."""
 
 NODE_CAP = int(os.environ.get("WEFT_NODE_CAP", "16384"))
 """Recorded operators that may wait before they are computed without being asked for."""

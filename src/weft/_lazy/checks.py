@@ -9,7 +9,8 @@ such a value raises.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,8 +20,9 @@ from jax.core import Tracer
 
 from weft._base.site import user_site
 from weft._base.state import Ambient
-from weft._lazy.jaxprs import read_by
-from weft._lazy.signature import Complaint, Output, Signature
+from weft._lazy.general import with_letters
+from weft._lazy.signature import Complaint, Output, Signature, structs_of
+from weft._lazy.trace import Trace, restricted, traced
 from weft._lazy.value import Value, recorded
 from weft.errors import WeftError
 
@@ -108,9 +110,9 @@ def _recipe_of(signature: Signature) -> _Recipe:
     if signature.check is None:
         precondition = signature.precondition
         assert precondition is not None, "only called where there is one"
-        structs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in signature.avals]
-        closed = jax.make_jaxpr(lambda *arrays: jnp.stack(precondition.codes(*arrays)))(*structs)
-        read = tuple(sorted(read_by(closed.jaxpr, [0])))
+        structs = structs_of(signature.avals)
+        trace = _traced_for_all_sizes(signature) or _traced(precondition.codes, structs)
+        read = tuple(trace.inputs)
 
         def codes(*arrays: jax.Array) -> tuple[jax.Array]:
             rest = iter(arrays)
@@ -119,9 +121,24 @@ def _recipe_of(signature: Signature) -> _Recipe:
 
         device = signature.outputs[0].aval.device
         avals = tuple([signature.avals[i] for i in read])
-        made = Signature(f"check of {signature.name}", codes, avals, device=device, differentiable=False)
+        made = Signature(f"check of {signature.name}", codes, avals, device=device, differentiable=False, trace=trace)
         signature.check = _Recipe(made.outputs[0], read)
     return signature.check
+
+
+def _traced(codes: Callable[..., list[Any]], structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:
+    return restricted(traced(lambda *arrays: jnp.stack(codes(*arrays)), structs), [0])
+
+
+def _traced_for_all_sizes(signature: Signature) -> Trace | None:
+    """What gives the codes, as it is traced with letters for sizes, or None where it cannot be."""
+    if signature.general is None:
+        return None
+    general, sizes = signature.general
+    if not general.checked and general.precondition is not None:
+        general.check = with_letters(partial(_traced, general.precondition.codes, general.structs))
+        general.checked = True
+    return None if general.check is None else general.check.with_sizes(sizes)
 
 
 def _codes_at_hand(signature: Signature, recipe: _Recipe, inputs: tuple[Value, ...]) -> list[int] | None:
@@ -139,15 +156,15 @@ def _codes_at_hand(signature: Signature, recipe: _Recipe, inputs: tuple[Value, .
 
 
 def _at_hand(value: Value) -> np.ndarray[Any, Any] | None:
-    """The elements of a value that are in this process's memory already, or None."""
+    """The elements of a value that are in this process's memory, or that a program is computing there; or None."""
     array = value.array
     if value.aval.weak:
         return np.asarray(array, value.aval.dtype.numpy)
     if type(array) is np.ndarray:
         return array
     is_concrete = isinstance(array, jax.Array) and not isinstance(array, Tracer)
-    if is_concrete and value.aval.device.type == "cpu" and array.is_ready():  # pyright: ignore[reportAttributeAccessIssue]  jax's stub lacks it
-        return np.asarray(array)
+    if is_concrete and value.aval.device.type == "cpu":
+        return np.asarray(array)  # waits if it is being computed, so that what is recorded does not depend on time
     return None
 
 

@@ -95,8 +95,8 @@ _interpreted: WeakKeyDictionary[Program, tuple[str, int]] = WeakKeyDictionary()
 def explain() -> Explanation:
     """What this process has computed: every compilation (the last 1,000), and what is interpreted.
 
-    A compilation tells the difference to the nearest earlier graph, so that one sees what made it necessary. Tiny graphs
-    that are computed operator by operator are not listed.
+    A compilation tells the difference to the nearest earlier graph, so that one sees what made it necessary. Graphs so
+    small that they are computed without a program are not listed.
     """
     interpreted = [(where, program) for program, where in _interpreted.items() if program.run is None]
     return Explanation(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial, reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,11 @@ from weft._base import state
 from weft._base.device import CPU, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64, result_type
 from weft._base.site import warn_user
+from weft._lazy.general import Family, General, Numbers, filled, is_valid
 from weft._lazy.precision import is_half, widened
 from weft._lazy.refusal import refusal, require_int64, wrap_dim
-from weft._lazy.signature import Arrays, Complaint, Precondition, Signature
+from weft._lazy.signature import Arrays, Complaint, Precondition, Signature, structs_of
+from weft._lazy.trace import Size, traced
 from weft._lazy.value import Aval, marked
 from weft.errors import (
     ArgumentError,
@@ -26,7 +28,7 @@ from weft.errors import (
     WeftError,
 )
 from weft.ops._findings import Failures, Finding, finding
-from weft.ops._table import TENSOR_KINDS, Arithmetic, Kind, OpDef, Promote
+from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, OpDef, Promote
 
 Casts = tuple[Any, ...]
 """The dtypes that an input is cast to, one after another."""
@@ -111,6 +113,7 @@ def call_of(op: OpDef, static: tuple[Any, ...], device: device | None = None) ->
 
 
 def _forget_signatures() -> None:
+    _families.clear()
     for call in _calls.values():
         call.signatures.clear()
         call.warned.clear()
@@ -142,24 +145,24 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     op = call.op
     where = call.device or common_device(op.name, avals)
     _require_types(call, avals)
-    casts = _casts(call, avals)
-    wide = _wide_casts(call, avals, casts)
     misfit = _misfit(call, avals)
-    structs = [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
-    place = _placed(call, casts)
-    fn = _body(op, place)
-
+    structs = structs_of(avals)
+    form, numbers = _form(call, avals)
+    family = _families.get(form) or _families.setdefault(form, Family())
+    is_ours = op is TABLE.get(op.name)  # what users write is traced for the sizes that it is called with
+    general = family.find(numbers, partial(_generalised, call, avals)) if is_ours and misfit is None else None
+    trace = general[0].trace.with_sizes(general[1]) if general is not None else None
+    if trace is not None and not is_valid(trace.types()):
+        general = trace = None
     try:
-        if wide is not None:  # what the body refuses, and the types of its results, follow from the inputs' own types
-            types = [result.dtype for result in jax.eval_shape(fn, *structs)]
-            fn = _rounded(_body(op, _placed(call, wide)), types[: len(types) - op.aux])
+        types = None if trace is None else [dtype for _, dtype in trace.types()]
+        body = _bodied(call, avals, structs, types)
         found = Signature(
-            op.name, fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
-            grads=_hand_written(call, _placed(call, wide or casts), wide is not None) if op.vjp else None,
-            rounds=op.arithmetic is not Arithmetic.NONE,
+            op.name, body.fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
+            grads=body.grads, rounds=op.arithmetic is not Arithmetic.NONE, trace=trace, general=general,
         )  # fmt: skip
         if op.check is not None:
-            found.require(_precondition(op, avals, place))
+            found.require(_precondition(op, body.place, structs, None if general is None else general[0]))
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
@@ -167,13 +170,96 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         raise misfit or refusal(op, avals, error) from error
     if misfit is not None:
         raise misfit
+    if general is None:
+        family.add(numbers, found.trace.types())
     for output in found.outputs:
         if output.aval.nbytes >= 2**63:
             raise ShapeError(f"{op.name}(): Storage size calculation overflowed with sizes={list(output.aval.shape)}")
     return found
 
 
-def _placed(call: Call, casts: Sequence[Casts]) -> Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]:
+# --- all sizes at once ---
+
+_families: dict[Any, Family] = {}
+_MOST_FAMILIES = 65_536
+
+
+def _form(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, Numbers]:
+    """What calls have in common that differ in sizes alone; and the sizes."""
+    numbers = [size for aval in avals for size in aval.shape]
+    static = [
+        _without_numbers(entry, numbers) if param.kind in _SIZED else entry
+        for param, entry in zip(call.op.params, call.static, strict=True)
+    ]
+    types = [(len(a.shape), a.dtype, a.weak, a.device) for a in avals]
+    return (call.op, call.device, tuple(static), tuple(types)), tuple(numbers)
+
+
+_SIZED = frozenset({Kind.SHAPE, Kind.STATIC})
+_NUMBER = object()
+
+
+def _without_numbers(entry: Any, numbers: list[int]) -> Any:
+    """A static argument with a mark for every integer, which go to the end of `numbers`."""
+    if type(entry) is int:
+        numbers.append(entry)
+        return _NUMBER
+    return tuple([_without_numbers(part, numbers) for part in entry]) if type(entry) is tuple else entry
+
+
+def _with_sizes(entry: Any, sizes: Iterator[Size]) -> Any:
+    """A static argument with other sizes for its integers."""
+    if type(entry) is int:
+        return next(sizes)
+    return tuple([_with_sizes(part, sizes) for part in entry]) if type(entry) is tuple else entry
+
+
+def _generalised(call: Call, avals: tuple[Aval, ...], sizes: Iterator[Size]) -> General:
+    """What a call computes for other sizes, which may be letters."""
+    op = call.op
+    structs = filled(avals, sizes)
+    static = [
+        _with_sizes(entry, sizes) if param.kind in _SIZED else entry
+        for param, entry in zip(op.params, call.static, strict=True)
+    ]
+    body = _bodied(Call(op, tuple(static), call.device), avals, structs)
+    trace = traced(body.fn, structs)
+    precondition = _precondition(op, body.place, structs) if op.check is not None else None
+    main = len(trace.results) - op.aux
+    return General(body.fn, body.grads, main, structs, trace, precondition)
+
+
+# --- what an operator computes ---
+
+Place = Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]
+
+
+class _Body(NamedTuple):
+    """`fn` and `grads` as in `Signature`; `place` puts flat inputs where the row's functions take them."""
+
+    fn: Callable[..., Arrays]
+    grads: Callable[..., list[jax.Array | None]] | None
+    place: Place
+
+
+def _bodied(
+    call: Call, avals: tuple[Aval, ...], structs: Sequence[jax.ShapeDtypeStruct], types: Sequence[Any] | None = None
+) -> _Body:
+    """What a call computes of inputs of these types and the sizes of `structs`; `types` of results, if known."""
+    op = call.op
+    casts = _casts(call, avals)
+    wide = _wide_casts(call, avals, casts)
+    place = _placed(call, casts)
+    fn = _body(op, place)
+    if wide is not None:  # what the body refuses, and the types of its results, follow from the inputs' own types
+        if types is None:
+            types = [result.dtype for result in jax.eval_shape(fn, *structs)]
+        fn = _rounded(_body(op, _placed(call, wide)), types[: len(types) - op.aux])
+    grads = _hand_written(call, _placed(call, wide or casts), wide is not None) if op.vjp else None
+    return _Body(fn, grads, place)
+
+
+def _placed(call: Call, casts: Sequence[Casts]) -> Place:
     """What puts flat inputs, cast one after another, where the body takes them."""
 
     def place(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
@@ -182,7 +268,7 @@ def _placed(call: Call, casts: Sequence[Casts]) -> Callable[[Sequence[jax.Array]
     return place
 
 
-def _body(op: OpDef, place: Callable[..., tuple[list[Any], dict[str, Any]]]) -> Callable[..., Arrays]:
+def _body(op: OpDef, place: Place) -> Callable[..., Arrays]:
     """The body over flat inputs."""
 
     def fn(*arrays: jax.Array) -> Arrays:
@@ -204,9 +290,9 @@ def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[...,
 
 
 def _precondition(
-    op: OpDef, avals: tuple[Aval, ...], place: Callable[..., tuple[list[Any], dict[str, Any]]]
+    op: OpDef, place: Place, structs: Sequence[jax.ShapeDtypeStruct], general: General | None = None
 ) -> Precondition | None:
-    """What the row's check demands of inputs of these types, or None."""
+    """What the row's check demands of inputs of these types, or None; `general`: where it is known for all sizes."""
     check = op.check
     assert check is not None, "only called where there is one"
 
@@ -215,16 +301,16 @@ def _precondition(
         result = check(*args, **kwargs)
         return None if result is None else finding(result)
 
-    abstract = jax.eval_shape(findings, *(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
-    if abstract is None:
-        return None
-
     def codes(*arrays: Any) -> list[Any]:
         result = findings(*arrays)
         assert result is not None, "that depends on types alone"
         return [result.code()]
 
-    fails = isinstance(abstract, Failures)
+    abstract = cache(lambda: jax.eval_shape(findings, *structs))
+    known = general.precondition if general is not None else None
+    if (known if general is not None else abstract()) is None:
+        return None
+    fails = known.waits if known is not None else isinstance(abstract(), Failures)
     template = op.check_text if fails else f"{op.name}(): {op.check_text}"
     return Precondition(codes, [Complaint(op.check_error, template, abstract)], on_host=not fails, waits=fails)
 
@@ -262,9 +348,7 @@ def _shapes(call: Call, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
     return [a.shape for a, kind in zip(avals, kinds_of(call), strict=True) if kind in TENSOR_KINDS]
 
 
-def _hand_written(
-    call: Call, place: Callable[..., tuple[list[Any], dict[str, Any]]], wide: bool
-) -> Callable[..., list[jax.Array | None]]:
+def _hand_written(call: Call, place: Place, wide: bool) -> Callable[..., list[jax.Array | None]]:
     """The row's derivative, over flat inputs; a wide one takes 16-bit floats in float32, as the body does."""
     op = call.op
 

@@ -1,7 +1,7 @@
 """The first tier: a graph is computed application by application, with NumPy, and nothing is compiled for it.
 
-A program is compiled when it has been interpreted so often that compiling it at once would have cost no more: rent or buy.
-So no program costs more than twice what the better choice would have.
+A program is compiled when it has been interpreted so often that compiling it at once would have cost no more: rent or
+buy. So no program costs more than twice what the better choice would have.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
 from weft._base.device import CPU
 from weft._lazy.interpreter import Costs, prepare, quiet
@@ -110,7 +109,7 @@ def run_of(signature: Signature) -> Run:
     Where that lacks a primitive, it is a compiled program of this one application.
     """
     if signature.run is None:
-        interpreted = prepare(signature.jaxpr)
+        interpreted = prepare(signature.trace)
         if signature.costs is None:
             signature.costs = _COMPILED if interpreted is None else interpreted.costs
         signature.run = _compiled(signature) if interpreted is None else interpreted.run
@@ -143,5 +142,5 @@ def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
 
 def _compiled(signature: Signature) -> Run:
     options = compiler_options(jax_device(CPU).platform)  # which is refused where XLA cannot run
-    program = jax.jit(jaxpr_as_fun(signature.jaxpr), compiler_options=options)
+    program = jax.jit(signature.fn, compiler_options=options)
     return lambda arrays: [np.asarray(result) for result in program(*arrays)]

@@ -105,7 +105,7 @@ def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
     values = _take(pending)
     if len(values) <= _FEW and _compute_at_once(values):
         values.clear()
-        if all([value.array is not None for value in wanted]):
+        if all(value.array is not None for value in wanted):
             return
     if len(values) > _LONG:
         _flush_in_chunks(values, pending, _MANY)
@@ -201,7 +201,7 @@ def _take(pending: list[Value]) -> list[Value]:
 
 
 def _compute_at_once(values: list[Value]) -> bool:
-    """Compute a few small applications one by one: to plan a program for them takes longer. False if these are not such."""
+    """Compute a few small applications one by one, quicker than a program is planned; False if they are not such."""
     if tier_of(CPU) == "compiled":
         return False
     seconds = 0.0

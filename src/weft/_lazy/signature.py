@@ -9,15 +9,21 @@ import jax
 
 from weft._base.device import device
 from weft._base.dtype import from_numpy
+from weft._lazy.trace import Sizes, Trace, traced
 from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
 from weft.errors import WeftError
-from weft.ops._findings import Finding
 
 if TYPE_CHECKING:
+    from weft._lazy.general import General
     from weft._lazy.infer import Call
     from weft._lazy.interpreter import Costs
 
 Arrays = tuple[jax.Array, ...]
+
+
+def structs_of(avals: Sequence[Aval]) -> list[jax.ShapeDtypeStruct]:
+    """What stands for values of these types when jax traces a function."""
+    return [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
 
 
 class Output:
@@ -38,18 +44,18 @@ class Output:
 
 
 class Complaint:
-    """What is said of inputs that an operator cannot take."""
+    """What is said of inputs that an operator cannot take; `finding()` reads codes (`ops/_findings.py`)."""
 
     __slots__ = ("error", "finding", "template")
 
-    def __init__(self, error: type[WeftError], template: str, finding: Finding) -> None:
+    def __init__(self, error: type[WeftError], template: str, finding: Callable[[], Any]) -> None:
         self.error = error
         self.template = template
         self.finding = finding
 
     def text(self, code: int) -> str:
         """What a code that is not 0 says."""
-        return self.finding.text(self.template, code)
+        return self.finding().text(self.template, code)
 
 
 class Precondition:
@@ -87,7 +93,8 @@ class Signature:
     grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
               row has a hand-written derivative; or None
     rounds    whether floating results must be `settled` before another application takes them
-    jaxpr     `fn` as it was traced for these types
+    trace     `fn` as it was traced for these types
+    general   what computes it for all sizes, and which they are here, where that is known
     run       what computes it on NumPy arrays, once it was asked for (`_lazy/interpreted.py`)
     costs     what it costs in either tier, known when `run` is
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
@@ -101,14 +108,15 @@ class Signature:
         "derived",
         "doubtful",
         "fn",
+        "general",
         "grads",
-        "jaxpr",
         "main",
         "name",
         "outputs",
         "precondition",
         "rounds",
         "run",
+        "trace",
     )
     check: Any  # the precondition as a signature (`_lazy/checks.py`)
 
@@ -125,7 +133,10 @@ class Signature:
         precondition: Precondition | None = None,
         grads: Callable[..., Sequence[jax.Array | None]] | None = None,
         rounds: bool = True,
+        trace: Trace | None = None,
+        general: tuple[General, Sizes] | None = None,
     ) -> None:
+        self.general = general
         self.name = name
         self.fn = fn
         self.avals = avals
@@ -134,13 +145,13 @@ class Signature:
         self.grads = grads
         self.rounds = rounds
         self.derived: dict[Any, Any] = {}
-        self.jaxpr = jax.make_jaxpr(fn)(*(jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals))
+        self.trace = trace or traced(fn, structs_of(avals))
         self.run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
         self.costs: Costs | None = None
         smooth = differentiable and any(a.dtype.is_differentiable and not a.weak for a in avals)
         outputs = []
-        for index, struct in enumerate(self.jaxpr.out_avals):
-            aval = aval_of(tuple(struct.shape), from_numpy(struct.dtype), device=device)
+        for index, (shape, dtype) in enumerate(self.trace.types()):
+            aval = aval_of(shape, from_numpy(dtype), device=device)
             taped = INTERIOR if smooth and aval.dtype.is_differentiable else None
             outputs.append(Output(self, index, aval, taped))
         self.outputs = tuple(outputs)

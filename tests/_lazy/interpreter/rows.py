@@ -130,7 +130,7 @@ def _derivatives(program: Program) -> Iterator[Program]:
     signature = program.signature
     need = tuple(i for i, a in enumerate(signature.avals) if a.dtype.is_differentiable and not a.weak)
     smooth = [at for at, output in enumerate(signature.outputs[: signature.main]) if output.taped is not None]
-    prepared = prepare(program.signature.jaxpr) if need and smooth else None
+    prepared = prepare(program.signature.trace) if need and smooth else None
     outputs = prepared(*program.arrays) if prepared is not None else [
         np.asarray(x) for x in jax.jit(signature.fn)(*program.arrays)] if need and smooth else []  # fmt: skip
     for at in smooth if need else []:
@@ -145,7 +145,7 @@ if __name__ == "__main__":
     lacking: dict[str, str] = {}
     for row in samples().values():
         for program in programs(row):
-            used.update({equation.name for equation in flattened(program.signature.jaxpr).equations})
-            lacking.update(dict.fromkeys(missing(program.signature.jaxpr), program.name))
+            used.update({equation.name for equation in flattened(program.signature.trace).equations})
+            lacking.update(dict.fromkeys(missing(program.signature.trace), program.name))
     print("\n".join(f"{count:6} {name}" for name, count in used.most_common()))
     print("missing:", lacking)

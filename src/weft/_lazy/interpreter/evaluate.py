@@ -12,6 +12,7 @@ from jax.extend.core import ClosedJaxpr
 from weft._lazy.interpreter.costs import Costs, costs_of
 from weft._lazy.interpreter.flatten import Equation, Flat, flattened
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, Missing, read_only
+from weft._lazy.trace import Trace
 
 _FOLDED_BYTES = 65_536  # results of constants alone that are kept for all runs
 
@@ -79,26 +80,26 @@ class Interpreted:
         return results
 
 
-def prepare(closed: ClosedJaxpr) -> Interpreted | None:
-    """The jaxpr as steps, or None where a primitive is missing."""
+def prepare(program: Trace | ClosedJaxpr) -> Interpreted | None:
+    """A trace or a jaxpr as steps, or None where a primitive is missing."""
     try:
-        return interpreted(closed)
+        return interpreted(program)
     except Missing:
         return None
 
 
-def missing(closed: ClosedJaxpr) -> set[str]:
-    """The primitives that keep a jaxpr from being prepared."""
+def missing(program: Trace | ClosedJaxpr) -> set[str]:
+    """The primitives that keep it from being prepared."""
     try:
-        interpreted(closed)
+        interpreted(program)
     except Missing as error:
         return error.names
     return set()
 
 
-def interpreted(closed: ClosedJaxpr) -> Interpreted:
-    """The jaxpr as steps; raises `Missing`, with all the names, where primitives are missing."""
-    flat = flattened(closed)
+def interpreted(program: Trace | ClosedJaxpr) -> Interpreted:
+    """A trace or a jaxpr as steps; raises `Missing`, with all the names, where primitives are missing."""
+    flat = flattened(program)
     bound: list[Bound] = []
     names: set[str] = set()
     with quiet():

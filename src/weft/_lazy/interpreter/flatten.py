@@ -10,6 +10,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Params, Type, is_key, read_only
+from weft._lazy.trace import Sizes, Trace
 
 _CALLS = {
     "jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "checkpoint", "remat", "remat2", "composite",
@@ -36,11 +37,13 @@ class Equation(NamedTuple):
 class Flat:
     """Equations in the order of execution.
 
+    sizes      numbers to put in for letters, where the jaxpr has some
     types      of the registers, by number
     constants  the values of those that are known
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes | None) -> None:
+        self.sizes = sizes
         self.types: list[Type] = []
         self.constants: dict[int, Array] = {}
         self.equations: list[Equation] = []
@@ -50,7 +53,7 @@ class Flat:
     def register(self, aval: Any) -> int:
         """A new register."""
         dtype = np.dtype(np.uint64 if is_key(aval.dtype) else aval.dtype)
-        self.types.append(Type(tuple(aval.shape), dtype))
+        self.types.append(Type(tuple(aval.shape) if self.sizes is None else self.sizes.shape(aval.shape), dtype))
         return len(self.types) - 1
 
     def constant(self, value: Any, aval: Any) -> int:
@@ -65,13 +68,16 @@ class Flat:
         return [self.types[number] for number in registers]
 
 
-def flattened(closed: ClosedJaxpr) -> Flat:
-    """The equations of a jaxpr that its results depend on."""
-    flat = Flat()
-    jaxpr = closed.jaxpr
-    consts = [flat.constant(c, var.aval) for c, var in zip(closed.consts, jaxpr.constvars, strict=True)]
-    flat.inputs = [flat.register(var.aval) for var in jaxpr.invars]
-    flat.outputs = _inline(flat, jaxpr, consts, flat.inputs)
+def flattened(program: Trace | ClosedJaxpr) -> Flat:
+    """The equations of a trace, or of all of a jaxpr, that its results depend on."""
+    trace = program if isinstance(program, Trace) else Trace(program)
+    flat = Flat(trace.sizes)
+    jaxpr = trace.closed.jaxpr
+    consts = [flat.constant(c, var.aval) for c, var in zip(trace.closed.consts, jaxpr.constvars, strict=True)]
+    args = [flat.register(var.aval) for var in jaxpr.invars]
+    results = _inline(flat, jaxpr, consts, args)
+    flat.inputs = [args[at] for at in trace.inputs]
+    flat.outputs = [results[at] for at in trace.results]
     _drop_unused(flat)
     _drop_broadcasts(flat)
     return flat
@@ -99,11 +105,15 @@ def _append(flat: Flat, eqn: Any, ins: list[int]) -> Sequence[int]:
         return _inline_solve(flat, eqn.params, ins)
     if name in _NOTHING:
         return ins
+    params = eqn.params
+    if flat.sizes is not None:
+        if name == "dim_as_value":
+            return [flat.constant(flat.sizes.number(params["dim"]), eqn.outvars[0].aval)]
+        params = {key: flat.sizes.parameter(value) for key, value in params.items()}
     outs = [flat.register(var.aval) for var in eqn.outvars]
     is_moved = name == "reshape" and eqn.params["dimensions"] is not None
     if name in _NOTHING_IF_SAME_TYPE and not is_moved and flat.types[outs[0]] == flat.types[ins[0]]:
         return ins[:1]
-    params = eqn.params
     if name.startswith("random_"):  # the kind of the keys, which is not among the parameters of all of these
         params = {**params, "keys": [v.aval.dtype for v in (*eqn.invars, *eqn.outvars)]}
     flat.equations.append(Equation(name, params, tuple(ins), tuple(outs), eqn.primitive.multiple_results))

@@ -1,0 +1,209 @@
+"""Signatures for all sizes: an operator's body is traced with letters for the sizes that change, and then only read.
+
+jax traces a body in about a millisecond, and a program whose lengths change would wait for that at every length. Where
+some signatures of an operator are known that differ from a new one in the same sizes, the body is traced once more with
+letters for these (`jax.export.symbolic_shape`); this and every later signature of the kind is that trace with numbers
+in their place. A body that branches on a size cannot be traced so, and is traced for each size as before.
+
+What a body does may depend on whether sizes are equal, 0 or 1. So a letter stands for numbers from 2 on, equal sizes
+have one letter, and the numbers of letters differ from each other and from the sizes that do not change.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jax
+from jax.export import symbolic_shape
+
+from weft._lazy.trace import Size, Sizes, Trace
+from weft._lazy.value import Aval
+
+if TYPE_CHECKING:
+    from weft._lazy.signature import Precondition
+
+Numbers = tuple[int, ...]
+"""All sizes in the types and static arguments of a call, in order."""
+
+T = TypeVar("T")
+Types = list[tuple[tuple[int, ...], Any]]
+
+_EXAMPLES = 2  # that a new signature has to differ from in the same sizes
+_MOST_EXAMPLES = 64
+
+
+class General:
+    """What an operator computes, with letters for some sizes; it stands for a signature where one is differentiated.
+
+    fn, grads, main   as in `Signature`
+    structs   what stands for the inputs
+    trace     of `fn`
+    precondition   as in `Signature`
+    derived   what was traced of its derivatives, by what they take and give (`_autograd/derive.py`)
+    checked   whether the precondition was traced, and `check` what came of it, or None (`_lazy/checks.py`)
+    """
+
+    __slots__ = ("check", "checked", "derived", "fn", "grads", "main", "precondition", "structs", "trace")
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        grads: Callable[..., Any] | None,
+        main: int,
+        structs: Sequence[jax.ShapeDtypeStruct],
+        trace: Trace,
+        precondition: Precondition | None = None,
+    ) -> None:
+        self.fn = fn
+        self.grads = grads
+        self.main = main
+        self.structs = structs
+        self.trace = trace
+        self.precondition = precondition
+        self.derived: dict[Any, Any] = {}
+        self.checked = False
+        self.check: Trace | None = None
+
+    def results(self) -> list[jax.ShapeDtypeStruct]:
+        """What stands for the outputs."""
+        avals = [self.trace.closed.out_avals[at] for at in self.trace.results]
+        return [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
+
+
+class _Kind:
+    """Which sizes are letters: those at the positions of a group have one; those elsewhere are what they were."""
+
+    __slots__ = ("expressions", "fixed", "general", "groups", "names")
+
+    def __init__(self, numbers: Numbers, changing: Sequence[int]) -> None:
+        groups: dict[int, list[int]] = {}
+        for position in changing:
+            groups.setdefault(numbers[position], []).append(position)
+        self.groups = list(groups.values())
+        self.fixed = [(at, number) for at, number in enumerate(numbers) if at not in set(changing)]
+        self.names = [f"n{at}" for at in range(len(self.groups))]
+        self.expressions: dict[int, Any] = {}
+        self.general: General | None = None
+
+    def sizes(self, numbers: Numbers) -> Sizes | None:
+        """What the letters are for these numbers, or None if they are of another kind."""
+        fixed = set()
+        for at, number in self.fixed:
+            if numbers[at] != number:
+                return None
+            fixed.add(number)
+        letters = []
+        for group in self.groups:
+            number = numbers[group[0]]
+            if number < 2 or number in fixed or number in letters or any(numbers[at] != number for at in group):
+                return None
+            letters.append(number)
+        return Sizes(dict(zip(self.names, letters, strict=True)), self.expressions)
+
+    def symbols(self, length: int) -> list[Size]:
+        """The sizes with letters."""
+        found: list[Size] = [0] * length
+        for at, number in self.fixed:
+            found[at] = number
+        bounds = [f"{name} >= 2" for name in self.names]
+        letters = symbolic_shape(",".join(self.names), constraints=bounds)
+        for letter, group in zip(letters, self.groups, strict=True):
+            for at in group:
+                found[at] = letter
+        return found
+
+
+class Family:
+    """The signatures that differ in sizes alone.
+
+    examples  numbers and types of results of those that were traced as they are
+    kinds     for which there is a general trace
+    """
+
+    __slots__ = ("_refused", "examples", "kinds")
+
+    def __init__(self) -> None:
+        self.examples: list[tuple[Numbers, Types]] = []
+        self.kinds: list[_Kind] = []
+        self._refused: set[tuple[int, ...]] = set()
+
+    def find(self, numbers: Numbers, generalise: Callable[[Iterator[Size]], General]) -> tuple[General, Sizes] | None:
+        """The general trace for these numbers, made by `generalise` of sizes when there are examples enough."""
+        for kind in self.kinds:
+            sizes = kind.sizes(numbers)
+            if sizes is not None and kind.general is not None:
+                return kind.general, sizes
+        return self._generalised(numbers, generalise) if len(self.examples) >= _EXAMPLES else None
+
+    def add(self, numbers: Numbers, types: Types) -> None:
+        """Remember a signature that was traced as it is."""
+        if len(self.examples) >= _MOST_EXAMPLES:
+            del self.examples[0]
+        self.examples.append((numbers, types))
+
+    def _generalised(
+        self, numbers: Numbers, generalise: Callable[[Iterator[Size]], General]
+    ) -> tuple[General, Sizes] | None:
+        differing = Counter(
+            tuple([at for at, (a, b) in enumerate(zip(example, numbers, strict=True)) if a != b])
+            for example, _ in self.examples
+        )
+        for changing, times in differing.items():
+            if times < _EXAMPLES or not changing or changing in self._refused:
+                continue
+            kind = _Kind(numbers, changing)
+            sizes = kind.sizes(numbers)
+            known = [(s, types) for example, types in self.examples if (s := kind.sizes(example)) is not None]
+            if sizes is None or len(known) < _EXAMPLES:
+                continue
+            general = with_letters(partial(_checked, generalise, kind.symbols(len(numbers)), known))
+            if general is None:
+                self._refused.add(changing)
+                continue
+            kind.general = general
+            self.kinds.append(kind)
+            return general, sizes
+        return None
+
+
+def _checked(
+    generalise: Callable[[Iterator[Size]], General], symbols: list[Size], known: list[tuple[Sizes, Types]]
+) -> General:
+    """The general trace; `ValueError` if it does not give what is known of some signatures."""
+    general = generalise(iter(symbols))
+    if any(general.trace.with_sizes(sizes).types() != types for sizes, types in known):
+        raise ValueError("the types of the results are not those of the examples")
+    return general
+
+
+def with_letters(trace: Callable[[], T]) -> T | None:
+    """What a function gives that traces with letters for sizes, or None where that cannot be done without numbers.
+
+    It runs in a thread of its own: jax tries whether a letter is a number, and leaves the exception in a reference
+    cycle, whose frames would hold whatever the callers hold, up to the user's, until the garbage collector comes by.
+    """
+    results: list[T] = []
+
+    def run() -> None:
+        with suppress(Exception):  # in whatever way the body, or jax below it, says so
+            results.append(trace())
+
+    thread = threading.Thread(target=run, name="trace for all sizes")
+    thread.start()
+    thread.join()
+    return results[0] if results else None
+
+
+def is_valid(types: Types) -> bool:
+    """Whether results can have these types; where numbers do not fit, sizes come out as less than 1."""
+    return all(size > 0 for shape, _ in types for size in shape)
+
+
+def filled(avals: Sequence[Aval], sizes: Iterator[Size]) -> list[jax.ShapeDtypeStruct]:
+    """What stands for inputs of these types with other sizes."""
+    return [jax.ShapeDtypeStruct(tuple([next(sizes) for _ in a.shape]), a.dtype.numpy) for a in avals]

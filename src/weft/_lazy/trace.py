@@ -1,0 +1,127 @@
+"""Traces: functions of arrays as jax has traced them for some types, down to what some of the results need.
+
+A trace can be general: some sizes are letters (`jax.export.symbolic_shape`), and numbers are put in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import floordiv, mod
+from types import CodeType
+from typing import Any
+
+import jax
+from jax.export import is_symbolic_dim
+from jax.extend.core import ClosedJaxpr
+
+Size = Any
+"""A number, or an expression of letters."""
+
+_PLAIN = frozenset({int, float, bool, str, type(None)})
+_FUNCTIONS = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__builtins__": {}}
+"""What expressions call, in the notation in which they print and which `symbolic_shape` reads."""
+
+
+@lru_cache(maxsize=4096)
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<size>", "eval")
+
+
+class Sizes:
+    """Numbers in place of sizes, given those of the letters by name.
+
+    `codes` is shared by all that put numbers into one trace: the code of each expression, by its identity.
+    """
+
+    __slots__ = ("_codes", "letters")
+
+    def __init__(self, letters: dict[str, int], codes: dict[int, tuple[Size, CodeType]]) -> None:
+        self.letters = letters
+        self._codes = codes
+
+    def number(self, size: Size) -> int:
+        """The number that a size stands for."""
+        if type(size) is int:
+            return size
+        known = self._codes.get(id(size))
+        if known is None:
+            known = self._codes[id(size)] = (size, _compiled(str(size)))  # which keeps the identity in use
+        return eval(known[1], _FUNCTIONS, self.letters)
+
+    def shape(self, shape: Sequence[Size]) -> tuple[int, ...]:
+        """A shape in numbers."""
+        return tuple([size if type(size) is int else self.number(size) for size in shape])
+
+    def parameter(self, value: Any) -> Any:
+        """A parameter of an equation in numbers; a jaxpr becomes a trace with these sizes."""
+        if type(value) in _PLAIN:
+            return value
+        if isinstance(value, tuple):
+            parts = [self.parameter(part) for part in value]
+            if all(a is b for a, b in zip(parts, value, strict=True)):
+                return value
+            return tuple(parts) if type(value) is tuple else type(value)(*parts)
+        if is_symbolic_dim(value):
+            return self.number(value)
+        return Trace(value, sizes=self) if isinstance(value, ClosedJaxpr) else value
+
+
+class Trace:
+    """What a function does to inputs of given types.
+
+    closed   as jax has traced it
+    inputs   positions of the arguments that it takes here, in order: the results depend on no others
+    results  positions of the results that it gives here, in order
+    sizes    numbers to put in for the letters of a general trace, or None
+    """
+
+    __slots__ = ("closed", "inputs", "results", "sizes")
+
+    def __init__(
+        self,
+        closed: ClosedJaxpr,
+        inputs: Sequence[int] | None = None,
+        results: Sequence[int] | None = None,
+        sizes: Sizes | None = None,
+    ) -> None:
+        self.closed = closed
+        self.inputs = range(len(closed.in_avals)) if inputs is None else inputs
+        self.results = range(len(closed.out_avals)) if results is None else results
+        self.sizes = sizes
+
+    def with_sizes(self, sizes: Sizes) -> Trace:
+        """The same with numbers for the letters."""
+        return Trace(self.closed, self.inputs, self.results, sizes)
+
+    def types(self) -> list[tuple[tuple[int, ...], Any]]:
+        """(shape, dtype) of each result."""
+        avals = [self.closed.out_avals[at] for at in self.results]
+        shape = tuple if self.sizes is None else self.sizes.shape
+        return [(shape(aval.shape), aval.dtype) for aval in avals]
+
+
+def traced(function: Callable[..., Any], structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:
+    """The trace of a function on inputs of these types."""
+    return Trace(jax.make_jaxpr(function)(*structs))
+
+
+def restricted(trace: Trace, results: Sequence[int]) -> Trace:
+    """The trace of some of the results, which takes only what these depend on."""
+    return Trace(trace.closed, sorted(_read_by(trace.closed.jaxpr, results)), results, trace.sizes)
+
+
+def _read_by(jaxpr: Any, results: Sequence[int]) -> set[int]:
+    """Positions of the arguments that these results depend on."""
+    live = {id(jaxpr.outvars[at]) for at in results}
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or any(id(var) in live for var in eqn.outvars):
+            inner = eqn.params.get("jaxpr") if eqn.primitive.name in ("jit", "pjit") else None
+            if eqn.primitive.name == "optimization_barrier":
+                live.update(id(i) for i, o in zip(eqn.invars, eqn.outvars, strict=True) if id(o) in live)
+            elif inner is None:
+                live.update(id(var) for var in eqn.invars)
+            else:
+                outs = [at for at, var in enumerate(eqn.outvars) if id(var) in live]
+                live.update(id(eqn.invars[at]) for at in _read_by(inner.jaxpr, outs))
+    return {at for at, var in enumerate(jaxpr.invars) if id(var) in live}
