@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -125,9 +125,11 @@ class Family:
     kinds     for which there is a general trace
     """
 
-    __slots__ = ("_refused", "examples", "kinds")
+    __slots__ = ("_of_shapes", "_refused", "examples", "kinds")
 
-    def __init__(self) -> None:
+    def __init__(self, of_shapes: Iterable[int]) -> None:
+        """`of_shapes`: positions of the numbers in shapes. Others, such as an exponent, are sizes if they equal one."""
+        self._of_shapes = frozenset(of_shapes)
         self.examples: list[tuple[Numbers, Types]] = []
         self.kinds: list[_Kind] = []
         self._refused: set[tuple[int, ...]] = set()
@@ -157,6 +159,8 @@ class Family:
             if times < _EXAMPLES or not changing or changing in self._refused:
                 continue
             kind = _Kind(numbers, changing)
+            if any(self._of_shapes.isdisjoint(group) for group in kind.groups):
+                continue
             sizes = kind.sizes(numbers)
             known = [(s, types) for example, types in self.examples if (s := kind.sizes(example)) is not None]
             if sizes is None or len(known) < _EXAMPLES:

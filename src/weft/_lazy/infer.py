@@ -147,8 +147,7 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     _require_types(call, avals)
     misfit = _misfit(call, avals)
     structs = structs_of(avals)
-    form, numbers = _form(call, avals)
-    family = _families.get(form) or _families.setdefault(form, Family())
+    family, numbers = _family(call, avals)
     is_ours = op is TABLE.get(op.name)  # what users write is traced for the sizes that it is called with
     general = family.find(numbers, partial(_generalised, call, avals)) if is_ours and misfit is None else None
     trace = general[0].trace.with_sizes(general[1]) if general is not None else None
@@ -193,6 +192,20 @@ def _form(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, Numbers]:
     ]
     types = [(len(a.shape), a.dtype, a.weak, a.device) for a in avals]
     return (call.op, call.device, tuple(static), tuple(types)), tuple(numbers)
+
+
+def _family(call: Call, avals: tuple[Aval, ...]) -> tuple[Family, Numbers]:
+    """The family that a call belongs to, and its sizes there."""
+    form, numbers = _form(call, avals)
+    found = _families.get(form)
+    if found is None:
+        kinds = [Kind.SHAPE] * sum(len(aval.shape) for aval in avals)
+        for param, entry in zip(call.op.params, call.static, strict=True):
+            inside: list[int] = []
+            _without_numbers(entry if param.kind in _SIZED else None, inside)
+            kinds += [param.kind] * len(inside)
+        found = _families.setdefault(form, Family([at for at, kind in enumerate(kinds) if kind is Kind.SHAPE]))
+    return found, numbers
 
 
 _SIZED = frozenset({Kind.SHAPE, Kind.STATIC})

@@ -25,7 +25,7 @@ _FUNCTIONS = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__built
 
 @lru_cache(maxsize=4096)
 def _compiled(text: str) -> CodeType:
-    return compile(text, "<size>", "eval")
+    return compile(text.replace("^", "**"), "<size>", "eval")
 
 
 class Sizes:
