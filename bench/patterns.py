@@ -53,13 +53,13 @@ def branch(torch: Any) -> Run:
         for episode in range(10):
             place, terms = 0.0, []
             for t in range(5 + 3 * (episode % 4)):
-                choices = torch.distributions.Categorical(logits=policy(torch.tensor([place, t / 10])))
-                action = choices.sample()
-                terms.append(choices.log_prob(action))
+                chances = policy(torch.tensor([place, t / 10])).softmax(0)
+                action = torch.multinomial(chances, 1)
+                terms.append(chances[action].log())
                 place += 0.5 if action.item() else -0.5
                 if abs(place) > 2:
                     break
-            loss = -torch.stack(terms).sum() * place
+            loss = -torch.cat(terms).sum() * place
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

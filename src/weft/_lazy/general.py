@@ -71,8 +71,7 @@ class General:
 
     def results(self) -> list[jax.ShapeDtypeStruct]:
         """What stands for the outputs."""
-        avals = [self.trace.closed.out_avals[at] for at in self.trace.results]
-        return [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
+        return [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in self.trace.result_avals()]
 
 
 class _Kind:

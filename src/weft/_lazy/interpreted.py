@@ -22,7 +22,7 @@ from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
 
 Run = Callable[[Sequence[Array]], Sequence[Array]]
-Step = tuple[Run, tuple[int, ...], tuple[tuple[int, int], ...], tuple[int, ...]]
+Step = tuple[Run, tuple[int, ...], Sequence[tuple[int, int]], tuple[int, ...]]
 """(what computes an application, numbers of its inputs, (number, output) of each of its values, numbers to forget)."""
 
 
@@ -43,22 +43,23 @@ class InterpretedGraph:
     Entries are numbered as in the graph; `leaves` are the numbers of those that are given.
     """
 
-    __slots__ = ("_applications", "_leaves", "_steps", "_wanted")
+    __slots__ = ("_applications", "_leaves", "_size", "_steps", "_wanted")
 
     def __init__(
         self,
-        applications: Sequence[tuple[Output, tuple[int, ...]]],
-        numbers: Sequence[int],
+        applications: Sequence[tuple[Signature, tuple[int, ...], Sequence[tuple[int, int]]]],
         leaves: Sequence[int],
         wanted: Sequence[int],
     ) -> None:
-        self._applications = tuple(zip(applications, numbers, strict=True))
+        """`applications`: signature, numbers of the inputs, (number, output) of each value."""
+        self._applications = applications
         self._leaves = tuple(leaves)
-        self._wanted = tuple(wanted)
+        self._size = len(leaves) + sum(len(values) for _, _, values in applications)
+        self._wanted = wanted
         self._steps: list[Step] | None = None
 
     def __call__(self, leaves: Sequence[Array]) -> list[Array]:
-        entries: list[Any] = [None] * (len(self._leaves) + len(self._applications))
+        entries: list[Any] = [None] * self._size
         for number, leaf in zip(self._leaves, leaves, strict=True):
             entries[number] = leaf
         if self._steps is None:
@@ -74,24 +75,20 @@ class InterpretedGraph:
 
     def costs(self) -> Costs:
         """What it costs to compile the graph, and to interpret it once rather than to run it compiled."""
-        signatures = [s for s, _ in {(output.signature, inputs): None for (output, inputs), _ in self._applications}]
         compiling, interpreting = _PROGRAM, -LEAST_PROGRAM - _LEAF * len(self._leaves)
-        for signature in signatures:
+        for signature, _, _ in self._applications:
             costs = costs_of(signature)
             compiling += costs.compiling
             interpreting += costs.interpreting
         return Costs(compiling, max(0.0, interpreting))
 
     def _prepared(self) -> list[Step]:
-        values: dict[tuple[Signature, tuple[int, ...]], list[tuple[int, int]]] = {}
-        for (output, inputs), number in self._applications:
-            values.setdefault((output.signature, inputs), []).append((number, output.index))
         needed = set(self._wanted)
         steps: list[Step] = []
-        for (signature, inputs), results in reversed(values.items()):
-            ending = {*inputs, *[number for number, _ in results]} - needed
+        for signature, inputs, values in reversed(self._applications):
+            ending = {*inputs, *[number for number, _ in values]} - needed
             needed |= ending
-            steps.append((run_of(signature), inputs, tuple(results), tuple(ending)))
+            steps.append((run_of(signature), inputs, values, tuple(ending)))
         return steps[::-1]
 
 

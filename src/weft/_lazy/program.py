@@ -23,12 +23,15 @@ from weft._lazy.interpreted import InterpretedGraph
 from weft._lazy.interpreter import Costs
 from weft._lazy.precision import compiler_options, settled
 from weft._lazy.runtime import default_jax_device, jax_device, on_fork, tier_of
-from weft._lazy.signature import Output
+from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Aval, Value
 
 Step = tuple[Output, tuple[int, ...]]
 """An output and the numbers of the application's inputs; or, for a further output of the application of an earlier
 step, that step's position as one negative number `~position`: an optimizer's step has as many outputs as inputs."""
+
+Application = tuple[Signature, tuple[int, ...], list[tuple[int, int]]]
+"""(signature, numbers of its inputs, (number, output) of each of its values)."""
 
 _PACKS = 3  # Python floats, ints and complex numbers travel as one array each
 
@@ -69,9 +72,17 @@ class Graph:
         """(number, type) of each leaf, in order, while the graph is being planned."""
         return [(value.num, value.aval) for value in self.inputs]
 
-    def applications(self) -> list[Step]:
-        """The steps with the inputs of each spelled out."""
-        return [(out, self.steps[~ins[0]][1] if ins and ins[0] < 0 else ins) for out, ins in self.steps]
+    def applications(self) -> list[Application]:
+        """What is to be computed, while the graph is being planned; the outputs of one application together."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        result: list[Application] = []
+        for at, ((output, inputs), value) in enumerate(zip(self.steps, self.made, strict=True)):
+            first = ~inputs[0] if inputs and inputs[0] < 0 else at
+            if first == at:
+                found[at] = []
+                result.append((output.signature, inputs, found[at]))
+            found[first].append((value.num, output.index))
+        return result
 
     @property
     def key(self) -> Any:
@@ -110,13 +121,13 @@ class Program:
     __slots__ = ("__weakref__", "_costs", "compiled", "device", "interpreted", "maps", "run", "runs", "spent")
 
     def __init__(self, graph: Graph) -> None:
-        steps, numbers, wanted = graph.applications(), tuple(graph.numbers), tuple(graph.wanted)
-        self.device = steps[0][0].aval.device
-        self.interpreted = InterpretedGraph(steps, numbers, [leaf.num for leaf in graph.inputs], wanted)
-        body = _body(steps, numbers, _leaf_places(graph), wanted)
+        applications, wanted = graph.applications(), tuple(graph.wanted)
+        self.device = graph.steps[0][0].aval.device
+        self.interpreted = InterpretedGraph(applications, [leaf.num for leaf in graph.inputs], wanted)
+        body = _body(applications, _leaf_places(graph), wanted)
         self.compiled = partial(_compiled, body, self.device, graph.donated)
         self.run: Callable[..., list[jax.Array]] | None = None
-        self.maps = 4 + len(steps)  # memory maps that its code takes, as counted on Linux
+        self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
         self.spent = 0.0
         self.runs = 0
         self._costs: Costs | None = None
@@ -151,24 +162,24 @@ def _compiled(
 
 
 def _body(
-    steps: Sequence[Step], numbers: Sequence[int], places: Sequence[tuple[int, int | None, int]], wanted: Sequence[int]
+    applications: Sequence[Application], places: Sequence[tuple[int, int | None, int]], wanted: Sequence[int]
 ) -> Callable[..., list[jax.Array]]:
     """The function that jax traces."""
-    taken = {number for _, inputs in steps for number in inputs}
 
     def run(*args: Any) -> list[jax.Array]:
         entries: dict[int, jax.Array] = {}
         for number, source, position in places:
             entries[number] = args[_PACKS + position] if source is None else args[source][position]
-        applications: dict[Any, tuple[jax.Array, ...]] = {}
-        for (output, inputs), number in zip(steps, numbers, strict=True):
-            signature = output.signature
-            found = applications.get((signature, inputs))
-            if found is None:
+        taken = {number for _, inputs, _ in applications for number in inputs}
+        equal: dict[Any, tuple[jax.Array, ...]] = {}
+        for signature, inputs, values in applications:
+            results = equal.get((signature, inputs))
+            if results is None:
                 with jax.named_scope(signature.name.replace(" ", "_")):
-                    found = applications[signature, inputs] = signature.fn(*[entries[i] for i in inputs])
-            entry = found[output.index]
-            entries[number] = settled(entry) if signature.rounds and number in taken else entry
+                    results = equal[signature, inputs] = signature.fn(*[entries[i] for i in inputs])
+            for number, index in values:
+                entry = results[index]
+                entries[number] = settled(entry) if signature.rounds and number in taken else entry
         return [entries[n] for n in wanted]
 
     return run

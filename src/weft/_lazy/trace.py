@@ -96,9 +96,13 @@ class Trace:
 
     def types(self) -> list[tuple[tuple[int, ...], Any]]:
         """(shape, dtype) of each result."""
-        avals = [self.closed.out_avals[at] for at in self.results]
         shape = tuple if self.sizes is None else self.sizes.shape
-        return [(shape(aval.shape), aval.dtype) for aval in avals]
+        return [(shape(aval.shape), aval.dtype) for aval in self.result_avals()]
+
+    def result_avals(self) -> list[Any]:
+        """jax's types of the results, with letters in a general trace."""
+        avals = self.closed.out_avals
+        return [avals[at] for at in self.results]
 
 
 def traced(function: Callable[..., Any], structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from weft.ops._table import Array, Arrays, Scalar
@@ -53,10 +54,9 @@ def each(
     is None. `facts[age[i]]` is what the age of parameter `i` says. `weight_decay` adds the gradient of an L2 penalty,
     or, with a `shrink_rate`, shrinks the parameter by the product of both.
     """
-    columns = (params, *states)
-    new: list[list[Array]] = [[] for _ in columns]
-    for at, grad in enumerate(grads):
-        old = [column[at] if column else None for column in columns]
+
+    @jax.jit  # traced once for parameters of one type
+    def update(grad: Array, of_age: Sequence[Any], *old: Array | None) -> list[Array | None]:
         p, *state = [None if x is None else wide(x) for x in old]
         assert p is not None, "there is a parameter for every gradient"
         g = wide(grad).astype(p.dtype)
@@ -65,10 +65,16 @@ def each(
             g = g + rounded(weight_decay, p) * p
         else:
             p = p * rounded(1 - double(shrink_rate) * weight_decay, p)
-        found = rule(p, g, *facts[age[at] if age else 0], *state)
-        for column, x, was in zip(new, found, old, strict=True):
-            if x is not None and was is not None:
-                column.append(narrow(x, was))
+        found = rule(p, g, *of_age, *state)
+        return [None if x is None or was is None else narrow(x, was) for x, was in zip(found, old, strict=True)]
+
+    columns = (params, *states)
+    new: list[list[Array]] = [[] for _ in columns]
+    for at, grad in enumerate(grads):
+        found = update(grad, facts[age[at] if age else 0], *[column[at] if column else None for column in columns])
+        for column, x in zip(new, found, strict=True):
+            if x is not None:
+                column.append(x)
     return [x for column in new for x in column]
 
 
