@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from weft._lazy.interpreter.table import Array, Function, Params, Types, computed_in, primitive
+from weft._lazy.interpreter.table import Array, Function, Params, Types, computed_in, library, primitive
 
 
 @primitive("dot_general")
@@ -18,11 +20,37 @@ def _dot_general(params: Params, ins: Types, outs: Types) -> Function:
     as_left = _as_matrices(ins[0].shape, left_batch, left, inner, last=True)
     as_right = _as_matrices(ins[1].shape, right_batch, right, inner, last=False)
 
+    batch, contracted = (prod(ins[0].shape[d] for d in dims) for dims in (left_batch, left))
+    multiplications = prod(shape) * contracted // max(batch, 1)  # of one matrix
+    multiply = _on_one_thread if _LEAST_SHARED < multiplications < _LEAST_SPLIT else np.matmul
+
     def dot(x: Array, y: Array) -> Array:
-        product = np.asarray(np.matmul(as_left(x), as_right(y)))
+        product = np.asarray(multiply(as_left(x), as_right(y)))
         return product.reshape(shape).astype(dtype, copy=False)
 
     return dot
+
+
+_LEAST_SHARED = 4 * 65_536  # multiplications that OpenBLAS shares among its threads
+_LEAST_SPLIT = 25_000_000  # those from which on that is worth what the threads take while they wait for the next ones
+
+
+def _on_one_thread(x: Array, y: Array) -> Array:
+    """The product on the thread of the caller alone."""
+    several = [(blas, count) for blas in _blas() if (count := blas.get_num_threads()) > 1]
+    for blas, _ in several:
+        blas.set_num_threads(1)
+    try:
+        return np.matmul(x, y)
+    finally:
+        for blas, count in several:
+            blas.set_num_threads(count)
+
+
+@lru_cache
+def _blas() -> list[Any]:
+    """The libraries behind NumPy's products, as far as their threads can be counted."""
+    return library("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 def _as_matrices(
