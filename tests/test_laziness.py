@@ -1,4 +1,4 @@
-"""Laziness is invisible: random programs give the same numbers lazily, eagerly and compiled."""
+"""Laziness is invisible: random programs give the same numbers lazily, eagerly and compiled, and in every tier."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import weft
+from weft._base import config
 from weft._base.state import using
 
 SHAPE = (2, 3)
@@ -187,6 +188,18 @@ def agree(found, expected):
 @example([Step("write", "add", 0, 0, 2, "column"), Step("write", "pick", 0, 0, 2, "flat")])
 def test_eager_and_lazy_runs_agree(program):
     agree(run(program), run(program, eager=True))
+
+
+@pytest.mark.slow
+@given(PROGRAMS)
+def test_tiers_agree(program):
+    found = {}
+    for tier in ("interpreted", "compiled", "auto"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(config, "TIER", tier)
+            found[tier] = run(program)
+    agree(found["interpreted"], found["compiled"])
+    agree(found["auto"], found["compiled"])
 
 
 @pytest.mark.slow

@@ -13,7 +13,13 @@ from tests.oracle.random_programs.writer import written
 pytestmark = pytest.mark.oracle
 
 COUNTS = {"ci": 200, "soak": 10_000}  # programs, by profile
-STEPS = {"against_pytorch": 1, "with_reads": 5, "compiled": 5, "eagerly": 20}  # every so-manieth is examined so
+STEPS = {
+    "against_pytorch": 1,
+    "with_reads": 5,
+    "compiled": 5,
+    "eagerly": 20,
+    "in_tiers": 10,
+}  # every so-manieth is examined so
 BLOCK = 10  # examinations in one test
 
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from random import Random
 
+import pytest
 import torch
 
 import weft
@@ -15,6 +16,7 @@ from tests.oracle.random_programs.compare import NOTHING, Alike, Difference, bit
 from tests.oracle.random_programs.observe import Observer
 from tests.oracle.random_programs.pytorch import saving_copies
 from tests.oracle.random_programs.source import Run, run, text
+from weft._base import config
 from weft._base.state import using
 
 see_torch = Observer(to_numpy)
@@ -62,6 +64,16 @@ def with_reads(lines: Sequence[str]) -> Difference:
             tensors[random.choice(sorted(tensors))].tolist()
 
     return difference(see_weft(run(lines, weft)), see_weft(run(lines, weft, between=read)), _alike(lines))
+
+
+def in_tiers(lines: Sequence[str]) -> Difference:
+    """What interpreting changes."""
+    runs = []
+    for tier in ("compiled", "interpreted"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(config, "TIER", tier)
+            runs.append(see_weft(run(lines, weft)))
+    return difference(*runs, near if ROUNDED.search(text(lines)) else numbers)
 
 
 def compiled(lines: Sequence[str]) -> Difference:
