@@ -104,6 +104,17 @@ def test_data_that_is_refused():
         p.data = weft.zeros(2, dtype=weft.int32)
 
 
+def test_a_gradient_of_another_shape_than_the_leaf_is_refused():
+    w = weft.ones(2, 3, requires_grad=True)
+    loss = w.t().square().sum()
+    w.data = weft.ones(3, 2)
+    with pytest.raises(
+        RuntimeError, match=r"invalid gradient for a leaf - got \[2, 3\] but expected .* \[3, 2\]; was its"
+    ):
+        loss.backward()
+    assert w.grad is None
+
+
 def flattened(params):
     """One buffer of all elements and one of all gradients; the parameters are views of them."""
     count = sum(p.numel() for p in params)

@@ -14,6 +14,8 @@ from weft._tensor.compile import Compiled
 from weft.errors import CompileError
 from weft.nn.parallel import DistributedDataParallel
 
+pytestmark = pytest.mark.compiled  # so that what is captured and what is not are rounded alike
+
 STEPS = 4
 
 

@@ -189,6 +189,20 @@ def test_what_a_replay_cannot_do_is_named(function, text):
     assert captures(compiled) == 2
 
 
+def test_an_argument_that_is_written_and_then_requires_a_gradient():
+    @weft.compile
+    def function(x):
+        x.add_(1)
+        x.requires_grad_()
+
+    with pytest.warns(UserWarning, match="changes whether a tensor requires a gradient"):
+        for _ in range(3):
+            x = weft.zeros(2)
+            function(x)
+            assert x.requires_grad
+            assert x.tolist() == [1, 1]
+
+
 def test_the_gradient_mode_stays_as_the_function_leaves_it():
     compiled = weft.compile(lambda: weft.set_grad_enabled(False) and None)
     with weft.enable_grad():

@@ -265,7 +265,7 @@ WRITES = Kind(
         {x}.data = {like}
         {x}.data.mul_({number})
         {x}.detach().add_({number})
-        {x}.set_({like})
+        {x}.set_({like}.detach())
         torch.add({x}, {number}, out={like})
     """,
     wide="""

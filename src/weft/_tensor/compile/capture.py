@@ -129,7 +129,7 @@ class Capture:
 
     def changes(self, tensor: Tensor, what: str) -> None:
         """A tensor is about to change in another way than by its elements."""
-        if not self.is_inside(tensor._read()):
+        if id(tensor) in self.written or not self.is_inside(tensor._read()):
             self.prevent(f"changes {what} at {user_site()}")
 
     # --- gradients ----------------------------------------------------------------------------------------------
