@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import pytest
 
+from weft._base import config
 from weft._lazy import explain
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -17,10 +19,13 @@ _PAGES = [
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda path: path.name)
-@pytest.mark.compiled
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(explain, "_log", [])  # what other tests have compiled is nothing to a reader
+    monkeypatch.setattr(
+        config, "TIER", "auto"
+    )  # as for the reader, to whom it is nothing what other tests have computed
+    monkeypatch.setattr(explain, "_log", [])
+    monkeypatch.setattr(explain, "_interpreted", WeakKeyDictionary())
     scope = {"__name__": "__main__"}
     text = page.read_text()
     for match in _BLOCK.finditer(text):

@@ -24,6 +24,7 @@ class Run:
     """A model, its optimizer, its text, how far they are, and what was measured on the way."""
 
     def __init__(self, settings: dict[str, Any], text: Text, ranks: Ranks) -> None:
+        torch.use_deterministic_algorithms(True)  # a run that goes on after a kill ends with the same bits
         torch.manual_seed(settings["seed"])
         self.settings = settings
         self.model = GPT(VOCABULARY, *(settings[name] for name in ("width", "layers", "heads")))
