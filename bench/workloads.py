@@ -14,7 +14,7 @@ Run = Callable[[], Any]
 def sync(framework: Any, tensor: Any) -> None:
     """Wait until a tensor is computed."""
     if framework.__name__ == "weft":
-        tensor._array().block_until_ready()
+        tensor.detach().numpy()
 
 
 def rec_plain(torch: Any) -> Run:
@@ -41,7 +41,7 @@ def tape(torch: Any) -> Run:
             h = torch.tanh(h @ x)
         h.sum().backward()
         if torch.__name__ == "weft":
-            w.grad._array()
+            w.grad.numpy()
         w.grad = None
 
     return run

@@ -52,6 +52,7 @@ def kept_by(run, monkeypatch):
     return counts[0]
 
 
+@pytest.mark.compiled
 def test_the_interior_is_not_kept(monkeypatch):
     assert kept_by(block, monkeypatch) > 2
     assert kept_by(lambda x, weight: checkpoint(block, x, weight), monkeypatch) <= 2

@@ -31,7 +31,7 @@ LEAST_PROGRAM = 6e-5
 
 _PROGRAM = 0.02  # seconds to compile a program of nothing
 _LEAF = 4e-6  # seconds to hand an array to a program
-_COMPILED = Costs(_PROGRAM, 0.0)  # what the interpreter lacks
+_COMPILED = Costs(_PROGRAM, 2 * LEAST_PROGRAM)  # what the interpreter lacks: a program for each application
 
 COMPILED_AT_ONCE = Costs(0.0, inf)
 """The costs of what nobody wants to see interpreted."""

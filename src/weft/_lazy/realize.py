@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
 
+import jax
 import numpy as np
 
 from weft._base import config
@@ -213,6 +214,10 @@ def _compute_at_once(values: list[Value]) -> bool:
         seconds += costs.interpreting
         if seconds > LEAST_PROGRAM:
             return False
+        for x in value.inputs:
+            array = x.array
+            if not (type(array) is np.ndarray or x.aval.weak) and isinstance(array, jax.Array):
+                np.asarray(array)  # waits for what may run code of the user's, which no lock must be held for
     with _planning, quiet():
         for value in values:
             if value.array is None:  # another thread may have computed it since it was taken

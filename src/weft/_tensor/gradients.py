@@ -102,7 +102,8 @@ _accumulating = threading.Lock()  # several threads may run backward into one le
 def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
     """Add a gradient to what a leaf has collected; then its post-accumulate hooks run."""
     owner = None if tape.owner is None else tape.owner()
-    shape = grad.aval.shape if owner is None else owner._value.aval.shape
+    value = None if owner is None else owner._value
+    shape = grad.aval.shape if value is None else value.aval.shape
     if shape != grad.aval.shape:
         raise GradientError(
             f"backward() returned an invalid gradient for a leaf - got {list(grad.aval.shape)} but expected shape "

@@ -31,14 +31,14 @@ class Costs(NamedTuple):
 NOTHING = Costs(0.0, 0.0)
 
 _COMPILING = {
-    "dot_general": 8e-3, "conv_general_dilated": 0.25, "reduce_window_sum": 0.05, "reduce_window_max": 0.05,
+    "dot_general": 5e-3, "conv_general_dilated": 0.06, "reduce_window_sum": 0.05, "reduce_window_max": 0.05,
     "select_and_scatter_add": 0.1, "select_and_gather_add": 0.1, "random_bits": 0.06, "threefry2x32": 0.06,
     "sort": 0.03, "top_k": 0.02, "cumsum": 0.05, "cumprod": 0.05, "cummax": 0.05, "cummin": 0.05, "cumlogsumexp": 0.05,
     "gather": 5e-3, "scatter": 8e-3, "scatter_add": 8e-3, "while": 0.03, "scan": 0.03, "cond": 0.03,
     "lu": 0.05, "qr": 0.05, "eigh": 0.1, "svd": 0.1, "digamma": 0.05, "lgamma": 0.05, "erf_inv": 0.01,
 }  # fmt: skip
-_COMPILING_REDUCTION = 6e-3
-_COMPILING_ANY = 1.5e-3
+_COMPILING_REDUCTION = 4e-3
+_COMPILING_ANY = 1e-3
 
 _STEP = 2e-6  # of any equation, whatever it computes
 _VIEW = 0.7e-6  # where nothing is computed
