@@ -208,9 +208,13 @@ def _compute_at_once(values: list[Value]) -> bool:
     seconds = 0.0
     for value in values:
         origin = value.origin
-        if not (origin.alone and origin.aval.device is CPU):  # pyright: ignore[reportOptionalMemberAccess]  is pending
+        assert origin is not None, "a pending value has an origin"
+        signature = origin.signature
+        if origin.aval.device is not CPU or len(signature.outputs) > 1:
             return False
-        costs = origin.signature.costs or costs_of(origin.signature)  # pyright: ignore[reportOptionalMemberAccess]
+        if signature.doubtful and (value.doubt is None or not value.doubt.check.passed):
+            return False
+        costs = signature.costs or costs_of(signature)
         seconds += costs.interpreting
         if seconds > LEAST_PROGRAM:
             return False

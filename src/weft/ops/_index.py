@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from weft.errors import DTypeError, IndexRangeError, WeftError
 from weft.ops._dims import Factors, Sizes
@@ -115,3 +116,11 @@ def flat_write(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     del static
     letters = tuple(tuple(f"{i}:{d}" for d in range(len(s))) for i, s in enumerate(shapes))
     return Factors(letters, letters[:1], frozenset(letter for term in letters for letter in term))
+
+
+def part_at(x: jax.Array, start: jax.Array, length: int, dim: int) -> jax.Array:
+    """`length` slices along a dim from `start` on, which is 0 or more."""
+    starts = [jnp.zeros_like(start)] * x.ndim
+    starts[dim] = start
+    sizes = [length if d == dim else size for d, size in enumerate(x.shape)]
+    return lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)

@@ -15,7 +15,7 @@ from weft.errors import OutOfRangeError, ShapeError
 from weft.ops import _strides as strides
 from weft.ops._dims import Factors, Rule, Sizes, along
 from weft.ops._findings import Misses
-from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, require_extent
+from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, require_extent
 from weft.ops._rows import alias
 from weft.ops._shape_dims import once, permuted, regrouped, wrapped
 from weft.ops._table import Array, Dim, Dims, Ints, OpDef, Scalar, Shape, defop
@@ -390,8 +390,8 @@ def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
     dims=_losing({"dim": None}), view=strides.selected, write=_select_write, function=False, method=False,
 )  # fmt: skip
 def select(input: Array, dim: Dim, index: Scalar) -> Array:
-    """The slice at `index` along `dim`, without that dim; the caller has checked the range."""
-    return lax.dynamic_index_in_dim(input, index, dim, keepdims=False)
+    """The slice at `index` along `dim`, without that dim; the caller has checked the range, which starts at 0."""
+    return lax.squeeze(part_at(input, index, 1, dim), [dim])
 
 
 def _select_at_check(input: Array, dim: int, index: Array) -> Misses:
@@ -421,7 +421,7 @@ def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, s
 )  # fmt: skip
 def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1) -> Array:
     """`length` slices along `dim`, every `step`-th from `start` on; the caller has checked the range."""
-    span = lax.dynamic_slice_in_dim(input, start, max(0, (length - 1) * step + 1), dim)
+    span = part_at(input, start, max(0, (length - 1) * step + 1), dim)
     return lax.slice_in_dim(span, 0, None, step, dim)
 
 
