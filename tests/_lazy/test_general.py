@@ -11,9 +11,9 @@ import pytest
 import weft
 from tests._lazy.interpreter.rows import programs, samples
 from weft._autograd.derive import derivative_of
-from weft._lazy import infer
-from weft._lazy.general import Family
-from weft._lazy.infer import Call, _form, _infer, _with_sizes
+from weft._lazy import general, infer
+from weft._lazy.general import Family, form_of, static_with
+from weft._lazy.infer import Call, _infer
 from weft._lazy.interpreter import prepare
 from weft._lazy.value import aval_of
 from weft.errors import WeftError
@@ -26,28 +26,24 @@ GROWN = (0, 9, 13, 17)  # what is added to a size: two examples, the one that is
 def families(monkeypatch):
     """The families that signatures are made in, empty at first."""
     found = {}
-    monkeypatch.setattr(infer, "_families", found)
+    monkeypatch.setattr(general, "_families", found)
     infer._forget_signatures()
     return found
 
 
 def resized(signature, size, more):
     """The call and the types of a signature where one size is a larger one wherever it occurs."""
-    _, numbers = _form(signature.call, signature.avals)
+    _, numbers = form_of(signature.call, signature.avals)
     changed = iter([n + more if n == size else n for n in numbers])
     avals = tuple(
         aval_of(tuple(next(changed) for _ in a.shape), a.dtype, weak=a.weak, device=a.device) for a in signature.avals
     )
     call = signature.call
-    static = [
-        _with_sizes(entry, changed) if param.kind in infer._SIZED else entry
-        for param, entry in zip(call.op.params, call.static, strict=True)
-    ]
-    return Call(call.op, tuple(static), call.device), avals
+    return Call(call.op, static_with(call, changed), call.device), avals
 
 
 def sizes_of(signature):
-    return sorted({n for n in _form(signature.call, signature.avals)[1] if n > 1})
+    return sorted({n for n in form_of(signature.call, signature.avals)[1] if n > 1})
 
 
 def grown(signature, size):
@@ -59,7 +55,7 @@ def grown(signature, size):
             found.append((call, avals, _infer(call, avals)))
         except WeftError:
             break
-        infer._families.clear()
+        general.forget_families()
     return found
 
 

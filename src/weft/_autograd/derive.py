@@ -143,14 +143,13 @@ class _Gradients:
             raise
         self.passed, self.made = _sort_results(trace.closed.jaxpr, len(inputs) + len(outputs))
         self.trace = restricted(trace, self.made)
-        read = [structs[at] for at in self.trace.inputs]
-        self._function = self.function(subject, structs)
-        self._read = read
+        self._structs = structs
 
     @cached_property
     def general(self) -> General:
         """What stands for the derivative at all sizes."""
-        return General(self._function, None, len(self.made), self._read, self.trace)
+        read = [self._structs[at] for at in self.trace.inputs]
+        return General(self.function(self.subject, self._structs), None, len(self.made), read, self.trace)
 
     def _all(self, subject: Signature | General, arrays: Sequence[jax.Array]) -> list[jax.Array]:
         n, m = self._counts

@@ -23,8 +23,10 @@ from jax.export import symbolic_shape
 
 from weft._lazy.trace import Size, Sizes, Trace
 from weft._lazy.value import Aval
+from weft.ops._table import Kind
 
 if TYPE_CHECKING:
+    from weft._lazy.infer import Call
     from weft._lazy.signature import Precondition
 
 Numbers = tuple[int, ...]
@@ -210,3 +212,65 @@ def is_valid(types: Types) -> bool:
 def filled(avals: Sequence[Aval], sizes: Iterator[Size]) -> list[jax.ShapeDtypeStruct]:
     """What stands for inputs of these types with other sizes."""
     return [jax.ShapeDtypeStruct(tuple([next(sizes) for _ in a.shape]), a.dtype.numpy) for a in avals]
+
+
+def static_with(call: Call, sizes: Iterator[Size]) -> tuple[Any, ...]:
+    """The static arguments of a call with other sizes for their integers."""
+    return tuple([
+        _with_sizes(entry, sizes) if param.kind in _SIZED else entry
+        for param, entry in zip(call.op.params, call.static, strict=True)
+    ])  # fmt: skip
+
+
+def _with_sizes(entry: Any, sizes: Iterator[Size]) -> Any:
+    if type(entry) is int:
+        return next(sizes)
+    return tuple([_with_sizes(part, sizes) for part in entry]) if type(entry) is tuple else entry
+
+
+# --- all families ---
+
+_families: dict[Any, Family] = {}
+_MOST_FAMILIES = 65_536
+_SIZED = frozenset({Kind.SHAPE, Kind.STATIC})
+_NUMBER = object()
+
+
+def family_of(call: Call, avals: Sequence[Aval]) -> tuple[Family, Numbers]:
+    """The family that a call on inputs of these types belongs to, and its sizes there."""
+    form, numbers = form_of(call, avals)
+    found = _families.get(form)
+    if found is None:
+        if len(_families) >= _MOST_FAMILIES:
+            _families.clear()
+        kinds = [Kind.SHAPE] * sum(len(aval.shape) for aval in avals)
+        for param, entry in zip(call.op.params, call.static, strict=True):
+            inside: list[int] = []
+            _without_numbers(entry if param.kind in _SIZED else None, inside)
+            kinds += [param.kind] * len(inside)
+        found = _families.setdefault(form, Family([at for at, kind in enumerate(kinds) if kind is Kind.SHAPE]))
+    return found, numbers
+
+
+def forget_families() -> None:
+    """Forget all of them: what operators mean has changed."""
+    _families.clear()
+
+
+def form_of(call: Call, avals: Sequence[Aval]) -> tuple[Any, Numbers]:
+    """What calls have in common that differ in sizes alone; and the sizes."""
+    numbers = [size for aval in avals for size in aval.shape]
+    static = [
+        _without_numbers(entry, numbers) if param.kind in _SIZED else entry
+        for param, entry in zip(call.op.params, call.static, strict=True)
+    ]
+    types = [(len(a.shape), a.dtype, a.weak, a.device) for a in avals]
+    return (call.op, call.device, tuple(static), tuple(types)), tuple(numbers)
+
+
+def _without_numbers(entry: Any, numbers: list[int]) -> Any:
+    """A static argument with a mark for every integer, which go to the end of `numbers`."""
+    if type(entry) is int:
+        numbers.append(entry)
+        return _NUMBER
+    return tuple([_without_numbers(part, numbers) for part in entry]) if type(entry) is tuple else entry

@@ -14,7 +14,7 @@ from weft._base import state
 from weft._base.device import CPU, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64, result_type
 from weft._base.site import warn_user
-from weft._lazy.general import Family, General, Numbers, filled, is_valid
+from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.precision import is_half, widened
 from weft._lazy.refusal import refusal, require_int64, wrap_dim
 from weft._lazy.signature import Arrays, Complaint, Precondition, Signature, structs_of
@@ -113,7 +113,7 @@ def call_of(op: OpDef, static: tuple[Any, ...], device: device | None = None) ->
 
 
 def _forget_signatures() -> None:
-    _families.clear()
+    forget_families()
     for call in _calls.values():
         call.signatures.clear()
         call.warned.clear()
@@ -147,7 +147,7 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     _require_types(call, avals)
     misfit = _misfit(call, avals)
     structs = structs_of(avals)
-    family, numbers = _family(call, avals)
+    family, numbers = family_of(call, avals)
     is_ours = op is TABLE.get(op.name)  # what users write is traced for the sizes that it is called with
     general = family.find(numbers, partial(_generalised, call, avals)) if is_ours and misfit is None else None
     trace = general[0].trace.with_sizes(general[1]) if general is not None else None
@@ -177,65 +177,11 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     return found
 
 
-# --- all sizes at once ---
-
-_families: dict[Any, Family] = {}
-_MOST_FAMILIES = 65_536
-
-
-def _form(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, Numbers]:
-    """What calls have in common that differ in sizes alone; and the sizes."""
-    numbers = [size for aval in avals for size in aval.shape]
-    static = [
-        _without_numbers(entry, numbers) if param.kind in _SIZED else entry
-        for param, entry in zip(call.op.params, call.static, strict=True)
-    ]
-    types = [(len(a.shape), a.dtype, a.weak, a.device) for a in avals]
-    return (call.op, call.device, tuple(static), tuple(types)), tuple(numbers)
-
-
-def _family(call: Call, avals: tuple[Aval, ...]) -> tuple[Family, Numbers]:
-    """The family that a call belongs to, and its sizes there."""
-    form, numbers = _form(call, avals)
-    found = _families.get(form)
-    if found is None:
-        kinds = [Kind.SHAPE] * sum(len(aval.shape) for aval in avals)
-        for param, entry in zip(call.op.params, call.static, strict=True):
-            inside: list[int] = []
-            _without_numbers(entry if param.kind in _SIZED else None, inside)
-            kinds += [param.kind] * len(inside)
-        found = _families.setdefault(form, Family([at for at, kind in enumerate(kinds) if kind is Kind.SHAPE]))
-    return found, numbers
-
-
-_SIZED = frozenset({Kind.SHAPE, Kind.STATIC})
-_NUMBER = object()
-
-
-def _without_numbers(entry: Any, numbers: list[int]) -> Any:
-    """A static argument with a mark for every integer, which go to the end of `numbers`."""
-    if type(entry) is int:
-        numbers.append(entry)
-        return _NUMBER
-    return tuple([_without_numbers(part, numbers) for part in entry]) if type(entry) is tuple else entry
-
-
-def _with_sizes(entry: Any, sizes: Iterator[Size]) -> Any:
-    """A static argument with other sizes for its integers."""
-    if type(entry) is int:
-        return next(sizes)
-    return tuple([_with_sizes(part, sizes) for part in entry]) if type(entry) is tuple else entry
-
-
 def _generalised(call: Call, avals: tuple[Aval, ...], sizes: Iterator[Size]) -> General:
     """What a call computes for other sizes, which may be letters."""
     op = call.op
     structs = filled(avals, sizes)
-    static = [
-        _with_sizes(entry, sizes) if param.kind in _SIZED else entry
-        for param, entry in zip(op.params, call.static, strict=True)
-    ]
-    body = _bodied(Call(op, tuple(static), call.device), avals, structs)
+    body = _bodied(Call(op, static_with(call, sizes), call.device), avals, structs)
     trace = traced(body.fn, structs)
     precondition = _precondition(op, body.place, structs) if op.check is not None else None
     main = len(trace.results) - op.aux
