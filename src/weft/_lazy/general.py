@@ -199,8 +199,9 @@ def with_letters(trace: Callable[[], T]) -> T | None:
             results.append(trace())
 
     thread = threading.Thread(target=run, name="trace for all sizes")
-    thread.start()
-    thread.join()
+    with suppress(RuntimeError):  # no thread starts when the process ends
+        thread.start()
+        thread.join()
     return results[0] if results else None
 
 
