@@ -88,7 +88,7 @@ def first_step() -> list[Row]:
     for name in MODELS:
         ours, eager, compiled = _figures([("weft",), _EAGER, _COMPILED], name, 3)
         rows.append((f"{name}: made, and first training step, cold", ours[0], eager[0], 0.5))
-        rows.append((f"{name}: the same", ours[0], compiled[0], 1.0))
+        rows.append((f"{name}: the same, against `torch.compile`", ours[0], compiled[0], 1.0))
         rows.append((f"{name}: second step", ours[1], eager[1], 0.0))
         with tempfile.TemporaryDirectory() as cache:
             warm, eager = _figures([("weft",), _EAGER], name, 3, cache)

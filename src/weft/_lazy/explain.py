@@ -83,7 +83,7 @@ def _share(graph: Interpretation) -> float:
 
 
 def _further(count: int) -> str:
-    return f"; and {count} further graphs" if count else ""
+    return f"; and {count} further graph{'s' if count > 1 else ''}" if count else ""
 
 
 _Steps = Sequence[tuple[Output, tuple[int, ...]]]
