@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from weakref import WeakKeyDictionary
@@ -161,7 +162,7 @@ def test_moving_tensors_does_not_start_xla():
         "from weft._lazy.runtime import has_started\n"
         "assert not has_started()\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "WEFT_TIER": "auto"})
 
 
 def test_explain_tells_each_line_once():

@@ -35,7 +35,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
         raise IndexRangeError(
             f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {at}"
         )
-    return op.select(input, at, index)
+    return op.select(input, at, index + size * (index < 0))
 
 
 @composite()
