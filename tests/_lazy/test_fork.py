@@ -81,3 +81,30 @@ def test_such_a_child_reads_what_was_computed_and_makes_tensors_of_data():
 
 def test_a_child_of_a_process_that_has_only_recorded_computes():
     assert outcome("pending.tolist()", "fresh.sum().item()") == ["[1.0, 3.0, 5.0]", "3", "0 [1.0, 3.0, 5.0]"]
+
+
+STARTING = """
+    import multiprocessing
+    import threading
+
+    import weft
+    from weft._base.device import CPU
+    from weft._lazy.runtime import has_started, jax_device
+
+    x = weft.arange(3.0)
+    start = threading.Thread(target=jax_device, args=(CPU,))
+    start.start()
+    while not has_started():
+        pass
+    process = multiprocessing.get_context("fork").Process(target=lambda: print((x * 2).sum().item()))
+    process.start()
+    process.join(60)
+    start.join()
+    assert process.exitcode == 0, process.exitcode
+"""
+
+
+def test_a_child_that_is_forked_while_xla_starts():
+    code = textwrap.dedent(STARTING)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "6.0\n"), done.stderr

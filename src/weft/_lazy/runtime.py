@@ -70,6 +70,7 @@ def jax_device(where: device) -> Any:
     if where.type not in _PLATFORMS:
         raise DeviceError(f"{where}: there are no {where.type} devices here; use one of {', '.join(_PLATFORMS)}")
     platform_name = _PLATFORMS[where.type]
+    _Started.begun = True
     try:
         found = jax.local_devices(backend=platform_name)
     except RuntimeError as error:
@@ -81,6 +82,12 @@ def jax_device(where: device) -> Any:
     if index >= len(found):
         raise DeviceError(f"{where}: this machine has {len(found)} {where.type} device(s), counted from 0")
     return found[index]
+
+
+class _Started:
+    """Whether XLA runs in this process, or is about to: a child that is forked while it starts cannot use it either."""
+
+    begun = False
 
 
 class _Forked:
@@ -134,7 +141,7 @@ def tier_of(where: device) -> str:
 
 def has_started() -> bool:
     """Whether XLA runs in this process, as far as this package has started it."""
-    return jax_device.cache_info().currsize > 0
+    return _Started.begun
 
 
 def finish(held: Any) -> None:

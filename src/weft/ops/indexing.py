@@ -279,4 +279,6 @@ def index_select(input: Array, dim: Dim, index: Array) -> Array:
         if index.size != 1:
             raise ShapeError(f"index_select(): Index to scalar can have only 1 value, got {index.size} value(s)")
         return input
+    if index.size and not input.shape[dim]:
+        raise ShapeError("index_select(): self indexing axis dim should be positive")
     return input.at[rows(dim, index.reshape(-1))].get(**UNCHECKED)

@@ -73,7 +73,7 @@ def pad(input: Array, pad: Shape, mode: str = "constant", value: Scalar | None =
     amounts = [(0, 0)] * input.ndim
     for back in range(len(pad) // 2):
         amounts[input.ndim - 1 - back] = (pad[2 * back], pad[2 * back + 1])
-    if any(size + a + b < 0 for size, (a, b) in zip(input.shape, amounts, strict=True)):
+    if any(size + min(a, 0) + min(b, 0) < 0 for size, (a, b) in zip(input.shape, amounts, strict=True)):
         raise OutOfRangeError("narrow(): length must be non-negative.")
     if mode == "constant":
         fill = like(0 if value is None else value, input)

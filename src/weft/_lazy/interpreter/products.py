@@ -22,13 +22,18 @@ def _dot_general(params: Params, ins: Types, outs: Types) -> Function:
 
     batch, contracted = (prod(ins[0].shape[d] for d in dims) for dims in (left_batch, left))
     multiplications = prod(shape) * contracted // max(batch, 1)  # of one matrix
-    multiply = _on_one_thread if _LEAST_SHARED < multiplications < _LEAST_SPLIT else np.matmul
+    multiply = matmul_of(multiplications)
 
     def dot(x: Array, y: Array) -> Array:
         product = np.asarray(multiply(as_left(x), as_right(y)))
         return product.reshape(shape).astype(dtype, copy=False)
 
     return dot
+
+
+def matmul_of(multiplications: int) -> Function:
+    """`np.matmul` for matrices whose product takes so many multiplications each, on as many threads as pay."""
+    return _on_one_thread if _LEAST_SHARED < multiplications < _LEAST_SPLIT else np.matmul
 
 
 _LEAST_SHARED = 4 * 65_536  # multiplications that OpenBLAS shares among its threads

@@ -11,6 +11,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from weft._lazy.interpreter.evaluate import interpreted
+from weft._lazy.interpreter.products import matmul_of
 from weft._lazy.interpreter.reduction import highest, lowest
 from weft._lazy.interpreter.table import Array, Function, Missing, Params, Types, computed_in, primitive, wide
 
@@ -105,7 +106,8 @@ def _products(grid: _Grid, x: Array, k: Array) -> Array:
     dims = range(windows.ndim)
     order = (*dims[:3], *dims[3 + ndim :], *dims[3 : 3 + ndim])  # (batch, group, channel, *window, *windows)
     columns = windows.transpose(order).reshape(*windows.shape[:2], k.shape[-1], prod(counts))
-    return np.matmul(k, columns).reshape(*windows.shape[:2], k.shape[1], *counts)
+    matmul = matmul_of(prod(k.shape[1:]) * prod(counts))
+    return matmul(k, columns).reshape(*windows.shape[:2], k.shape[1], *counts)
 
 
 # --- reductions -----------------------------------------------------------------------------------------------
