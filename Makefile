@@ -8,7 +8,8 @@ QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_S
 	PYTHONDONTWRITEBYTECODE=
 
 # What is tested in the compiled tier, too.
-CORE := tests/_autograd tests/_lazy tests/_tensor/compile tests/oracle --ignore tests/_lazy/interpreter
+CORE := tests/_autograd tests/_lazy tests/_tensor/compile tests/oracle --ignore tests/_lazy/interpreter \
+	--ignore tests/_lazy/test_general.py
 
 .PHONY: demo test test-all test-compiled bench lint oracle oracle-quick oracle-all oracle-soak stubs soak faults clean
 
