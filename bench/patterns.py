@@ -6,7 +6,7 @@ Python numbers. Written once, in PyTorch's API.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -59,11 +59,7 @@ def branch(torch: Any) -> Run:
                 place += 0.5 if action.item() else -0.5
                 if abs(place) > 2:
                     break
-            loss = -torch.cat(terms).sum() * place
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            loss.item()
+            _update(optimizer, -torch.cat(terms).sum() * place)
 
     return run
 
@@ -109,16 +105,7 @@ def lengths_lstm(torch: Any) -> Run:
 
     def run() -> None:
         table, rnn, head = nn.Embedding(64, 32), nn.LSTM(32, 64), nn.Linear(64, 64)
-        parameters = [p for module in (table, rnn, head) for p in module.parameters()]
-        optimizer = torch.optim.Adam(parameters)
-        for n in range(64):
-            ids = torch.randint(0, 64, (5 + (n * 37) % 64, 8))
-            out = head(rnn(table(ids))[0])
-            loss = nn.functional.cross_entropy(out.flatten(0, 1), ids.flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            loss.item()
+        _train(torch, (table, rnn, head), lambda ids: head(rnn(table(ids))[0]), lambda length: (length, 8))
 
     return run
 
@@ -131,18 +118,29 @@ def lengths_gpt(torch: Any) -> Run:
         table, head = nn.Embedding(64, 64), nn.Linear(64, 64)
         layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0)
         body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        parameters = [p for module in (table, body, head) for p in module.parameters()]
-        optimizer = torch.optim.Adam(parameters)
-        for n in range(64):
-            ids = torch.randint(0, 64, (8, 5 + (n * 37) % 64))
-            out = head(body(table(ids), mask=nn.Transformer.generate_square_subsequent_mask(ids.shape[1])))
-            loss = nn.functional.cross_entropy(out.flatten(0, 1), ids.flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            loss.item()
+
+        def forward(ids: Any) -> Any:
+            return head(body(table(ids), mask=nn.Transformer.generate_square_subsequent_mask(ids.shape[1])))
+
+        _train(torch, (table, body, head), forward, lambda length: (8, length))
 
     return run
+
+
+def _train(torch: Any, modules: Sequence[Any], forward: Run, shape: Callable[[int], tuple[int, int]]) -> None:
+    """Train modules on 64 batches of different lengths; `shape` is that of a batch of one length."""
+    optimizer = torch.optim.Adam([p for module in modules for p in module.parameters()])
+    for n in range(64):
+        ids = torch.randint(0, 64, shape(5 + (n * 37) % 64))
+        _update(optimizer, torch.nn.functional.cross_entropy(forward(ids).flatten(0, 1), ids.flatten()))
+
+
+def _update(optimizer: Any, loss: Any) -> None:
+    """A step down a loss, which is read."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    loss.item()
 
 
 PATTERNS: dict[str, Callable[[Any], Run]] = {
