@@ -205,3 +205,33 @@ def test_costs_grow_with_work():
         < cost(conv, (8, 64, 32, 32), (64, 64, 3, 3)).interpreting
     )
     assert cost(lambda x: x.reshape(-1), (1000, 1000)).interpreting < 1e-5
+
+
+def test_elsewhere_than_on_the_cpu_the_first_tier_is_programs_of_single_applications():
+    """A second device of XLA's on this host stands for an accelerator."""
+    code = """
+import numpy as np, weft
+from weft._lazy import explain
+x = weft.rand(64, 64)
+there = x.to(weft.device("cpu", 1))
+def layers(x):
+    for _ in range(12):
+        x = weft.tanh(x @ x) * 0.5 + x.sin()
+    return x
+layers(x).numpy()
+results = [layers(there)]
+results[0].tolist()
+graph = weft.explain().interpreted[-1]
+assert (graph.operators, graph.runs) == (60, 1), graph
+assert not [c for c in weft.explain() if c.operators > 10], weft.explain()
+while not [c for c in weft.explain() if c.operators > 10]:
+    results.append(layers(there))
+    assert results[-1].device == there.device
+    results[-1].tolist()
+assert 1 < len(results) < 20, len(results)
+for result in results:
+    np.testing.assert_allclose(result.cpu().numpy(), layers(x).numpy(), rtol=1e-5)
+"""
+    flags = "--xla_force_host_platform_device_count=2"
+    environ = {**os.environ, "XLA_FLAGS": flags, "WEFT_TIER": "auto", "WEFT_COMPILE_CACHE": ""}
+    subprocess.run([sys.executable, "-c", code], env=environ, check=True)

@@ -1,7 +1,8 @@
-"""The first tier: a graph is computed application by application, with NumPy, and nothing is compiled for it.
+"""The first tier: a graph is computed application by application, and nothing is compiled for it as a whole.
 
-A program is compiled when it has been interpreted so often that compiling it at once would have cost no more: rent or
-buy. So no program costs more than twice what the better choice would have.
+On the CPU NumPy computes an application, elsewhere a compiled program of this one application, which serves every
+graph. A graph is compiled when it has been interpreted so often that compiling it at once would have cost no more:
+rent or buy. So no graph costs more than twice what the better choice would have.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from weft._base.device import CPU
+from weft._base.device import CPU, device
+from weft._lazy.compiled import compiled
 from weft._lazy.interpreter import Costs, prepare, quiet
 from weft._lazy.interpreter.table import Array
-from weft._lazy.precision import compiler_options
-from weft._lazy.runtime import jax_device
 from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
 
@@ -30,6 +30,7 @@ LEAST_PROGRAM = 6e-5
 """Seconds that running a compiled program takes at least. Interpreting less than that is never slower."""
 
 _PROGRAM = 0.02  # seconds to compile a program of nothing
+_DISPATCH = 5e-5  # seconds to start the program of an application
 _LEAF = 4e-6  # seconds to hand an array to a program
 _COMPILED = Costs(_PROGRAM, 2 * LEAST_PROGRAM)  # what the interpreter lacks: a program for each application
 
@@ -40,18 +41,22 @@ COMPILED_AT_ONCE = Costs(0.0, inf)
 class InterpretedGraph:
     """A graph as the steps of an interpreter. Call it with the leaves; the result is one array per wanted entry.
 
-    Entries are numbered as in the graph; `leaves` are the numbers of those that are given.
+    Entries are numbered as in the graph; `leaves` are the numbers of those that are given: NumPy arrays on the CPU,
+    else jax's on the device, but for Python numbers.
     """
 
-    __slots__ = ("_applications", "_leaves", "_size", "_steps", "_wanted")
+    __slots__ = ("_applications", "_costs", "_device", "_leaves", "_size", "_steps", "_wanted")
 
     def __init__(
         self,
         applications: Sequence[tuple[Signature, tuple[int, ...], Sequence[tuple[int, int]]]],
         leaves: Sequence[int],
         wanted: Sequence[int],
+        device: device,
     ) -> None:
         """`applications`: signature, numbers of the inputs, (number, output) of each value."""
+        self._costs: Costs | None = None
+        self._device = device
         self._applications = applications
         self._leaves = tuple(leaves)
         self._size = len(leaves) + sum(len(values) for _, _, values in applications)
@@ -71,15 +76,29 @@ class InterpretedGraph:
                     entries[number] = results[index]
                 for number in ending:
                     entries[number] = None
-        return [apart(entries[number]) for number in self._wanted]
+        results = [entries[number] for number in self._wanted]
+        return [apart(result) for result in results] if self._device is CPU else results
 
+    @property
     def costs(self) -> Costs:
         """What it costs to compile the graph, and to interpret it once rather than to run it compiled."""
+        costs = self._costs
+        if costs is None:
+            costs = self._estimate()
+            if self._device is CPU:
+                self._costs = costs
+        return costs
+
+    def _estimate(self) -> Costs:
         compiling, interpreting = _PROGRAM, -LEAST_PROGRAM - _LEAF * len(self._leaves)
+        new: set[Signature] = set()
         for signature, _, _ in self._applications:
             costs = costs_of(signature)
             compiling += costs.compiling
             interpreting += costs.interpreting
+            if signature.run is None and signature not in new:  # its program is still to be compiled
+                new.add(signature)
+                interpreting += _PROGRAM + costs.compiling
         return Costs(compiling, max(0.0, interpreting))
 
     def _prepared(self) -> list[Step]:
@@ -101,24 +120,34 @@ def apart(array: Array) -> Array:
 
 
 def run_of(signature: Signature) -> Run:
-    """What computes a signature on NumPy arrays, made at its first use: steps of the interpreter.
+    """What computes a signature, made at its first use: on the CPU steps of the interpreter, on NumPy arrays.
 
-    Where that lacks a primitive, it is a compiled program of this one application.
+    Where that lacks a primitive, and on other devices, it is a compiled program of this one application.
     """
     if signature.run is None:
-        interpreted = prepare(signature.trace)
-        if signature.costs is None:
+        where = device_of(signature)
+        interpreted = prepare(signature.trace) if where is CPU else None
+        if where is CPU and signature.costs is None:
             signature.costs = _COMPILED if interpreted is None else interpreted.costs
-        signature.run = _compiled(signature) if interpreted is None else interpreted.run
+        signature.run = _compiled(signature, where) if interpreted is None else interpreted.run
     return signature.run
 
 
 def costs_of(signature: Signature) -> Costs:
-    """What it costs to compile a signature, and to interpret it once."""
+    """What it costs to compile a signature, and to interpret it once its program is there."""
     if signature.costs is None:
-        run_of(signature)
-    assert signature.costs is not None, "they are known when `run` is"
+        if device_of(signature) is CPU:
+            run_of(signature)
+        else:
+            interpreted = prepare(signature.trace)
+            signature.costs = Costs((_COMPILED if interpreted is None else interpreted.costs).compiling, _DISPATCH)
+    assert signature.costs is not None, "on the CPU they are known when `run` is"
     return signature.costs
+
+
+def device_of(signature: Signature) -> device:
+    """Where a signature is computed."""
+    return signature.outputs[0].aval.device
 
 
 def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
@@ -137,7 +166,8 @@ def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
     return apart(run_of(origin.signature)(arrays)[0])
 
 
-def _compiled(signature: Signature) -> Run:
-    options = compiler_options(jax_device(CPU).platform)  # which is refused where XLA cannot run
-    program = jax.jit(signature.fn, compiler_options=options)
-    return lambda arrays: [np.asarray(result) for result in program(*arrays)]
+def _compiled(signature: Signature, where: device) -> Run:
+    program = compiled(signature.fn, where)  # which is refused where XLA cannot run
+    if where is CPU:
+        return lambda arrays: [np.asarray(result) for result in program(*arrays)]
+    return lambda arrays: program(*arrays)

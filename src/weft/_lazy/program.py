@@ -15,14 +15,15 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from weft._base import config
-from weft._base.device import device
+from weft._base.device import CPU, device
 from weft._base.dtype import COMPLEX, FLOAT
 from weft._base.site import user_site
 from weft._lazy import explain
+from weft._lazy.compiled import compiled
 from weft._lazy.interpreted import InterpretedGraph
 from weft._lazy.interpreter import Costs
-from weft._lazy.precision import compiler_options, settled
-from weft._lazy.runtime import default_jax_device, jax_device, on_fork, tier_of
+from weft._lazy.precision import settled
+from weft._lazy.runtime import jax_device, on_fork, tier_of
 from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Aval, Value
 
@@ -114,51 +115,32 @@ class Program:
 
     interpreted  the graph as the interpreter runs it
     compiled     makes `run`
+    costs        what it costs to compile it, and to interpret it once more, as estimated
     run          the compiled graph: (packs of numbers, arrays) -> arrays; None before its first run
     runs, spent  how often it was interpreted, and the seconds that this has cost, as estimated
     """
 
-    __slots__ = ("__weakref__", "_costs", "compiled", "device", "interpreted", "maps", "run", "runs", "spent")
+    __slots__ = ("__weakref__", "compiled", "device", "interpreted", "maps", "run", "runs", "spent")
 
     def __init__(self, graph: Graph) -> None:
         applications, wanted = graph.applications(), tuple(graph.wanted)
         self.device = graph.steps[0][0].aval.device
-        self.interpreted = InterpretedGraph(applications, [leaf.num for leaf in graph.inputs], wanted)
+        self.interpreted = InterpretedGraph(applications, [leaf.num for leaf in graph.inputs], wanted, self.device)
         body = _body(applications, _leaf_places(graph), wanted)
-        self.compiled = partial(_compiled, body, self.device, graph.donated)
+        self.compiled = partial(compiled, body, self.device, [_PACKS + position for position in graph.donated])
         self.run: Callable[..., list[jax.Array]] | None = None
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
         self.spent = 0.0
         self.runs = 0
-        self._costs: Costs | None = None
 
     @property
     def costs(self) -> Costs:
-        """What it costs to compile it, and to interpret it once."""
-        if self._costs is None:
-            self._costs = self.interpreted.costs()
-        return self._costs
+        return self.interpreted.costs
 
     def is_worth_compiling(self) -> bool:
         """Whether one more interpreted run would bring what was spent on them to what compiling costs."""
-        return self.spent + self.costs.interpreting >= self.costs.compiling
-
-
-def _compiled(
-    body: Callable[..., list[jax.Array]], device: device, donated: Sequence[int]
-) -> Callable[..., list[jax.Array]]:
-    """The body as a function that jax compiles at its first call."""
-    where = jax_device(device)
-    donate = tuple(_PACKS + position for position in donated)
-    run = jax.jit(body, donate_argnums=donate, compiler_options=compiler_options(where.platform))
-    if where is default_jax_device():
-        return run
-
-    def run_there(*args: Any) -> list[jax.Array]:
-        with jax.default_device(where):
-            return run(*args)
-
-    return run_there
+        costs = self.costs
+        return self.spent + costs.interpreting >= costs.compiling
 
 
 def _body(
@@ -256,12 +238,10 @@ def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[A
 
 
 def _numbered(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
-    """The leaves as NumPy arrays, by position."""
-    rest = iter(arrays)
-    return [
-        np.asarray(leaf.array, leaf.aval.dtype.numpy) if leaf.aval.weak else np.asarray(next(rest))
-        for leaf in graph.inputs
-    ]
+    """The leaves as arrays where they are interpreted, by position: NumPy's on the CPU."""
+    on_host = graph.steps[0][0].aval.device is CPU
+    rest = iter(map(np.asarray, arrays) if on_host else _on_device(graph, arrays))
+    return [np.asarray(leaf.array, leaf.aval.dtype.numpy) if leaf.aval.weak else next(rest) for leaf in graph.inputs]
 
 
 def _on_device(graph: Graph, arrays: Sequence[Any]) -> Sequence[jax.Array]:

@@ -78,6 +78,8 @@ def jax_device(where: device) -> Any:
         if where.type == "cuda":
             raise NoDeviceError(f"Torch not compiled with CUDA enabled; {text}") from error
         raise DeviceError(text) from error
+    if found[0].platform != "cpu":  # where the first tier is programs of single applications
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     index = where.index or 0
     if index >= len(found):
         raise DeviceError(f"{where}: this machine has {len(found)} {where.type} device(s), counted from 0")
@@ -132,9 +134,7 @@ def fix_tier(fixed: bool) -> None:
 
 def tier_of(where: device) -> str:
     """How programs are computed on a device: "compiled", "interpreted", or "auto": this, and then that."""
-    if where.type != "cpu":
-        return "compiled"
-    if _Forked.from_started:
+    if _Forked.from_started and where.type == "cpu":
         return "interpreted"
     return "compiled" if _Tiers.fixed and config.TIER == "auto" else config.TIER
 
@@ -182,12 +182,23 @@ def named(held: Any) -> device:
 
 def new_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any]:
     """A new array of this type with one number everywhere."""
+    return _filled(aval, number, aval.device is CPU and tier_of(CPU) != "compiled")
+
+
+def filled_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any]:
+    """A shared array of this type with one number everywhere: for constants.
+
+    Once XLA runs it is an array of jax's, which no compiled program has to move to its device again.
+    """
+    return _constant(aval, number, aval.device is CPU and (_Forked.from_started or not _Started.begun))
+
+
+def _filled(aval: Aval, number: complex, on_host: bool) -> jax.Array | np.ndarray[Any, Any]:
     host = np.full(aval.shape, number, aval.dtype.numpy)
-    return jax.device_put(host, jax_device(aval.device)) if tier_of(aval.device) == "compiled" else host
+    return host if on_host else jax.device_put(host, jax_device(aval.device))
 
 
-filled_array = lru_cache(maxsize=256)(new_array)
-"""The same, shared: for constants."""
+_constant = lru_cache(maxsize=256)(_filled)
 
 
 # --- several processes ------------------------------------------------------------------------------------------
