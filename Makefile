@@ -11,7 +11,7 @@ QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_S
 CORE := tests/_autograd tests/_lazy tests/_tensor/compile tests/oracle --ignore tests/_lazy/interpreter \
 	--ignore tests/_lazy/test_general.py
 
-.PHONY: demo test test-all test-compiled bench lint oracle oracle-quick oracle-all oracle-soak stubs soak faults clean
+.PHONY: demo test test-all test-compiled bench lint oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -63,6 +63,9 @@ oracle-all: $(VENV)/.oracle  ## the same with every sample of the operator datab
 
 oracle-soak: $(VENV)/.oracle  ## 10,000 random programs, compared with PyTorch and between modes
 	$(QUICK) $(BIN)/python -m pytest -n 2 -m oracle --hypothesis-profile=soak tests/oracle/test_programs.py
+
+oracle-distributed: $(VENV)/.oracle  ## PyTorch's own tests of its distributed packages, run against Weft
+	WEFT_COMPILE_CACHE= $(BIN)/python -m tests.oracle.distributed
 
 bench: $(VENV)/.oracle  ## measure against PyTorch; writes docs/benchmarks.md
 	$(BIN)/python -m bench

@@ -117,15 +117,17 @@ def test_nothing_of_a_block_that_raises_is_run():
 def test_several_tensors_are_gathered_at_once():
     def rank(me):
         dist.init_process_group("threads")
-        given = [weft.full((size,), float(me)) for size in (1, 2)]
-        lists = [[weft.empty(size) for _ in range(2)] for size in (1, 2)]
+        given = [weft.full((size,), float(10 * me + size)) for size in (1, 2, 3)]
+        lists = [[weft.empty(size) for size in (1, 2, 3)] for _ in range(2)]
         work = dist.all_gather_coalesced(lists, given, async_op=True)
         work.wait()
-        with pytest.raises(TypeError, match="must have a list for each of 2 tensors"):
+        with pytest.raises(TypeError, match="must have a list for each of 2 ranks"):
             dist.all_gather_coalesced(lists[:1], given)
+        with pytest.raises(TypeError, match=r"`output_tensor_lists\[1\]` has 2 tensors, but `input_tensor_list` 3"):
+            dist.all_gather_coalesced([lists[0], lists[1][:2]], given)
         return [[x.tolist() for x in listed] for listed in lists]
 
-    assert run_threads(rank) == [[[[0], [1]], [[0, 0], [1, 1]]]] * 2
+    assert run_threads(rank) == [[[[1], [2, 2], [3, 3, 3]], [[11], [12, 12], [13, 13, 13]]]] * 2
 
 
 def test_subgroups_are_listed():

@@ -155,17 +155,23 @@ def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool 
 def all_gather_coalesced(
     output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Put the tensor `input_tensor_list[k]` of rank i into `output_tensor_lists[k][i]`, on all ranks."""
+    """Put the tensor `input_tensor_list[k]` of rank i into `output_tensor_lists[i][k]`, on all ranks."""
     name = "all_gather_coalesced"
     given = _tensors(input_tensor_list, "input_tensor_list", name)
     where = member_of(group, name)
     if where is None:
         return None
-    if not isinstance(output_tensor_lists, (list, tuple)) or len(output_tensor_lists) != len(given):
-        raise ArgumentError(f"{name}: `output_tensor_lists` must have a list for each of {len(given)} tensors")
+    if not isinstance(output_tensor_lists, (list, tuple)) or len(output_tensor_lists) != where.size():
+        raise ArgumentError(f"{name}: `output_tensor_lists` must have a list for each of {where.size()} ranks")
+    by_rank = [_tensors(listed, f"output_tensor_lists[{i}]", name) for i, listed in enumerate(output_tensor_lists)]
+    for rank, listed in enumerate(by_rank):
+        if len(listed) != len(given):
+            raise ArgumentError(
+                f"{name}: `output_tensor_lists[{rank}]` has {len(listed)} tensors, but `input_tensor_list` {len(given)}"
+            )
     with where.collecting() as calls:
-        for listed, x in zip(output_tensor_lists, given, strict=True):
-            all_gather(listed, x, where)
+        for x, *results in zip(given, *by_rank, strict=True):
+            all_gather(results, x, where)
     return where.run_all(calls, async_op=async_op)
 
 

@@ -45,7 +45,7 @@ _VIEW = 0.7e-6  # where nothing is computed
 _NUMBER = {  # for each number of the result; of reductions and what searches, of the input
     "random_bits": 4e-8, "threefry2x32": 4e-8, "sort": 8e-8, "top_k": 8e-8, "gather": 1e-8, "scatter": 2e-8,
     "scatter_add": 2e-8, "exp": 5e-9, "exp2": 5e-9, "log": 5e-9, "log1p": 1e-8, "expm1": 1e-8, "tanh": 5e-9,
-    "sin": 1e-8, "cos": 1e-8, "tan": 1e-8, "pow": 2e-8, "erf": 1e-8, "erfc": 1e-8, "erf_inv": 2e-8,
+    "log2": 5e-9, "sin": 1e-8, "cos": 1e-8, "tan": 1e-8, "pow": 2e-8, "erf": 1e-8, "erfc": 1e-8, "erf_inv": 2e-8,
     "logistic": 1e-8, "rem": 1e-8,
     "reduce_window": 2e-8, "reduce_window_sum": 2e-8, "reduce_window_max": 2e-8, "select_and_scatter_add": 4e-8,
     "select_and_gather_add": 4e-8, "lgamma": 5e-8, "digamma": 5e-8, "atan2": 2e-8, "while": 0.0, "scan": 0.0,

@@ -37,9 +37,9 @@ for _name, _function in {
     "and": np.bitwise_and, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan, "atan2": np.arctan2,
     "atanh": np.arctanh, "cbrt": np.cbrt, "ceil": np.ceil, "cos": np.cos, "cosh": np.cosh, "eq": np.equal,
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "floor": np.floor, "ge": np.greater_equal, "gt": np.greater,
-    "is_finite": np.isfinite, "le": np.less_equal, "log": np.log, "log1p": np.log1p, "lt": np.less,
-    "max": np.maximum, "min": np.minimum, "ne": np.not_equal, "neg": np.negative, "not": np.invert,
-    "or": np.bitwise_or, "shift_left": np.left_shift, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt,
+    "is_finite": np.isfinite, "le": np.less_equal, "log": np.log, "log1p": np.log1p, "log2": np.log2,
+    "lt": np.less, "max": np.maximum, "min": np.minimum, "ne": np.not_equal, "neg": np.negative,
+    "not": np.invert, "or": np.bitwise_or, "shift_left": np.left_shift, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt,
     "square": np.square, "sub": np.subtract, "tan": np.tan, "tanh": np.tanh, "xor": np.bitwise_xor,
 }.items():  # fmt: skip
     elementwise(_name)(_function)

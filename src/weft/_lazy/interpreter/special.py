@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+import jax
 import numpy as np
 
 from weft._lazy.interpreter.elementwise import elementwise
 from weft._lazy.interpreter.table import Array, library
 
 _special = partial(library, "scipy.special")
+_DIGAMMA_OF_ZERO = -np.inf if jax.__version_info__ >= (0, 11) else np.nan
 
 
 def _enter(name: str, of_scipy: str) -> None:
@@ -39,8 +41,8 @@ def _lgamma(x: Array) -> Array:
 
 @elementwise("digamma")
 def _digamma(x: Array) -> Array:
-    """Where it is not defined, NaN; SciPy gives infinities at the zeros."""
-    return np.where(x == 0, np.full((), np.nan, x.dtype), _special().psi(x))
+    """SciPy gives infinities of both signs at the zeros; jax gives NaN, and from 0.11 on one infinity."""
+    return np.where(x == 0, np.full((), _DIGAMMA_OF_ZERO, x.dtype), _special().psi(x))
 
 
 @elementwise("polygamma")

@@ -60,6 +60,7 @@ class References:
         self._me, incarnation = me
         self._numbers = count(incarnation << _INCARNATION_BITS)
         self._lock = threading.Lock()  # nothing is freed under it: that may run anything
+        self._no_parents = threading.Condition(self._lock)
         self._owned: WeakValueDictionary[Number, Owned] = WeakValueDictionary()
         self._kept: dict[Number, Owned] = {}  # those with forks, and those that are not created yet
         self._parents: dict[Number, tuple[Any, Holder]] = {}  # by child: what is kept, and who got the child
@@ -121,7 +122,13 @@ class References:
         """The owner knows of a child."""
         with self._lock:
             kept = self._parents.pop(child, None)
+            self._no_parents.notify_all()
         del kept  # outside of the lock, since it may be the last reference
+
+    def wait_for_children(self, seconds: float | None) -> None:
+        """Wait until the owners know of all references that were handed on, some seconds at most."""
+        with self._lock:
+            self._no_parents.wait_for(lambda: not self._parents, seconds)
 
     # --- failures and figures ---
 
@@ -136,6 +143,7 @@ class References:
                 owned.created = owned.created or owned in orphans
                 self._let_go(owned)
             freed = [self._parents.pop(child) for child, (_, holder) in list(self._parents.items()) if holder == worker]
+            self._no_parents.notify_all()
         for owned in orphans:
             owned.value.set_exception(
                 RpcError(f"worker {worker[0]} was lost before it created the value of {owned.id}")

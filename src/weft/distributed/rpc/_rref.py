@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
-from weakref import WeakSet
 
 from weft._tensor.tensor import Tensor
 from weft.distributed.rpc._agent import Agent, Call
@@ -22,8 +21,6 @@ from weft.errors import FutureError, RpcError, RpcTimeoutError
 from weft.futures import Future
 
 T = TypeVar("T")
-
-_users: WeakSet[RRef[Any]] = WeakSet()  # the references of this process to values of others
 
 
 def _invoke(number: GloballyUniqueId, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -66,7 +63,6 @@ class RRef(Generic[T]):
     ) -> None:
         self._agent, self._owner, self._id = agent, owner, number
         self._owned, self._fork, self._known = None, fork, known
-        _users.add(self)
 
     # --- who has it ---
 
@@ -278,12 +274,6 @@ def _give_up(
 def _context_id() -> tuple[int, ...]:
     context = current_context()
     return () if context is None else (context.id,)
-
-
-def let_go_of_all() -> None:
-    """Give up this process's references to values of others."""
-    for reference in list(_users):
-        reference._let_go()
 
 
 # --- what peers have this worker do -----------------------------------------------------------------------------

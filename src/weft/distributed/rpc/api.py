@@ -22,7 +22,6 @@ from weft.distributed.rpc._farewell import finish_calls
 from weft.distributed.rpc._gather import _all_gather as _all_gather
 from weft.distributed.rpc._gather import _barrier as _barrier
 from weft.distributed.rpc._rref import RRef as RRef
-from weft.distributed.rpc._rref import let_go_of_all
 from weft.distributed.rpc._rref import remote as remote
 from weft.distributed.rpc._state import current_agent, here
 from weft.distributed.rpc._workers import WorkerInfo
@@ -158,11 +157,11 @@ def _wait_all() -> Iterator[None]:
 
 
 def _finish(agent: Agent, deadline: Deadline) -> None:
-    """Return when this worker may leave."""
-    let_go_of_all()
+    """Return when this worker may leave. Its references last until then: what it still serves may use them."""
     agent.drops.send(agent.note)
     if agent.size is None:
         finish_calls(agent, deadline)
+        agent.references.wait_for_children(deadline.left())
         agent.workers.leave()
     else:
         agent.controls.part(deadline)
@@ -178,10 +177,10 @@ def _leave(agent: Agent, deadline: Deadline) -> None:
 def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -> None:
     """Leave the job: with `graceful`, once all workers have come here and all work is over, serving them meanwhile.
 
-    References to values of others are given up. `RuntimeError` after `timeout` seconds (0: no limit), and, when the
-    others are done, where a worker has ended before that; this one has left all the same. In a job without a
-    world size only answers to this worker's own calls are waited for. Where several threads call this, one does it, and
-    the others return when it is done.
+    References to values of others are given up when it leaves. `RuntimeError` after `timeout` seconds (0: no limit),
+    and, when the others are done, where a worker has ended before that; this one has left all the same. In a job
+    without a world size only answers to this worker's own calls are waited for. Where several threads call this, one
+    does it, and the others return when it is done.
     """
     agent, deadline = current_agent(), Deadline(seconds(timeout) or None)
     if not graceful:
