@@ -50,7 +50,7 @@ def test_a_future_is_set_once_and_read_when_it_is_done():
     with pytest.raises(RuntimeError, match=r"^value\(\) was called on a future that is not done"):
         future.value()
     future.set_result(1)
-    with pytest.raises(RuntimeError, match=r"^Future can only be marked done once"):
+    with pytest.raises(RuntimeError, match=r"^Future can only be marked completed once"):
         future.set_result(2)
     with pytest.raises(TypeError, match=r"^x is of type str, not an Exception\.$"):
         Future().set_exception("x")  # pyright: ignore[reportArgumentType]  on purpose

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from weft.errors import ArgumentError, FutureError
 
@@ -14,6 +14,14 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 _log = logging.getLogger(__name__)
+
+
+class Bell(Protocol):
+    """What is rung when something is done: a queue, for who waits."""
+
+    def put(self, _: None, /) -> None: ...
+
+
 _changing = threading.Lock()  # of any future: it is held for moments, and a lock for each would cost more to make
 
 
@@ -29,7 +37,7 @@ class Future(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Future[T]], Any]] | None = None  # most futures have none
-        self._bells: list[SimpleQueue[None]] | None = None
+        self._bells: list[Bell] | None = None
 
     def done(self) -> bool:
         """Whether there is a value or an error."""
@@ -47,7 +55,10 @@ class Future(Generic[T]):
         self._ring(bell)
         bell.get()
 
-    def _ring(self, bell: SimpleQueue[None]) -> None:
+    def _leave_to_others(self) -> None:
+        """Called when a thread is about to wait for several futures, and completes none itself meanwhile."""
+
+    def _ring(self, bell: Bell) -> None:
         """Put something into `bell` when this is done."""
         with _changing:
             if not self._done:
@@ -114,7 +125,7 @@ class Future(Generic[T]):
     def _finish(self, value: T | None, error: BaseException | None) -> None:
         with _changing:
             if self._done:
-                raise FutureError("Future can only be marked done once: it has a value or an error already")
+                raise FutureError("Future can only be marked completed once: it has a value or an error already")
             self._value, self._error, self._done = value, error, True
         for bell in self._bells or ():
             bell.put(None)
@@ -141,7 +152,7 @@ class Future(Generic[T]):
 
 
 def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
-    """A future of the list of `futures`, which is done when all of them are; it has the first error in order."""
+    """A future of the list of `futures`: done when all of them are, or as soon as one fails, with its error."""
     listed = _listed(futures)
     collected: Future[list[Future[Any]]] = Future()
     if not listed:
@@ -150,13 +161,12 @@ def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
     left = len(listed)
     lock = threading.Lock()
 
-    def count(_: Future[Any]) -> None:
+    def count(future: Future[Any]) -> None:
         nonlocal left
         with lock:
-            left -= 1
-            last = not left
-        if last:
-            collected._settle(lambda: _all_well(listed))
+            before, left = left, 0 if future.failed else left - 1
+        if before > 0 and left <= 0:
+            collected._settle(lambda: _checked(future, listed))
 
     for future in listed:
         future.add_done_callback(count)
@@ -164,12 +174,36 @@ def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
 
 
 def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
-    """The values of all futures in order, once the last is done; raises the first error in order."""
+    """The values of all futures in order, once the last is done; raises the first error as soon as there is one."""
     listed = _listed(futures)
+    if len(listed) == 1:
+        return [listed[0].wait()]
+    finished: SimpleQueue[Future[Any]] = SimpleQueue()
     for future in listed:
         if not future.done():
-            future._await()
+            future._leave_to_others()
+        future._ring(_Report(future, finished))
+    for _ in listed:
+        finished.get().value()
     return [future.value() for future in listed]
+
+
+class _Report:
+    """Takes the place of a bell, and puts the future itself into a queue."""
+
+    __slots__ = ("_finished", "_future")
+
+    def __init__(self, future: Future[Any], finished: SimpleQueue[Future[Any]]) -> None:
+        self._future, self._finished = future, finished
+
+    def put(self, _: None) -> None:
+        self._finished.put(self._future)
+
+
+def _checked(future: Future[Any], listed: list[Future[Any]]) -> list[Future[Any]]:
+    """The list, unless this future has failed."""
+    future.value()
+    return listed
 
 
 def _listed(futures: Iterable[Future[Any]]) -> list[Future[Any]]:
@@ -178,12 +212,6 @@ def _listed(futures: Iterable[Future[Any]]) -> list[Future[Any]]:
         if not isinstance(future, Future):
             raise ArgumentError(f"expected futures, but one is {future!r}, of type {type(future).__name__}")
     return listed
-
-
-def _all_well(futures: list[Future[Any]]) -> list[Future[Any]]:
-    for future in futures:
-        future.value()
-    return futures
 
 
 def _require_callable(callback: Any) -> None:

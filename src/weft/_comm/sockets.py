@@ -11,7 +11,7 @@ import time
 from weft._comm.deadline import Deadline
 from weft.errors import DistNetworkError, PeerGoneError
 
-_BACKLOG = 1024
+BACKLOG = 1024
 _LAST_PORT = 65535
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.5
@@ -31,7 +31,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         if address := _loopback(host):
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            return socket.create_server((address, port), family=family, backlog=_BACKLOG)
+            return socket.create_server((address, port), family=family, backlog=BACKLOG)
         return _listen_everywhere(port)
     except OSError as error:
         advice = "choose another port (0 picks a free one), or end the process that has it"
@@ -57,11 +57,11 @@ def _loopback(host: str) -> str | None:
 
 def _listen_everywhere(port: int) -> socket.socket:
     try:
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in {errno.EADDRINUSE, errno.EACCES}:
             raise
-        return socket.create_server(("", port), backlog=_BACKLOG)  # a host without IPv6
+        return socket.create_server(("", port), backlog=BACKLOG)  # a host without IPv6
 
 
 def connect(host: str, port: int, deadline: Deadline, *, retry: bool = True) -> socket.socket:

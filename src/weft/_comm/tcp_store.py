@@ -43,7 +43,7 @@ class TCPStore(Store):
         timeout: how long to try to connect, to wait for the others, and to wait in `get` and `wait`.
         wait_for_workers: whether the master waits until `world_size` processes have come.
         multi_tenant: whether masters of the same port in one process share one server.
-        master_listen_fd: a listening socket for the master to serve on, which it takes over.
+        master_listen_fd: a bound socket for the master to serve on, which it takes over.
         use_libuv: accepted as PyTorch's; there is one server.
 
     All processes must have the same job key (WEFT_JOB_KEY, or the key file of the user). `DistNetworkError` when the
@@ -234,7 +234,11 @@ def _served(host: str, port: int, key: bytes, *, shared: bool, fd: int | None) -
         if shared and port in _shared:
             _shared[port].stores += 1
             return _shared[port].server, _shared[port].address
-        listener = sockets.listen(host, port) if fd is None else socket.socket(fileno=fd)
+        if fd is None:
+            listener = sockets.listen(host, port)
+        else:
+            listener = socket.socket(fileno=fd)
+            listener.listen(sockets.BACKLOG)
         address = _near(listener)
         server = StoreServer(listener, key)
         if shared:

@@ -12,7 +12,7 @@ from weft._comm.file_store import FileStore
 from weft._comm.store import PrefixStore, Store
 from weft._comm.tcp_store import TCPStore
 from weft.distributed.constants import default_pg_timeout
-from weft.errors import DistError, ValueRangeError
+from weft.errors import DistError, PreconditionError, ValueRangeError
 
 Found = tuple[Store, int, int]
 """A store, this process's rank, and the number of processes."""
@@ -24,8 +24,10 @@ DEFAULT_PORT = 29500
 
 def _number(text: str | None, name: str, where: str) -> int:
     if text is None:
+        scheme = where.partition(":")[0]
         raise ValueRangeError(
-            f"{where} needs the {name}: pass {name}= to init_process_group or init_rpc, or put it there"
+            f"Error initializing torch.distributed using {scheme}:// rendezvous: {name.replace('_', ' ')} parameter "
+            f"missing; {where} needs the {name}: pass {name}= to init_process_group or init_rpc, or put it there"
         )
     try:
         return int(text)
@@ -53,16 +55,21 @@ def _from_environment(
         world_size = _number(_environment("WORLD_SIZE"), "world_size", "environment variable WORLD_SIZE")
     host = _environment("MASTER_ADDR")
     port = _number(_environment("MASTER_PORT"), "port", "environment variable MASTER_PORT")
-    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # the launcher has the server
+    yield _store_at(host, port, rank, world_size, timeout, wait_for_workers), rank, world_size
+
+
+def _store_at(host: str, port: int, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool) -> Store:
+    """The store of an address: one for all that meet there, and the launcher's where that serves the address."""
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and str(port) == os.environ.get("MASTER_PORT")
     store = TCPStore(
         host, port, world_size, is_master=rank == 0 and not hosted, timeout=timeout,
-        wait_for_workers=wait_for_workers, multi_tenant=hosted,
+        wait_for_workers=wait_for_workers, multi_tenant=True,
     )  # fmt: skip
-    if hosted:  # one server sees many starts of the workers, which must not find what earlier ones left
-        attempt = os.environ.get("WEFT_RENDEZVOUS_ROUND", os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        yield PrefixStore(f"workers/{attempt}", store), rank, world_size
-        return
-    yield store, rank, world_size
+    if not hosted:
+        return store
+    # One server sees many starts of the workers, which must not find what earlier ones left.
+    attempt = os.environ.get("WEFT_RENDEZVOUS_ROUND", os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    return PrefixStore(f"workers/{attempt}", store)
 
 
 def _from_tcp(
@@ -73,17 +80,20 @@ def _from_tcp(
         port = parts.port
     except ValueError as error:  # says whether it is out of range, or no number
         raise ValueRangeError(f"{url!r}: {error}") from None
-    if not parts.hostname or port is None:
+    if port is None:
+        raise ValueRangeError(f"Error initializing torch.distributed using tcp:// rendezvous: port number missing; "
+                              f"{url!r} must name a host and a port: tcp://HOST:PORT")  # fmt: skip
+    if not parts.hostname:
         raise ValueRangeError(f"{url!r} must name a host and a port: tcp://HOST:PORT")
     rank, world_size = _from_query(url, rank, world_size)
-    store = TCPStore(parts.hostname, port, world_size, rank == 0, timeout, wait_for_workers)
-    yield store, rank, world_size
+    yield _store_at(parts.hostname, port, rank, world_size, timeout, wait_for_workers), rank, world_size
 
 
 def _from_file(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[Found]:
     path = urlsplit(url).path
     if not path:
-        raise ValueRangeError(f"{url!r} must name a file: file:///PATH, which no earlier job has left there")
+        raise ValueRangeError(f"Error initializing torch.distributed using file:// rendezvous: path missing; {url!r} "
+                              "must name a file: file:///PATH, which no earlier job has left there")  # fmt: skip
     rank, world_size = _from_query(url, rank, world_size)
     store = FileStore(path, world_size)
     store.set_timeout(timeout)
@@ -92,6 +102,12 @@ def _from_file(url: str, rank: int, world_size: int, timeout: timedelta) -> Iter
 
 def _from_query(url: str, rank: int, world_size: int) -> tuple[int, int]:
     query = {name: values[-1] for name, values in parse_qs(urlsplit(url).query).items()}
+    given = {"rank": rank >= 0, "world_size": world_size >= 0}
+    if any(given.values()) and (twice := sorted(given.keys() & query)):
+        raise PreconditionError(
+            f"The url: {url} has node-specific arguments(rank, world_size) already: give {' and '.join(twice)} there or "
+            "to init_process_group and init_rpc"
+        )
     if rank < 0:
         rank = _number(query.get("rank"), "rank", url)
     if world_size < 0:

@@ -12,13 +12,17 @@ from importlib.machinery import ModuleSpec, PathFinder
 from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import weft
 from tests.oracle.distributed import stand_ins
 
 _TESTS = "torch.testing._internal"
-_STAND_INS = {f"{_TESTS}.common_utils", f"{_TESTS}.common_distributed"}
+_STAND_INS = {
+    f"{_TESTS}.common_utils": stand_ins,
+    f"{_TESTS}.common_distributed": stand_ins,
+    "torch.autograd.profiler_legacy": stand_ins.profiler,
+}
 
 
 class Absent:
@@ -31,6 +35,12 @@ class Absent:
         if len(args) == 1 and isfunction(args[0]) and not kwargs:
             return args[0]
         raise NotImplementedError(f"Weft has no {self._name}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Absent) and self._name == other._name
+
+    def __hash__(self) -> int:
+        return hash(self._name)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -71,7 +81,7 @@ class _Finder(MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != "torch" and not name.startswith("torch."):
             return None
-        if name in ("torch.testing", _TESTS) or not name.startswith(f"{_TESTS}.") or name in _STAND_INS:
+        if not name.startswith(f"{_TESTS}.") or name in _STAND_INS:
             return ModuleSpec(name, _Alias(), is_package=True)
         file = self._wheel.joinpath(*name.split(".")[1:])
         package = (file / "__init__.py").exists()
@@ -90,7 +100,7 @@ class _Alias(Loader):
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
         if name in _STAND_INS:
-            sys.modules[name] = stand_ins
+            sys.modules[name] = cast(ModuleType, _STAND_INS[name])
         elif name == _TESTS:
             module.__path__ = []
         elif name == "torch.testing":

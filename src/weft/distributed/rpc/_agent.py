@@ -68,6 +68,10 @@ class Call(Future[Any]):
             self._agent.expire()
             super()._await()
 
+    def _leave_to_others(self) -> None:
+        self._agent.push(self)
+        self._agent.hub.step_back()
+
 
 class Agent:
     """Calls to and from one worker.
@@ -136,13 +140,8 @@ class Agent:
         return self._begin(to, kind, (name, args), self.seconds if limit is None else limit)
 
     def tell(self, to: WorkerInfo, name: str, *args: Any) -> Future[Any]:
-        """The same, sent at once, without limit and without raising: what goes wrong is in the future."""
-        try:
-            return self.push(self.control(to, name, *args, limit=0))
-        except RpcError as error:
-            failed: Future[Any] = Future()
-            failed.set_exception(error)
-            return failed
+        """The same, sent at once, without limit."""
+        return self.push(self.control(to, name, *args, limit=0))
 
     def note(self, to: WorkerInfo, name: str, *args: Any, sending: Pipe | None = None) -> None:
         """Have a control run that has no answer: in a moment, or with what `sending` is about to send.
@@ -203,7 +202,12 @@ class Agent:
     def _begin(self, to: WorkerInfo, kind: int, content: Any, seconds: float) -> Call:
         if (capture := ambient().capture) is not None:
             capture.needs_value("a remote call")
-        pipe = None if to == self.me else self.peers.known(to) or self.peers.reach(to, seconds)
+        try:
+            pipe = None if to == self.me else self.peers.known(to) or self.peers.reach(to, seconds)
+        except RpcError as error:  # what happens elsewhere is told by the answer
+            unsent = Call(self, None, seconds)
+            unsent.set_exception(error)
+            return unsent
         receiver, context = self.devices.of_callee(to), current_context()
         if context is not None:
             context.peers.add(to)

@@ -28,6 +28,11 @@ def _invoke(number: GloballyUniqueId, name: str, args: tuple[Any, ...], kwargs: 
     return applied(getattr(_value(number), name), args, kwargs)
 
 
+def _require_method(number: GloballyUniqueId, name: str) -> None:
+    """Raises `AttributeError` where a value has no such method."""
+    getattr(_value(number), name)
+
+
 def _type_of(number: GloballyUniqueId) -> type:
     """The type of a value."""
     return type(_value(number))
@@ -118,7 +123,7 @@ class RRef(Generic[T]):
         return _Methods(lambda *call: self._agent.push(self._begin(call, timeout)))
 
     def remote(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
-        """The same, giving a reference to the result."""
+        """The same, giving a reference to the result; waits until the value is there, and has the method."""
         return _Methods(lambda *call: self._create(call, timeout))
 
     def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
@@ -153,7 +158,7 @@ class RRef(Generic[T]):
         return begun
 
     def _create(self, call: tuple[Any, ...], timeout: float) -> RRef[Any]:
-        self._require_created()
+        self._begin(call[:1], timeout, _require_method).wait()
         made = _created(self._owner, _invoke, (self._id, *call), {}, timeout)
         made._known.add_done_callback(lambda _, kept=self: None)
         return made

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from weft._comm.pipe import Bytes, Pipe
 from weft.distributed.rpc._agent import CALL, TRACED, Agent, Call
 from weft.distributed.rpc._references import GloballyUniqueId
-from weft.distributed.rpc._rref import _invoke
+from weft.distributed.rpc._rref import _invoke, _require_method
 from weft.distributed.rpc._service import Answer
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
@@ -249,6 +249,8 @@ def _name(kind: int, content: Any) -> str | None:
         function, args = content[1][3:5]
     else:
         return "RRef.to_here" if content[0] == "fetch" else None
+    if function is _require_method:
+        return None
     if function is _invoke:
         return f"RRef.{args[1]}"
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", type(function).__qualname__)
