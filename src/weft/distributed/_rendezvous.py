@@ -105,8 +105,8 @@ def _from_query(url: str, rank: int, world_size: int) -> tuple[int, int]:
     given = {"rank": rank >= 0, "world_size": world_size >= 0}
     if any(given.values()) and (twice := sorted(given.keys() & query)):
         raise PreconditionError(
-            f"The url: {url} has node-specific arguments(rank, world_size) already: give {' and '.join(twice)} there or "
-            "to init_process_group and init_rpc"
+            f"The url: {url} has node-specific arguments(rank, world_size) already: give {' and '.join(twice)} "
+            "there or to init_process_group and init_rpc"
         )
     if rank < 0:
         rank = _number(query.get("rank"), "rank", url)
