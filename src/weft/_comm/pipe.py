@@ -16,6 +16,7 @@ import select
 import socket
 import struct
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -95,6 +96,9 @@ class Pipe:
         self._arrivals.register(sock, select.POLLIN)
         self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._nudged = False
+        self.free = weakref.finalize(self, _free, sock, self._nudge)
+        """Gives the socket back: called when no thread reads it any more, at the latest with the pipe's end."""
+        self.free.atexit = False
         self._arrivals.register(self._nudge, select.POLLIN)
         self._owner = owner
         self._cipher = cipher
@@ -187,7 +191,7 @@ class Pipe:
 
     def nudge(self) -> None:
         """Have who waits in `read` look again at what it waits for."""
-        if self.turn.taken and not self._nudged:
+        if self.turn.taken and not self._nudged and self.free.alive:
             with suppress(OSError):  # it was closed
                 os.eventfd_write(self._nudge, 1)
             self._nudged = True
@@ -261,15 +265,10 @@ class Pipe:
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes who reads
         self._owner.lost(self)
 
-    def free(self) -> None:
-        """Give the socket back."""
-        self._sock.close()
-        nudge, self._nudge = self._nudge, -1
-        if nudge >= 0:
-            os.close(nudge)
 
-    def __del__(self) -> None:  # of one that was lost, when no thread reads it any more
-        self.free()
+def _free(sock: socket.socket, nudge: int) -> None:
+    sock.close()
+    os.close(nudge)
 
 
 def _pieces(kind: int, number: int, body: Bytes, buffers: Sequence[Bytes]) -> list[Bytes]:
