@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -87,9 +88,25 @@ def test_several_futures_are_collected_in_order():
 
 @pytest.mark.parametrize("add", [Future.then, Future.add_done_callback])
 def test_a_callback_must_be_callable(add):
-    with pytest.raises(TypeError, match=r"^a callback must be callable, but got 3, of type int$"):
+    with pytest.raises(
+        TypeError, match=r"^incompatible function arguments\. A callback must be callable, but got 3, of type int$"
+    ):
         add(Future(), 3)
 
 
 def test_it_is_public_under_the_package():
     assert weft.futures.Future is Future
+
+
+@pytest.mark.parametrize("begin", [wait_all, lambda futures: collect_all(futures).wait()])
+def test_the_first_failure_is_raised_though_others_never_end(begin):
+    never, fails = Future(), Future()
+    fails.set_exception(KeyError("k"))
+    with pytest.raises(KeyError):
+        begin([never, fails])
+    late = Future()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(begin, [never, late])
+        late.set_exception(KeyError("late"))
+        with pytest.raises(KeyError, match="late"):
+            waiting.result(timeout=10)

@@ -216,4 +216,7 @@ def _listed(futures: Iterable[Future[Any]]) -> list[Future[Any]]:
 
 def _require_callable(callback: Any) -> None:
     if not callable(callback):
-        raise ArgumentError(f"a callback must be callable, but got {callback!r}, of type {type(callback).__name__}")
+        raise ArgumentError(
+            "incompatible function arguments. A callback must be callable, but got "
+            f"{callback!r}, of type {type(callback).__name__}"
+        )

@@ -51,7 +51,7 @@ class Hub:
 
     def __init__(self, name: str, workers: int) -> None:
         self._name = name
-        self._workers = workers
+        self.workers = workers
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, _READ)
@@ -288,7 +288,7 @@ class Hub:
         if not self._tasks:
             return False
         with self._lock:
-            if self._running == self._workers:
+            if self._running == self.workers:
                 return False  # whoever ends next goes on with it
             self._running += 1
         for _ in range(_IN_A_ROW):

@@ -241,7 +241,8 @@ def test_an_error_whose_class_is_not_here_is_a_runtime_error_with_its_text(monke
     monkeypatch.delattr("tests.distributed.rpc.test_bad_input.Unsendable")
     found = raised_there(*told)
     assert type(found) is RpcError
-    kind = f"{__name__}.Unsendable, a type that cannot be made here from a text alone"
+    why = "a type that cannot be made here from a text alone. Original exception on remote side was"
+    kind = f"{__name__}.Unsendable, {why}"
     assert str(found).startswith(f"On WorkerInfo(id=1, name=w1): {kind}\nUnsendable('gone')\n")
 
 

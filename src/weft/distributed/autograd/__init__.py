@@ -1,5 +1,6 @@
 """Automatic differentiation through remote calls."""
 
+from weft.distributed.autograd._context import _get_debug_info as _get_debug_info
 from weft.distributed.autograd._context import backward as backward
 from weft.distributed.autograd._context import context as context
 from weft.distributed.autograd._context import get_gradients as get_gradients

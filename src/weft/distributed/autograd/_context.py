@@ -50,7 +50,10 @@ def backward(
     """
     agent = current_agent()
     if isinstance(context_id, bool) or not isinstance(context_id, int):
-        raise ArgumentError(f"backward(): context_id must be an int, as context() gives it, but got {context_id!r}")
+        raise ArgumentError(
+            "backward(): incompatible function arguments: context_id must be an int, as context() gives it, but got "
+            f"{context_id!r}"
+        )
     if mode not in ("fast", "smart"):
         raise ValueRangeError(f"mode must be 'fast' or 'smart', but got {mode!r}")
     listed = [roots] if isinstance(roots, Tensor) else roots
@@ -66,6 +69,11 @@ def get_gradients(context_id: int) -> dict[Tensor, Tensor]:
     gradients = current_agent().contexts.existing(context_id).gradients
     found = {tape.owner(): grad for tape, grad in list(gradients.items())}
     return {tensor: wrap(grad) for tensor, grad in found.items() if tensor is not None}
+
+
+def _get_debug_info() -> dict[str, str]:
+    """How many backward passes go on at this worker, and how many contexts there are, as texts."""
+    return {name: str(figure) for name, figure in current_agent().contexts.figures().items()}
 
 
 def is_available() -> bool:

@@ -448,6 +448,26 @@ class Agent:
 
     # --- figures ---
 
+    def get_debug_info(self) -> dict[str, str]:
+        """Figures of this worker under PyTorch's names, as texts."""
+        idle = max(0, self.hub.threads - self.hub.running)
+        return {
+            "agent.thread_pool_size": str(self.hub.workers),
+            "agent.num_idle_threads": str(idle),
+            "agent.num_pending_requests": str(len(self.pending())),
+        }
+
+    def get_worker_info(self, name: str | None = None) -> WorkerInfo:
+        """The worker of this name, or this one. `RuntimeError` where there is none."""
+        found = self.me if name is None else self.workers.find(name)
+        if found is None:
+            raise RpcError(f"unknown destination worker {name}")
+        return found
+
+    def get_worker_infos(self) -> list[WorkerInfo]:
+        """The workers of the job, by number."""
+        return self.workers.known()
+
     def _count(self, *, made: int = 0, served: int = 0) -> None:
         with self._counting:
             self._made += made

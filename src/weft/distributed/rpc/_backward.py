@@ -13,7 +13,8 @@ the same way, marks those that lead to the roots.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +29,7 @@ from weft.distributed.rpc._collected import Collected
 from weft.distributed.rpc._contexts import Context, maker_of, received, within
 from weft.distributed.rpc._service import InTurn, Later
 from weft.distributed.rpc._workers import WorkerInfo
-from weft.errors import ArgumentError, GradientError, RpcError
+from weft.errors import ArgumentError, GradientError, RpcError, WeftError
 from weft.futures import Future, collect_all, wait_all
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Part:
         self._complete = {}
         engine = self._ready()
         given = [_at_its_tensor(self._taking_part(at), grad) for at, grad in grads.items()]
-        with within(None), self._collected:
+        with within(None), self._collected, _as_gradient_errors(self._context.me):
             engine.give(given or self._roots)
         if not engine.awaited:
             self._context.parts.pop(self._passage, None)
@@ -154,6 +155,17 @@ class Part:
                 "send it again in this one"
             )
         self._complete.setdefault(come.sender, {})[come.number] = None if grad is None else wrap(grad).cpu()
+
+
+@contextmanager
+def _as_gradient_errors(me: WorkerInfo) -> Iterator[None]:
+    """Say on which worker a derivative, or a hook, of the user's has failed."""
+    try:
+        yield
+    except WeftError:
+        raise
+    except Exception as error:
+        raise GradientError(f"Error on Node {me.id}: {error}") from error
 
 
 def _at_its_tensor(value: Value, grad: Tensor | None) -> tuple[Value, Value | None]:

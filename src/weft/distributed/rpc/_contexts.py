@@ -195,6 +195,12 @@ class Contexts:
         found.peers.add(worker)
         return not found.over
 
+    def figures(self) -> dict[str, int]:
+        """How many backward passes go on here, and how many contexts there are."""
+        with self._lock:
+            passes = sum(len(context.parts) for context in self._all.values())
+            return {"num_current_backward_passes": passes, "num_autograd_contexts": len(self._all)}
+
     def __len__(self) -> int:
         return len(self._all)
 

@@ -48,10 +48,13 @@ def _all_gather(
         number = next(_all.setdefault(agent, _Rounds()).numbers[names])
     try:
         return begin(names[0], _bring, (names, number, agent.me.name, obj), None, timeout).wait()
-    except RpcTimeoutError:
+    except RpcTimeoutError as error:
         with suppress(RpcError):  # nothing is to wait there any more
             agent.push(begin(names[0], _give_up, (names, number, agent.me.name), None, UNSET_RPC_TIMEOUT))
-        raise
+        if names[0] != agent.me.name:
+            raise
+        limit = agent.seconds if timeout == UNSET_RPC_TIMEOUT else timeout
+        raise RpcTimeoutError(f"timed out in _all_gather after {limit:.2f} seconds: {error}") from None
 
 
 def _barrier(worker_names: Iterable[str]) -> None:

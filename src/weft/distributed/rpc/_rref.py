@@ -13,8 +13,8 @@ from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._call import checked, seconds, worker
 from weft.distributed.rpc._contexts import Context, current_context, within
 from weft.distributed.rpc._references import GloballyUniqueId, Holder, Number, Owned
-from weft.distributed.rpc._service import Created, InTurn, Later, Within, applied
-from weft.distributed.rpc._state import current_agent
+from weft.distributed.rpc._service import Created, InTurn, Later, Within, applied, logged
+from weft.distributed.rpc._state import NO_AGENT, current_agent, here
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
 from weft.errors import FutureError, RpcError, RpcTimeoutError
@@ -54,7 +54,9 @@ class RRef(Generic[T]):
 
     def __init__(self, value: T, type_hint: Any = None) -> None:
         del type_hint
-        agent = current_agent()
+        if here.agent is None:
+            raise RpcError(NO_AGENT)
+        agent = here.agent
         owned = agent.references.create(agent.references.number())
         owned.value.set_result(value)
         self._be_owner(agent, owned)
@@ -97,6 +99,7 @@ class RRef(Generic[T]):
         limit = seconds(timeout)
         if self._owned is not None:
             return self._agent.wait(self._owned.value, limit)
+        self._require_agent("to_here()")
         self._require_created()
         try:
             return self._agent.control(self._owner, "fetch", tuple(self._id), *_context_id(), limit=limit).wait()
@@ -139,10 +142,7 @@ class RRef(Generic[T]):
             call = self._id, dist_autograd_ctx_id, retain_graph
             current_agent().call(self._owner, _differentiate, call, {}, 0).wait()
         elif local:
-            value = self.local_value()
-            if not isinstance(value, Tensor):
-                raise RpcError(f"RRef should contain a tensor for .backward(), but contains a {type(value).__name__}")
-            value.backward(retain_graph=retain_graph)
+            _as_root(self.local_value()).backward(retain_graph=retain_graph)
         else:
             _differentiate(self._id, dist_autograd_ctx_id, retain_graph)
 
@@ -162,6 +162,12 @@ class RRef(Generic[T]):
         made = _created(self._owner, _invoke, (self._id, *call), {}, timeout)
         made._known.add_done_callback(lambda _, kept=self: None)
         return made
+
+    def _require_agent(self, call: str) -> None:
+        if self._agent.closing:
+            raise RpcError(
+                f"{self!r} has been deleted. Cannot call {call} on it after deletion. {self._agent.me} has left the job"
+            )
 
     def _require_created(self) -> None:
         if (failure := self._failure()) is not None:
@@ -285,7 +291,13 @@ def _context_id() -> tuple[int, ...]:
 
 
 def _differentiate(number: GloballyUniqueId, context_id: int, retain_graph: bool) -> None:
-    run(current_agent(), context_id, [_value(number)], retain_graph, smart=True)
+    run(current_agent(), context_id, [_as_root(_value(number))], retain_graph, smart=True)
+
+
+def _as_root(value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise RpcError(f"RRef should contain a tensor for .backward(), but contains a {type(value).__name__}")
+    return value
 
 
 def _value(number: GloballyUniqueId) -> Any:
@@ -335,7 +347,7 @@ class ReferenceControls:
         references = self._agent.references
         if fork is not None:
             references.add_fork(number, fork, holder)
-        compute = partial(applied, func, args, kwargs)
+        compute = partial(_computed, func, args, kwargs)
         if context_id is not None:
             compute = partial(_within, self._agent.contexts.at(context_id), compute)
         compute, tracer = partial(_created_by, references.create(number).value, compute), self._agent.tracer
@@ -365,6 +377,11 @@ class ReferenceControls:
 def _within(context: Context, compute: Callable[[], Any]) -> Any:
     with within(context):
         return compute()
+
+
+def _computed(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    with logged(func):
+        return applied(func, args, kwargs)
 
 
 def _created_by(known: Future[Any], compute: Callable[[], Any]) -> Created | Later:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from weft._comm.pipe import Bytes
@@ -13,6 +15,8 @@ from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
 from weft.futures import Future
+
+_log = logging.getLogger(__name__)
 
 Answer = Callable[[bool, bytes, list[memoryview]], None]
 """Gets whether all went well, and the answer or what is to be raised."""
@@ -83,12 +87,31 @@ def serve(run: Callable[[], Any], me: WorkerInfo, peer: Receiver, answer: Answer
 
 def called(body: Bytes, buffers: Sequence[Any]) -> Any:
     """Run the function of a call."""
-    function, args, kwargs, *context = unpack(body, buffers)
-    if not context:
-        return applied(function, args, kwargs)
-    found = current_agent().contexts.at(*context)
-    with within(found):
-        return Within(found, applied(function, args, kwargs))
+    try:
+        function, args, kwargs, *context = unpack(body, buffers)
+    except (AttributeError, ModuleNotFoundError) as error:
+        raise RpcError(
+            f"{error}. Default RPC pickler does not serialize the function code. Ensure that UDFs are defined on both "
+            "caller and callee modules."
+        ) from error
+    with logged(function):
+        if not context:
+            return applied(function, args, kwargs)
+        found = current_agent().contexts.at(*context)
+        with within(found):
+            return Within(found, applied(function, args, kwargs))
+
+
+@contextmanager
+def logged(function: Any) -> Iterator[None]:
+    """Log what a user's function raises: its caller, who is told, may have gone or look at nothing."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(error, "_text_from_afar", None) is None:  # else it was logged where it was raised
+            name = getattr(function, "__qualname__", repr(function))
+            _log.exception("%s, which was called from elsewhere, has failed: %s", name, error)
+        raise
 
 
 def applied(function: Any, args: Any, kwargs: Any) -> Any:
@@ -107,7 +130,8 @@ def raised_there(body: Bytes, buffers: Sequence[Any]) -> BaseException:
             return made
     except Exception:
         where, _, rest = text.partition("\n")
-        text = f"{where} {name}, a type that cannot be made here from a text alone\n{rest}"
+        why = "a type that cannot be made here from a text alone. Original exception on remote side was"
+        text = f"{where} {name}, {why}\n{rest}"
     made = RpcError(text)
     made._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
     return made
@@ -133,7 +157,7 @@ def _shown(error: BaseException) -> str:
 
 def _repr(error: BaseException) -> str:
     try:
-        return repr(error)
+        return repr(error).replace("\\n", "\n")
     except Exception:
         return f"<{type(error).__qualname__}, whose repr() fails>"
 

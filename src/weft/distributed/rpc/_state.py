@@ -31,6 +31,10 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
+NO_AGENT = "Current RPC agent is not set! Did you initialize the RPC framework (e.g. by calling `rpc.init_rpc`)?"
+"""What is said where references are made without an agent."""
+
+
 def current_agent() -> Agent:
     """The agent of this process; `RuntimeError` before `init_rpc` and after `shutdown`."""
     if here.agent is None:

@@ -19,7 +19,7 @@ from weft._comm.secure import Certificates
 from weft._comm.store import PrefixStore, Store
 from weft._comm.visit import visited
 from weft.distributed.rpc._columns import amount, table, text
-from weft.distributed.rpc._place import LOOPBACK, Record, Ways
+from weft.distributed.rpc._place import LOOPBACK, VISITOR, Record, Ways
 from weft.distributed.rpc._window import Window
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistError, WeftError
@@ -63,7 +63,7 @@ class Job:
         if not keys:
             raise DistError(f"no workers have joined the job at {self._url}; does it call init_rpc with this address?")
         latest = max((match["job"] for match in keys), key=_numbers)
-        workers = Workers(PrefixStore(latest, self._store), WorkerInfo("", -1), self._ways)
+        workers = Workers(PrefixStore(latest, self._store), WorkerInfo(VISITOR, -1), self._ways)
         numbers = sorted(int(match["number"]) for match in keys if match["job"] == latest)
         there = [worker for number in numbers if (worker := workers.find(number)) is not None]
         return {worker: place for worker in there if (place := workers.place(worker)) is not None}

@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+import re
+from typing import Any, NamedTuple
 
 from weft._comm.deadline import Deadline
 from weft._comm.store import Store
 from weft.distributed.rpc._place import NOBODY, Record, Ways, reach
 from weft.errors import DistError, DistNetworkError, DistStoreError, JobKeyError, RpcError
 
+_NAME = re.compile(r"[A-Za-z0-9_:-]{1,127}")
 _LOOK_SECONDS = 5.0  # for which a worker may take to show that it lives
 
 
-class WorkerInfo(NamedTuple):
-    """Name and number of a worker; `get_worker_info` gives it.
-
-    `incarnation` is how many workers have had the number before: who leaves and joins again is another worker.
-    """
-
+class _WorkerInfo(NamedTuple):
     name: str
     id: int
     incarnation: int = 0
 
+
+class WorkerInfo(_WorkerInfo):
+    """Name and number of a worker; `get_worker_info` gives it. `RuntimeError` for what cannot be a name.
+
+    `incarnation` is how many workers have had the number before: who leaves and joins again is another worker.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, name: str, id: int, incarnation: int = 0) -> WorkerInfo:
+        check_name(name)
+        return super().__new__(cls, name, id, incarnation)
+
     def __repr__(self) -> str:
         return f"WorkerInfo(id={self.id}, name={self.name})"
+
+
+def check_name(name: Any) -> None:
+    """`RuntimeError` for what cannot be a worker's name."""
+    if not isinstance(name, str):
+        raise RpcError(f"Argument {name} must be of type <class 'str'> but got type {type(name)}")
+    if not _NAME.fullmatch(name):
+        raise RpcError(
+            "Worker name must match ^[A-Za-z0-9-_:]*$, and must be non-empty and shorter than 128 chars, but got "
+            f"{name!r}"
+        )
 
 
 class Entry(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,8 +22,8 @@ from weft.distributed.rpc._gather import _all_gather as _all_gather
 from weft.distributed.rpc._gather import _barrier as _barrier
 from weft.distributed.rpc._rref import RRef as RRef
 from weft.distributed.rpc._rref import remote as remote
-from weft.distributed.rpc._state import current_agent, here
-from weft.distributed.rpc._workers import WorkerInfo
+from weft.distributed.rpc._state import NO_AGENT, current_agent, here
+from weft.distributed.rpc._workers import WorkerInfo, check_name
 from weft.distributed.rpc.constants import DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.options import RpcBackendOptions, TensorPipeRpcBackendOptions
 from weft.errors import ArgumentError, RpcError, ValueRangeError
@@ -33,10 +32,12 @@ from weft.futures import Future, wait_all
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_ANY = 1  # world size of a job that anybody may join: its store waits for nobody
+TensorPipeAgent = Agent
+"""The agent of the default backend, by the name of PyTorch's."""
+
+_ANY = 0  # world size of a job that anybody may join: its store waits for nobody
 _PATIENCE = timedelta(minutes=5)  # with workers that have not come
 _END_SECONDS = 1.0  # that functions have when their process ends
-_NAME = re.compile(r"[A-Za-z0-9_:-]{1,127}")
 
 
 def init_rpc(
@@ -47,18 +48,20 @@ def init_rpc(
 
     Workers meet as the options say, by default as the environment does (`weft run` sets it), which tells the rank and
     the world size where neither is given. Else, without `world_size`, nobody is waited for: workers come and leave as
-    they like, and those without a `rank` (-1 or None) are numbered as they come; one of rank 0 must come first, to keep
-    the store.
+    they like, and those without a `rank` (-1 or None) are numbered as they come; at an address of the network one of
+    rank 0 must come first, to keep the store.
     `RuntimeError` for a name or rank that a living worker has, and where workers do not come within 300 seconds.
     """
     if here.agent is not None:
         raise RpcError("RPC is already initialized")
-    _check_name(name)
+    check_name(name)
     if backend is not None and not backend_registry.is_backend(backend):
         raise ArgumentError("Argument backend must be a member of BackendType")
     options = TensorPipeRpcBackendOptions() if rpc_backend_options is None else rpc_backend_options
     if not isinstance(options, RpcBackendOptions):
         raise ArgumentError("Argument rpc_backend_options must be an instance of RpcBackendOptions")
+    if backend is None and not isinstance(options, TensorPipeRpcBackendOptions):
+        raise ArgumentError(f"Could not infer backend for options {options}; name the backend that takes them")
     store, rank, size = _meeting_place(options.init_method, -1 if rank is None else rank, world_size)
     here.begun += 1
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -76,16 +79,6 @@ def _end(agent: Any, process: int) -> None:
         agent.close(_END_SECONDS)
 
 
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str):
-        raise RpcError(f"Argument {name} must be of type <class 'str'> but got type {type(name)}")
-    if not _NAME.fullmatch(name):
-        raise RpcError(
-            "Worker name must match ^[A-Za-z0-9-_:]*$, and must be non-empty and shorter than 128 chars, but got "
-            f"{name!r}"
-        )
-
-
 def _meeting_place(url: str, rank: int, size: int | None) -> tuple[Store, int, int | None]:
     for what, number in (("rank", rank), ("world_size", size)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
@@ -98,8 +91,6 @@ def _meeting_place(url: str, rank: int, size: int | None) -> tuple[Store, int, i
     if size is None and by_environment and rank < 0 and "WORLD_SIZE" in os.environ:
         size = -1  # the environment tells both
     if size is None:
-        if url.startswith("file:"):
-            raise ValueRangeError(f"{url} needs the world_size: pass it to init_rpc, or meet at a tcp:// address")
         asked = rank if rank >= 0 or by_environment else 1  # a number is given later, not that of the host
         store, found, _ = next(iter(rendezvous(url, asked, _ANY, timeout=_PATIENCE)))
         return store, found if rank < 0 and by_environment else rank, None
@@ -228,6 +219,25 @@ def _require_initialized(func: Callable[P, R]) -> Callable[P, R]:
 def is_available() -> bool:
     """Whether remote calls can be made: always."""
     return True
+
+
+def _get_current_rpc_agent() -> Agent:
+    """The agent of this process; `RuntimeError` where there is none."""
+    if here.agent is None:
+        raise RpcError(NO_AGENT)
+    return here.agent
+
+
+def _rref_context_get_debug_info() -> dict[str, str]:
+    """Figures of this worker's references, as texts."""
+    figures = _get_current_rpc_agent().references.figures()
+    return {name: str(figure) for name, figure in figures.items()}
+
+
+def _get_debug_info() -> dict[str, str]:
+    """Figures of this worker, and of its contexts of distributed autograd, as texts."""
+    figures = debug_info() | _get_current_rpc_agent().contexts.figures()
+    return {name: str(figure) for name, figure in figures.items()}
 
 
 def debug_info() -> dict[str, int]:

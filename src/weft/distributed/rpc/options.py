@@ -24,7 +24,9 @@ class RpcBackendOptions:
         init_method: str = constants.DEFAULT_INIT_METHOD,
     ) -> None:
         if isinstance(rpc_timeout, bool) or not isinstance(rpc_timeout, (int, float)):
-            raise ArgumentError(f"rpc_timeout must be a number of seconds, but got {rpc_timeout!r}")
+            raise ArgumentError(
+                f"incompatible constructor arguments: rpc_timeout must be a number of seconds, but got {rpc_timeout!r}"
+            )
         if not rpc_timeout >= 0:
             raise RpcError(f"RPC Timeout must be non-negative, got {rpc_timeout}")
         if not isinstance(init_method, str):

@@ -19,7 +19,8 @@ _NOT_HERE = (
     "type", "float", "double", "half", "bfloat16", "to", "to_empty", "register_forward_pre_hook",
     "register_forward_hook", "register_full_backward_hook", "register_backward_hook",
     "register_full_backward_pre_hook", "state_dict", "load_state_dict", "parameters", "named_parameters", "buffers",
-    "named_buffers", "requires_grad_", "zero_grad", "share_memory", "get_parameter", "get_buffer", "get_submodule",
+    "named_buffers", "extra_repr", "requires_grad_",
+    "zero_grad", "share_memory", "get_parameter", "get_buffer", "get_submodule",
 )  # fmt: skip
 """Methods that need the module's tensors and submodules."""
 
@@ -67,10 +68,8 @@ class RemoteModule(Module):
 
     @staticmethod
     def init_from_module_rref(remote_device: str, module_rref: RRef[Any]) -> RemoteModule:
-        """The same for a module that is on a worker already, moved to the device."""
-        worker, device = _parsed(remote_device)
-        if worker not in module_rref.owner():
-            raise ValueRangeError(f"remote_device is {remote_device}, but the module is on {module_rref.owner()}")
+        """The same for a module that is on a worker already, moved to the device there; it runs on that worker."""
+        _, device = _parsed(remote_device)
         made = object.__new__(RemoteModule)
         made._become(module_rref, device, rpc_sync(module_rref.owner(), _placed, (module_rref, device)))
         return made
@@ -104,7 +103,7 @@ class RemoteModule(Module):
 
     def train(self, mode: bool = True) -> RemoteModule:
         """Turn training behaviour on or off there."""
-        super().train(mode)
+        self.training = mode
         rpc_sync(self._owner, _train, (self._reference, mode))
         return self
 
