@@ -92,6 +92,10 @@ class GradientError(WeftError, RuntimeError):
     """A backward pass was asked for something that the tape cannot give."""
 
 
+class GradcheckError(GradientError):
+    """A derivative is not what finite differences say, or a backward pass does not behave as one."""
+
+
 class LinAlgError(WeftError, RuntimeError):
     """A matrix is singular, not positive definite, or the like, where the caller asked to be told."""
 
