@@ -192,7 +192,7 @@ def _numerical(func: Callable[..., Any], args: list[Any], i: int, eps: float) ->
             shifted = from_host(flat.view(moved.dtype).reshape(moved.shape)).requires_grad_(True)
             sides.append(_tensors(func(*[shifted if j == i else a for j, a in enumerate(args)])))
         place = np.unravel_index(part // 2 if args[i].is_complex() else part, base.shape)
-        columns.append([_slope(*pair, eps, tuple(map(int, place))) for pair in zip(*sides, strict=True)])
+        columns.append([_slope(a, b, eps, tuple(map(int, place))) for a, b in zip(*sides, strict=True)])
     return [np.array(each).T for each in zip(*columns, strict=True)]
 
 

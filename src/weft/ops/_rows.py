@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
-from weft.errors import DTypeError, UnsupportedDTypeError
+from weft.errors import DTypeError, GradientError, UnsupportedDTypeError
 from weft.ops._dims import from_size
 from weft.ops._table import TABLE, OpDef, defop
 from weft.ops._words import c_word, scalar_word
@@ -92,6 +92,21 @@ def quotient(a: jax.Array, b: jax.Array) -> jax.Array:
 @quotient.defjvp
 def _quotient_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     return quotient(*primals), jax.jvp(jnp.divide, primals, tangents)[1]
+
+
+def without_slope(x: jax.Array, text: str) -> jax.Array:
+    """`x`, whose derivative nobody knows: `GradientError` with this text for those who ask for it."""
+
+    @jax.custom_jvp
+    def same(x: jax.Array) -> jax.Array:
+        return x
+
+    @same.defjvp
+    def _refuse(primals: Any, tangents: Any) -> Any:
+        del primals, tangents
+        raise GradientError(text)
+
+    return same(x)
 
 
 def documented(body: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
