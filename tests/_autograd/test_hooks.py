@@ -112,6 +112,12 @@ def test_hooks_see_one_output_of_several(x):
     assert x.grad.tolist() == [2, 3]
 
 
+def test_a_post_accumulate_hook_returns_nothing(x):
+    x.register_post_accumulate_grad_hook(lambda leaf: leaf.grad)
+    with pytest.raises(RuntimeError, match=r"^Tensor post accumulate grad hooks should return None\.$"):
+        x.sum().backward()
+
+
 REFUSED = [
     (
         "hook",
@@ -136,8 +142,8 @@ def test_hooks_that_would_never_run_are_refused(ask, text):
 @pytest.mark.parametrize("on_leaf", [True, False])
 def test_a_hook_may_not_change_the_shape_or_the_type(on_leaf):
     for wrong, text in (
-        (weft.ones(5), r"size of a gradient from \[2\] to \[5\]$"),
-        (weft.ones(2).double(), "type of a"),
+        (weft.ones(5), r"^hook '<lambda>' has changed the size of value"),
+        (weft.ones(2).double(), r"^hook '<lambda>' has changed the type of value"),
     ):
         x = weft.ones(2, requires_grad=True)
         y = x * 2
@@ -146,5 +152,5 @@ def test_a_hook_may_not_change_the_shape_or_the_type(on_leaf):
             y.sum().backward()
     x = weft.ones(2, requires_grad=True)
     x.register_hook(lambda grad: grad.numpy())
-    with pytest.raises(TypeError, match=r"must be Tensor, not numpy\.ndarray; make a tensor of it with weft\."):
+    with pytest.raises(TypeError, match=r"^expected Variable, but hook returned 'numpy\.ndarray'; make a tensor of"):
         (x * 2).sum().backward()

@@ -116,3 +116,25 @@ def test_incomplete_gamma_functions():
     np.testing.assert_allclose(x.grad.numpy(), [np.exp(-1), np.exp(-3)], rtol=1e-6)
     y = weft.tensor([1.0])
     assert y.igamma_(weft.tensor([3.0])) is y
+
+
+def test_ranges_of_elements_that_are_not_finite_are_refused():
+    for bad in (float("inf"), float("nan")):
+        with pytest.raises(RuntimeError, match=r"torch\.histc: the range of the elements is not finite"):
+            weft.histc(weft.tensor([1.0, bad]))
+        assert weft.histc(weft.tensor([1.0, bad]), 2, 0, 2).tolist() == [0, 1]
+
+
+def test_more_dims_than_there_can_be_are_refused():
+    assert weft.ones([1] * 64).sum().item() == 1
+    with pytest.raises(RuntimeError, match=r"^only tensors with up to 64 dims are supported$"):
+        weft.ones([1] * 65)
+
+
+def test_numbers_that_scale_keep_their_types():
+    x = weft.ones(2)
+    assert weft.add(x, x, alpha=1.0).tolist() == [2, 2]
+    assert weft.addmm(x.long().reshape(1, 2), weft.ones(1, 1).long(), weft.ones(1, 2).long(), alpha=1.0).tolist() == [
+        [2, 2]
+    ]
+    assert weft.ones(2, dtype=weft.bool).add(weft.ones(2, dtype=weft.bool), alpha=True).tolist() == [True, True]

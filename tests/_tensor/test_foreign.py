@@ -33,8 +33,11 @@ CALLS = [
     (lambda x: weft.ones(2).add(x), "add(): argument 'other' must be Tensor, not {}"),
     (lambda x: weft.nn.Parameter(x), "Parameter(): argument 'data' must be Tensor, not {}"),
     (lambda x: weft.relu(weft.ones(2), out=x), "argument 'out' must be Tensor, not {}"),
-    (lambda x: setattr(weft.ones(2), "grad", x), "assigned grad expected to be a Tensor or None but got {}"),
-    (lambda x: weft.autograd.grad([x], []), "expected Tensors or a sequence of Tensors, got {}"),
+    (
+        lambda x: setattr(weft.ones(2), "grad", x),
+        "assigned grad expected to be a Tensor or None but got grad of type {}",
+    ),
+    (lambda x: weft.autograd.grad([x], weft.ones(2)), "expected Tensors or a sequence of Tensors, got {}"),
 ]
 
 

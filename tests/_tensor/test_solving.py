@@ -149,6 +149,51 @@ def test_cholesky_factors_solve_and_invert():
         weft.cholesky_solve(weft.eye(2), weft.eye(3))
 
 
+def test_pivots_that_are_no_rows_are_refused():
+    packed, pivots = linalg.lu_factor(weft.eye(2))
+    for wrong in (0, 3):
+        pivots[0] = wrong
+        for call, text in (
+            (lambda: linalg.lu_solve(packed, pivots, weft.ones(2, 1)), "Pivots given to lu_solve must all be greater"),
+            (lambda: weft.lu_unpack(packed, pivots).P, "pivots passed to lu_unpack must be between 1 and LU.size"),
+        ):
+            with pytest.raises(RuntimeError, match=text):
+                call().tolist()
+
+
+def test_factors_without_a_derivative_say_so():
+    for shape, mode, text in (
+        ((2, 3), "r", r"^The derivative of linalg\.qr depends on Q, which is not computed when mode='r'"),
+        ((4, 3), "complete", r"^The QR decomposition is not differentiable when mode='complete' and nrows > ncols"),
+    ):
+        r = linalg.qr(weft.tensor(RNG.standard_normal(shape), requires_grad=True), mode=mode).R
+        assert r.isfinite().all()  # reading it asks for no derivative
+        with pytest.raises(RuntimeError, match=text):
+            r.sum().backward()
+    square = weft.tensor(A, requires_grad=True)
+    linalg.qr(square, mode="complete").R.sum().backward()
+    assert square.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0)])
+def test_norms_of_nothing(shape):
+    for order in (1, 2, float("inf"), "fro", "nuc"):
+        assert linalg.norm(weft.empty(shape), order).item() == 0
+
+
+def test_results_go_where_out_says():
+    a = weft.tensor(A[0])
+    out = weft.empty(3, 3, dtype=weft.float64)
+    assert linalg.pinv(a, out=out) is out
+    assert weft.equal(out, linalg.pinv(a))
+    assert linalg.matrix_rank(a, out=weft.empty(())).item() == 3
+    both = weft.empty(3, dtype=weft.float64), weft.empty(3, dtype=weft.int64)
+    assert weft.max(a, dim=0, out=both) is both
+    assert all(map(weft.equal, both, a.max(0)))
+    with pytest.raises(RuntimeError, match=r"^Expected out tensor to have dtype double, but got float instead$"):
+        weft.max(a, dim=0, out=(weft.empty(3), both[1]))
+
+
 def test_older_decompositions():
     U, S, V = weft.svd(weft.tensor(TALL))
     np.testing.assert_allclose((U * S @ V.mT).numpy(), TALL, atol=1e-12)

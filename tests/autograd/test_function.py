@@ -216,16 +216,27 @@ WRONG = [
     (
         "shape",
         [weft.ones(3)],
-        r"^Function WrongBackward returned an invalid gradient - got \[3\] but expected shape comp",
+        r"^Function WrongBackward returned an invalid gradient at index 0 - got \[3\] but expected ",
     ),
-    ("kind", [1.0], r"^Wrong.backward must return Tensors or None, got float$"),
+    ("kind", [1.0], r"^expected Variable or None \(got float\)$"),
+    (
+        "complex",
+        [weft.ones(2) * 1j],
+        r"^Function WrongBackward returned a complex gradient at index 0 for a real input$",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("found", "text"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
 def test_wrong_gradients_are_refused(x, found, text):
-    with pytest.raises((RuntimeError, TypeError), match=text):
+    with pytest.raises(RuntimeError, match=text):
         returns(*found).apply(x).sum().backward()
+
+
+def test_a_gradient_gets_the_type_and_the_shape_of_its_input(x):
+    returns(weft.tensor([[1.0, 2.0]] * 3)).apply(x).sum().backward()
+    assert x.grad.dtype is weft.float64
+    assert x.grad.tolist() == [3, 6]
 
 
 def test_none_is_no_gradient(x):
@@ -242,7 +253,7 @@ def test_what_is_missing_is_named(x):
     class Empty(Function):
         pass
 
-    with pytest.raises(NotImplementedError, match=r"^a Function needs a static method forward"):
+    with pytest.raises(NotImplementedError, match=r"^You must implement the forward function for custom autograd"):
         Empty.apply(x)
 
     class Forward(Function):
@@ -250,8 +261,84 @@ def test_what_is_missing_is_named(x):
         def forward(ctx, x):
             return x * 1
 
-    with pytest.raises(NotImplementedError, match=r"^a Function needs a static method backward"):
+    with pytest.raises(NotImplementedError, match=r"^You must implement either the backward or vjp method"):
         Forward.apply(x).sum().backward()
+
+
+def function(forward, backward=lambda ctx, g: g, **names):
+    """A function made of these."""
+    return type("F", (Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward), **names})
+
+
+def test_it_is_called_by_apply_alone(x):
+    with pytest.raises(RuntimeError, match=r"^Legacy autograd function with non-static forward method is deprecated"):
+        function(lambda ctx, x: x)()(x)
+
+
+def test_vjp_is_another_name_of_backward(x):
+    class Twice(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def vjp(ctx, g):
+            return g * 2
+
+    Twice.apply(x).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+    both = function(lambda ctx, x: x * 2, vjp=staticmethod(lambda ctx, g: g))
+    with pytest.raises(RuntimeError, match=r"^Implementing both 'backward' and 'vjp' for a custom Function is not all"):
+        both.apply(x).sum().backward()
+
+
+def _written(ctx, x):
+    ctx.mark_dirty(x)
+    return x, x * 1
+
+
+def _not_given(ctx, x):
+    y = x.clone()[:1]
+    ctx.mark_dirty(y)
+    return y
+
+
+MARKS = [
+    (
+        "saved number",
+        lambda ctx, x: ctx.save_for_backward(x, 3),
+        "save_for_backward can only save variables, but argument 1",
+    ),
+    (
+        "plain number",
+        lambda ctx, x: ctx.mark_non_differentiable(3),
+        "mark_non_differentiable only accepts variable argume",
+    ),
+    ("dirty number", lambda ctx, x: ctx.mark_dirty(3), "mark_dirty can only accept variables, but argument 0"),
+    ("dirty view beside another result", _written, "If your Function modifies inplace an input that is a view of ano"),
+    ("dirty view that was not given", _not_given, r"ctx.mark_dirty\(\) received a tensor that was not an input"),
+]
+
+
+@pytest.mark.parametrize(("forward", "text"), [row[1:] for row in MARKS], ids=[row[0] for row in MARKS])
+def test_marks_that_make_no_sense_are_refused(x, forward, text):
+    with pytest.raises((RuntimeError, TypeError), match=f"^{text}"):
+        function(forward).apply((x * 1)[:1])
+
+
+def test_saved_tensors_may_be_for_a_single_reading(x):
+    def twice(ctx, g):
+        return g * ctx.saved_tensors[0] * ctx.saved_tensors[0]
+
+    for once in (False, True):
+        y = function(
+            lambda ctx, x: (ctx.save_for_backward(x), x * 1)[1], twice, clear_saved_tensors_on_access=once
+        ).apply(x)
+        if once:
+            with pytest.raises(RuntimeError, match=r"^saved_tensors can only be accessed once when clear_saved"):
+                y.sum().backward()
+        else:
+            y.sum().backward()
 
 
 class _Exp(Function):

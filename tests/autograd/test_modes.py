@@ -119,6 +119,23 @@ def test_an_anomaly_names_the_line_of_the_forward_operator(x):
             z.backward()
 
 
+def test_an_anomaly_in_a_derivative_that_a_user_wrote(x):
+    class Wrong(weft.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            return x + y
+
+        @staticmethod
+        def backward(ctx, g):
+            return None, g * float("nan")
+
+    with (
+        detect_anomaly(),
+        pytest.raises(RuntimeError, match=r"^Function 'WrongBackward' returned nan values in its 1th"),
+    ):
+        Wrong.apply(x, x).sum().backward()
+
+
 def test_an_anomaly_passes_where_nothing_is_wrong(x):
     with detect_anomaly():
         (x * x).sum().backward()

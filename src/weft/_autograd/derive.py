@@ -22,7 +22,7 @@ from weft._lazy.plan import register_reads
 from weft._lazy.signature import Output, Signature, structs_of
 from weft._lazy.trace import restricted, traced
 from weft._lazy.value import Value
-from weft.errors import WeftError
+from weft.errors import GradientError, WeftError
 from weft.ops._table import Kind
 
 Arrays = tuple[jax.Array, ...]
@@ -232,7 +232,10 @@ def _reads(value: Value) -> tuple[Sequence[int], Sequence[int]]:
     origin = value.origin
     assert origin is not None, "only applications have derivatives"
     need = tuple(i for i, x in enumerate(value.inputs) if x.tape is not None)
-    derivative = derivative_of(origin.signature, need, (origin.index,))
+    try:
+        derivative = derivative_of(origin.signature, need, (origin.index,))
+    except GradientError:  # there is none, which a backward pass will say
+        return (), ()
     return derivative.inputs, derivative.outputs
 
 

@@ -286,7 +286,7 @@ class Pass:
             operands += [given[i][1] for i in derivative.cotangents]
             made = record(derivative.signature, tuple(operands), self.ambient, getattr(head, "doubt", None))
             if self.ambient.anomaly:
-                _check_finite(head, made)
+                check_finite(head, made)
         self._hand_on(inputs, need, derivative, made, [grad for _, grad in given])
         return derivative.saves or derivative_of(signature, every_input, every_output).saves
 
@@ -370,16 +370,19 @@ def _hooked(tape: Tape, grad: Value) -> Value:
         for _, hook in sorted(tape.hooks.items()):
             found = hook(grad)
             if found is not None and found.aval is not grad.aval:
-                _check_replacement(grad, found)
+                _check_replacement(hook.__name__, grad, found)
             grad = found or grad
     return grad
 
 
-def _check_replacement(grad: Value, found: Value) -> None:
+def _check_replacement(hook: str, grad: Value, found: Value) -> None:
     old, new = grad.aval, found.aval
-    for word, before, after in (("size", list(old.shape), list(new.shape)), ("type", old.dtype, new.dtype)):
-        if before != after:
-            raise GradientError(f"a hook has changed the {word} of a gradient from {before} to {after}")
+    if old.shape != new.shape:
+        raise GradientError(
+            f"hook '{hook}' has changed the size of value (was {list(old.shape)} got {list(new.shape)})"
+        )
+    if old.dtype is not new.dtype:
+        raise GradientError(f"hook '{hook}' has changed the type of value (was {old.dtype} got {new.dtype})")
 
 
 _ADD: list[Call] = []
@@ -393,13 +396,15 @@ def add_values(a: Value, b: Value, state: Ambient) -> Value:
     return record(signature_of(_ADD[0], (a.aval, b.aval)), (a, b), state)[0]
 
 
-def _check_finite(head: Vertex, grads: Sequence[Value]) -> None:
+def check_finite(head: Vertex, grads: Sequence[Value | None]) -> None:
     """Anomaly mode: stop at the first derivative that gives NaN, and name the line of the forward operator."""
     assert head.origin is not None, "only applications are differentiated"
     assert head.tape is not None, "only applications are differentiated"
     for at, grad in enumerate(grads):
+        if grad is None or not grad.aval.dtype.is_differentiable:
+            continue
         array: Any = array_of(grad)
-        if grad.aval.dtype.is_differentiable and bool(jnp.isnan(array).any()):
+        if bool(jnp.isnan(array).any()):
             raise GradientError(
                 f"Function '{backward_name(head)}' returned nan values in its {at}th output. "
                 f"The forward operator {head.origin.signature.name} was called at {head.tape.site or '<unknown>'}"

@@ -172,6 +172,8 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     if general is None:
         family.add(numbers, found.trace.types())
     for output in found.outputs:
+        if len(output.aval.shape) > 64:
+            raise ShapeError("only tensors with up to 64 dims are supported")
         if output.aval.nbytes >= 2**63:
             raise ShapeError(f"{op.name}(): Storage size calculation overflowed with sizes={list(output.aval.shape)}")
     return found

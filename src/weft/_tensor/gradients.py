@@ -13,7 +13,7 @@ from weft._lazy.value import Tape, Value
 from weft._tensor.captured import leaf
 from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft.errors import ArgumentError, GradientError, ShapeError
+from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
 
 
 def backward(
@@ -39,7 +39,10 @@ def backward(
         return
     wanted = _listed(inputs)
     if not wanted:
-        raise GradientError("'inputs' argument to backward() cannot be empty.")
+        raise GradientError("`inputs` argument to `backward()` cannot be empty.")
+    for tensor in wanted:
+        if not tensor.requires_grad:
+            raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
     targets = [t._read() for t in wanted]
     grads = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
     for tensor, value in zip(wanted, grads, strict=True):
@@ -66,18 +69,22 @@ def grad(
     """
     if is_grads_batched:
         raise ArgumentError("grad(): is_grads_batched is not supported; call grad() once per cotangent")
+    if materialize_grads and allow_unused is False:
+        raise ValueRangeError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
     wanted = _listed(inputs)
+    if not wanted:
+        raise GradientError("`inputs` argument to `grad()` cannot be empty.")
+    roots = _roots(_listed(outputs), grad_outputs)
     for tensor in wanted:
         if not tensor.requires_grad:
             raise GradientError("One of the differentiated Tensors does not require grad")
     keep = create_graph if retain_graph is None else retain_graph
     targets = [t._read() for t in wanted]
-    grads = engine.backward(
-        _roots(_listed(outputs), grad_outputs), deliver=_nothing, targets=targets, retain_graph=keep,
-        create_graph=create_graph,
-    )  # fmt: skip
+    grads = engine.backward(roots, deliver=_nothing, targets=targets, retain_graph=keep, create_graph=create_graph)
     result: list[Tensor | None] = []
-    for target, value in zip(targets, grads, strict=True):
+    for at, (target, value) in enumerate(zip(targets, grads, strict=True)):
         if value is not None:
             result.append(wrap(value))
         elif materialize_grads:
@@ -86,8 +93,8 @@ def grad(
             result.append(None)
         else:
             raise GradientError(
-                "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True "
-                "if this is the desired behavior."
+                f"The differentiated Tensor at index {at} appears to not have been used in the graph. Set "
+                "allow_unused=True if this is the desired behavior."
             )
     return tuple(result)
 
@@ -125,7 +132,8 @@ def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
         owner = tape.owner()
         if owner is not None:
             for hook in list(tape.post_hooks.values()):
-                hook(owner)
+                if hook(owner) is not None:
+                    raise GradientError("Tensor post accumulate grad hooks should return None.")
 
 
 def _listed(tensors: Any) -> list[Tensor]:
@@ -142,28 +150,41 @@ def _roots(outputs: list[Tensor], cotangents: Any) -> list[tuple[Value, Value]]:
         given = [None] * len(outputs)
     if len(given) != len(outputs):
         raise GradientError(f"got {len(outputs)} tensors and {len(given)} gradients")
-    return [_root(tensor, cotangent) for tensor, cotangent in zip(outputs, given, strict=True)]
+    pairs = list(enumerate(zip(outputs, given, strict=True)))
+    seeds = [_seed(at, tensor, cotangent) for at, (tensor, cotangent) in pairs]
+    for at, tensor in enumerate(outputs):
+        if not tensor.requires_grad:
+            raise GradientError(f"element {at} of tensors does not require grad and does not have a grad_fn")
+    return [(tensor._read(), seed) for tensor, seed in zip(outputs, seeds, strict=True) if seed is not None]
 
 
-def _root(tensor: Tensor, cotangent: Tensor | None) -> tuple[Value, Value]:
+def _seed(at: int, tensor: Tensor, cotangent: Any) -> Value | None:
+    """The cotangent of an output: what is given, in the output's type, or 1; None for one outside of the tape."""
     if cotangent is not None and not isinstance(cotangent, Tensor):
         given = f"{kind_of(cotangent)}{way_in(cotangent)}"
         raise ArgumentError(f"gradients can be either Tensors or None, but got {given}")
     value = tensor._read()
-    if value.tape is None:
-        raise GradientError("element 0 of tensors does not require grad and does not have a grad_fn")
     if cotangent is None:
-        if tensor.numel() != 1:
-            raise GradientError(
-                f"grad can be implicitly created only for scalar outputs, this one has shape {list(tensor.shape)}; "
-                "give `gradient=` or reduce it first"
-            )
-        return value, leaf(value.aval, _filled(value.aval, 1))
+        return None if value.tape is None else _one(tensor, value)
     if cotangent.shape != tensor.shape:
         raise ShapeError(
-            f"Mismatch in shape: grad_output[0] has a shape of {cotangent.shape} and output[0] has a shape of "
+            f"Mismatch in shape: grad_output[{at}] has a shape of {cotangent.shape} and output[{at}] has a shape of "
             f"{tensor.shape}."
         )
-    if cotangent.dtype is not tensor.dtype:
-        raise GradientError(f"expected a gradient of type {tensor.dtype}, got {cotangent.dtype}")
-    return value, operand(cotangent)
+    if cotangent.is_complex() is not tensor.is_complex():
+        raise GradientError(
+            "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
+            f"grad_output[{at}] has a dtype of {cotangent.dtype} and output[{at}] has a dtype of {tensor.dtype}."
+        )
+    return operand(cotangent if cotangent.dtype is tensor.dtype else cotangent.to(tensor.dtype))
+
+
+def _one(tensor: Tensor, value: Value) -> Value:
+    if tensor.numel() != 1:
+        raise GradientError(
+            f"grad can be implicitly created only for scalar outputs, this one has shape {list(tensor.shape)}; "
+            "give `gradient=` or reduce it first"
+        )
+    if tensor.is_complex():
+        raise GradientError(f"grad can be implicitly created only for real scalar outputs but got {tensor.dtype}")
+    return leaf(value.aval, _filled(value.aval, 1))

@@ -31,9 +31,10 @@ from weft._tensor.scalar import number
 from weft._tensor.sharing import become
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import check_overlap, check_writable, is_view_of, make_view, write
-from weft.errors import ArgumentError, GradientError, WeftError
+from weft.errors import ArgumentError, DTypeError, GradientError, WeftError
 from weft.ops._rows import documented
 from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
+from weft.ops._words import c_word, scalar_word
 
 # --- turning arguments into inputs and static entries ---------------------------------------------------------
 
@@ -94,14 +95,21 @@ def named_result(name: str, fields: Sequence[str]) -> Any:
     return type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": show})
 
 
-def write_out(out: Any, result: Any, sources: Sequence[Any] = ()) -> Any:
-    """Put a result, which was computed from `sources`, where `out=` says."""
+OTHER_OUT = "Expected out tensor to have dtype {2}, but got {3} instead"
+"""What is said of an `out` of another type than the result's: filled in with both, as PyTorch and as C++ name them."""
+
+
+def write_out(out: Any, result: Any, text: str = "", sources: Sequence[Any] = ()) -> Any:
+    """Put a result, which was computed from `sources`, where `out=` says; `text` refuses an `out` of another type."""
     if isinstance(result, tuple):
         for target, part in zip(out, result, strict=True):
-            write_out(target, part, sources)
+            write_out(target, part, text, sources)
         return out
     if not isinstance(out, Tensor):
         raise ArgumentError(f"argument 'out' must be Tensor, not {kind_of(out)}{way_in(out)}")
+    if out.dtype is not result.dtype and text:
+        both = (result.dtype, out.dtype)
+        raise DTypeError(text.format(*map(scalar_word, both), *map(c_word, both)))
     if ambient().grad and (result.requires_grad or out.requires_grad):
         raise GradientError(
             "out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
@@ -148,7 +156,7 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
             take = [f"_inputs.append(_scalar({p}, {said}))", one]
             if param.default is REQUIRED and not param.optional:
                 return take
-            same = f"{p} is None" if param.default in (None, REQUIRED) else f"type({p}) is not _Tensor and {p} == d_{p}"
+            same = f"{p} is None" if param.default in (None, REQUIRED) else f"type({p}) is type(d_{p}) and {p} == d_{p}"
             kept = "None" if param.default in (None, REQUIRED) else f"d_{p}"
             return [f"if {same}:", f"    {entry} = {kept}", "else:", *(f"    {line}" for line in take)]
         case Kind.ARRAYS:
@@ -243,7 +251,7 @@ def _source(op: OpDef, name: str) -> str:
         if op.factory:
             lines.append("if requires_grad: _result.requires_grad_(True)")
         sources = "".join(f"{p.name}, " for p in op.params if p.kind in (Kind.ARRAY, Kind.OPERAND))
-        lines.append(f"return _result if out is None else _write_out(out, _result, ({sources}))")
+        lines.append(f"return _result if out is None else _write_out(out, _result, sources=({sources}))")
     head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
     return f"def {name}({head}):\n" + "".join(f"    {line}\n" for line in lines)
 
@@ -383,9 +391,9 @@ class Composite:
 COMPOSITES: dict[tuple[str, str], Composite] = {}
 
 
-def _bound(body: Callable[..., Any], name: str, module: str) -> Callable[..., Any]:
+def _bound(body: Callable[..., Any], name: str, module: str, out: str | None) -> Callable[..., Any]:
     """A composite as users call it: its arguments are converted as its annotations say, which are read as of rows."""
-    scope: dict[str, Any] = {**arguments.SCOPE, "_body": body}
+    scope: dict[str, Any] = {**arguments.SCOPE, "_body": body, "_write_out": write_out, "_text": out}
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
     for p in inspect.signature(body).parameters.values():
@@ -399,12 +407,26 @@ def _bound(body: Callable[..., Any], name: str, module: str) -> Callable[..., An
         head.append(f"{star}{p.name}{default}")
         value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation), kinds))
         passed.append(f"{p.name}={value}" if p.kind is p.KEYWORD_ONLY else value)
+    call = f"_body({', '.join(passed)})"
+    if out is not None:
+        head += ["out=None"] if has_star else ["*", "out=None"]
+        sources = ", ".join(p.removeprefix("*") for p in inspect.signature(body).parameters)
+        call = f"{call} if out is None else _write_out(out, {call}, _text, ({sources},))"
     source = (
-        f"def bound({', '.join(head)}):\n    try:\n        return _body({', '.join(passed)})\n"
+        f"def bound({', '.join(head)}):\n    try:\n        return {call}\n"
         f"    except _LEAKS as error:\n        raise _leaked({name!r}, error)\n"
     )
     exec(compile(source, f"<weft {name}>", "exec"), scope)
-    return wraps(body)(scope["bound"])
+    bound: Any = wraps(body)(scope["bound"])
+    if out is not None:
+        bound.__signature__ = _with_out(inspect.signature(body))
+    return bound
+
+
+def _with_out(signature: inspect.Signature) -> inspect.Signature:
+    """A signature with `out`, before what takes all further keywords."""
+    out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+    return signature.replace(parameters=[*signature.parameters.values(), out])
 
 
 def composite(
@@ -417,9 +439,12 @@ def composite(
     module: str = "",
     also: str = "",
     over: bool = False,
+    out: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make the decorated function public: as function, as method (if its first parameter is `input`), in place.
 
+    With `out`, it takes tensors to write its results to; what it is says that these must have the results' types, or
+    is "" where they may have any that results can be cast to.
     A function that was made inside of another one is named and described by `name` and `doc`. `over` says that there
     is a row of this name, whose public forms this hides.
     """
@@ -439,7 +464,7 @@ def composite(
                 f"composite {public!r} says over={over}, but there is {'no' if over else 'a'} row of this name"
             )
         spelled = public if is_method is True else is_method or ""
-        bound = _bound(body, spelled or public, module)
+        bound = _bound(body, spelled or public, module, out)
         COMPOSITES[key] = Composite(public, bound, spelled, inplace, function, module, also)
         return body
 

@@ -31,9 +31,11 @@ from weft.errors import (
     DTypeError,
     ExportError,
     GradientError,
+    SettingError,
     ShapeError,
     ValueRangeError,
 )
+from weft.ops._words import c_word, scalar_word
 
 _new = object.__new__
 
@@ -129,6 +131,8 @@ class Tensor(Derived):
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool) -> None:
+        if not isinstance(wanted, bool):
+            raise GradientError("requires_grad must be a bool")
         self.requires_grad_(wanted)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
@@ -183,12 +187,19 @@ class Tensor(Derived):
         if grad is not None:
             if not isinstance(grad, Tensor):
                 given = f"{kind_of(grad)}{way_in(grad)}"
-                raise ArgumentError(f"assigned grad expected to be a Tensor or None but got {given}")
+                raise ArgumentError(f"assigned grad expected to be a Tensor or None but got grad of type {given}")
+            if grad is self:
+                raise GradientError("can't assign Variable as its own grad")
             if grad.shape != self.shape:
-                given = f"{list(grad.shape)}, not {list(self.shape)}"
-                raise ShapeError(f"assigned grad has data of a different size: {given}")
+                raise ShapeError(
+                    f"attempting to assign a gradient of size '{list(grad.shape)}' to a tensor of size "
+                    f"'{list(self.shape)}'. Please ensure that the gradient and the tensor are the same size"
+                )
             if grad.dtype is not self.dtype:
-                raise ShapeError(f"assigned grad has data of a different type: {grad.dtype}, not {self.dtype}")
+                raise DTypeError(
+                    f"attempting to assign a gradient with dtype '{c_word(grad.dtype)}' to a tensor with grad_dtype "
+                    f"'{scalar_word(self.dtype)}'. The gradient must match the tensor's grad_dtype, which is its dtype"
+                )
         elif self._tape is None:
             return
         if self._tape is None:
@@ -197,6 +208,10 @@ class Tensor(Derived):
         if capture is not None:
             capture.writes_grad(self._tape, reads=False)
         self._tape.grad = grad
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
 
     _grad = grad
 
@@ -231,8 +246,13 @@ class Tensor(Derived):
 
         def on_value(grad: Value) -> Value | None:
             found = hook(wrap(grad))
-            return None if found is None else operand(found, name="grad", op="hook")
+            if found is None:
+                return None
+            if not isinstance(found, Tensor):
+                raise ArgumentError(f"expected Variable, but hook returned '{kind_of(found)}'{way_in(found)}")
+            return operand(found)
 
+        on_value.__name__ = getattr(hook, "__name__", "<unknown>")  # how errors name it
         return Handle(hooks_of(self._read()), on_value)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
@@ -251,7 +271,7 @@ class Tensor(Derived):
     def detach_(self) -> Tensor:
         """Make it a leaf: forget how it was computed. The gradient that it has collected stays."""
         if self._is_view():
-            raise GradientError("Can't detach views in-place. Use detach() instead")
+            raise GradientError("Can't detach views in-place. Use detach() instead.")
         value = self._read()
         if value.tape is not None:
             changes(self, "whether a tensor requires a gradient")
@@ -271,6 +291,10 @@ class Tensor(Derived):
         if not isinstance(source, Tensor):
             raise ArgumentError(f"Variable data has to be a tensor, but got {kind_of(source)}{way_in(source)}")
         sharing.set_data(self, source)
+
+    @data.deleter
+    def data(self) -> None:
+        raise SettingError("Deleting tensor data is not allowed. Delete tensor instead!")
 
     # --- aliases ----------------------------------------------------------------------------------------------
 

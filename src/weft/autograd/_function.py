@@ -6,16 +6,18 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from weft._autograd.engine import check_finite
 from weft._autograd.graph import second_time
 from weft._base.state import ambient, using
 from weft._lazy.record import record, saved_inference
 from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
-from weft._lazy.value import Tape, Value
+from weft._lazy.value import Aval, Tape, Value
 from weft._tensor.captured import leaf
+from weft._tensor.foreign import kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import write
-from weft.errors import ArgumentError, GradientError, InPlaceError
+from weft.errors import ArgumentError, GradientError, InPlaceError, ShapeError
 
 
 class FunctionCtx:
@@ -24,6 +26,8 @@ class FunctionCtx:
     needs_input_grad: tuple[bool, ...] = ()
     _saved: tuple[Any, ...] = ()
     _freed = False
+    _once = False
+    _unread = True
     _materialize = True
     _plain: tuple[int, ...] = ()
     _dirty: tuple[int, ...] = ()
@@ -31,13 +35,25 @@ class FunctionCtx:
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors, as they are now, for `backward`."""
-        self._saved = tuple(None if t is None else (t._read(), t) for t in tensors)
+        if any(self.needs_input_grad):
+            for at, t in enumerate(tensors):
+                if t is not None and not isinstance(t, Tensor):
+                    raise ArgumentError(
+                        f"save_for_backward can only save variables, but argument {at} is of type {kind_of(t)}"
+                    )
+        self._saved = tuple((t._read(), t) if isinstance(t, Tensor) else None for t in tensors)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors that `save_for_backward` kept."""
         if self._freed:
             raise second_time()
+        if self._once and not self._unread:
+            raise GradientError(
+                "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
+                "autograd.Function. Either access saved_tensors only once, or set clear_saved_tensors_on_access=False."
+            )
+        self._unread = False
         return tuple(None if s is None else self._unpacked(*s) for s in self._saved)
 
     def _unpacked(self, value: Value, tensor: Tensor) -> Tensor:
@@ -53,10 +69,16 @@ class FunctionCtx:
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Results through which no gradient flows."""
+        for t in tensors:
+            if not isinstance(t, Tensor):
+                raise GradientError(f"mark_non_differentiable only accepts variable arguments, but got {kind_of(t)}")
         self._plain = tuple(map(id, tensors))
 
     def mark_dirty(self, *tensors: Tensor) -> None:
         """Inputs that `forward` has written in place and returns."""
+        for at, t in enumerate(tensors):
+            if not isinstance(t, Tensor):
+                raise GradientError(f"mark_dirty can only accept variables, but argument {at} is of type {kind_of(t)}")
         self._dirty = tuple(map(id, tensors))
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -65,12 +87,17 @@ class FunctionCtx:
 
 
 class Function:
-    """Base of user-written operators: static `forward(ctx, *args)` and `backward(ctx, *grads)`; call `apply`."""
+    """Base of user-written operators: static `forward(ctx, *args)` and `backward(ctx, *grads)`; call `apply`.
+
+    `vjp` is another name of `backward`. With `clear_saved_tensors_on_access`, `ctx.saved_tensors` is read only once.
+    """
+
+    clear_saved_tensors_on_access = False
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
         """Compute the results. Runs outside of the tape."""
-        raise NotImplementedError("a Function needs a static method forward(ctx, *args)")
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -80,7 +107,19 @@ class Function:
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         """One gradient or None per argument of `forward`, given one per result."""
-        raise NotImplementedError("a Function needs a static method backward(ctx, *grads) to be differentiated")
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
+            "backward mode AD."
+        )
+
+    vjp = backward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused: functions are called by `apply`, without an instance."""
+        raise GradientError(
+            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
+            "function with static forward method."
+        )
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
@@ -89,6 +128,7 @@ class Function:
         if capture is not None:
             capture.user_derivative(cls.__name__)
         ctx = FunctionCtx()
+        ctx._once = cls.clear_saved_tensors_on_access
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         inputs = [operand(a) for a in args if isinstance(a, Tensor)]
         with using(grad=False):
@@ -119,6 +159,7 @@ def _linked(
             "Some elements marked as dirty during the forward method were not returned as output. The inputs that are "
             "modified inplace must all be outputs of the Function."
         )
+    _check_dirty(ctx, args, results)
     smooth = [
         r for r in results
         if isinstance(r, Tensor) and r.dtype.is_differentiable and id(r) not in ctx._plain
@@ -141,9 +182,12 @@ def _linked(
     def derivative(given: dict[int, Value], members: list[Value]) -> list[Value | None]:
         ctx._outputs = {raw[v.origin.index]: v for v in members if v.origin is not None}
         try:
-            return [None] * count + custom(given)
+            found = custom(given)
         finally:
             ctx._outputs = {}
+        if ambient().anomaly:
+            check_finite(members[0], found)
+        return [None] * count + found
 
     made = {}
     for tensor, value in zip(smooth, values, strict=True):
@@ -156,6 +200,39 @@ def _linked(
             write(tensor, value)
         made[id(tensor)] = tensor if id(tensor) in ctx._dirty else wrap(value)
     return [made.get(id(r), r) for r in results]
+
+
+def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any]) -> None:
+    """Raise for views among what was marked as written that are no arguments, or not the only result."""
+    given = set(map(id, args))
+    for tensor in results:
+        if id(tensor) not in ctx._dirty:
+            continue
+        if id(tensor) not in given and tensor._alias is not None:
+            raise GradientError(
+                "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been mutated "
+                "should be passed to ctx.mark_dirty()."
+            )
+        if tensor._is_view() and len(results) > 1:
+            raise GradientError(
+                "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot "
+                "return more than one Tensor. This is not supported by the current autograd engine. You should either "
+                "make sure the input is not a view (using .clone() for example) or make your Function only return one "
+                "Tensor (potentially splitting it into two Functions: one doing the inplace that returns a single "
+                "Tensor and a second one that does the other operations)."
+            )
+
+
+def _derivative_of(cls: type[Function]) -> Callable[..., Any]:
+    """The user's derivative, under either of its names."""
+    if cls.vjp is Function.vjp:
+        return cls.backward
+    if cls.backward is not Function.backward:
+        raise GradientError(
+            "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement "
+            "one of them."
+        )
+    return cls.vjp
 
 
 def _custom(
@@ -177,7 +254,7 @@ def _custom(
                 grads.append(wrap(leaf(aval, filled_array(aval, 0))))
             else:
                 grads.append(None)
-        found = cls.backward(ctx, *grads)
+        found = _derivative_of(cls)(ctx, *grads)
         listed = list(found) if isinstance(found, (tuple, list)) else [found]
         while len(listed) > len(is_tensor) and listed[-1] is None:
             listed.pop()
@@ -186,23 +263,32 @@ def _custom(
                 f"function {cls.__name__}Backward returned an incorrect number of gradients "
                 f"(expected {len(is_tensor)}, got {len(listed)})"
             )
-        return [_checked(cls, g, a) for g, a, t in zip(listed, args_avals, is_tensor, strict=True) if t]
+        inputs = [grad for grad, given in zip(listed, is_tensor, strict=True) if given]
+        return [
+            _fitted(f"{cls.__name__}Backward", *each) for each in zip(range(len(taken)), inputs, taken, strict=True)
+        ]
 
-    args_avals = [a._read().aval if isinstance(a, Tensor) else None for a in args]
+    taken = [a._read().aval for a in args if isinstance(a, Tensor)]
     return custom
 
 
-def _checked(cls: type[Function], grad: Any, aval: Any) -> Value | None:
+def _fitted(name: str, at: int, grad: Any, aval: Aval) -> Value | None:
+    """A gradient in the type of its input; where that broadcasts to its shape, added up over what was repeated."""
     if grad is None:
         return None
     if not isinstance(grad, Tensor):
-        raise ArgumentError(f"{cls.__name__}.backward must return Tensors or None, got {type(grad).__name__}")
+        raise GradientError(f"expected Variable or None (got {kind_of(grad)})")
+    if grad.is_complex() and not aval.dtype.is_complex:
+        raise GradientError(f"Function {name} returned a complex gradient at index {at} for a real input")
     if tuple(grad.shape) != aval.shape:
-        raise GradientError(
-            f"Function {cls.__name__}Backward returned an invalid gradient - got {list(grad.shape)} but expected shape "
-            f"compatible with {list(aval.shape)}"
-        )
-    return grad._read()
+        try:
+            grad = grad.sum_to_size(aval.shape)  # pyright: ignore[reportAttributeAccessIssue]
+        except ShapeError:
+            raise GradientError(
+                f"Function {name} returned an invalid gradient at index {at} - got {list(grad.shape)} but expected "
+                f"shape compatible with {list(aval.shape)}"
+            ) from None
+    return (grad if grad.dtype is aval.dtype else grad.to(aval.dtype))._read()
 
 
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,6 +22,9 @@ class Terms:
     sizes: dict[int, int]
 
 
+_OUTPUT = "output"
+
+
 def _read(text: str, offset: int, where: str) -> list[int]:
     """One term; `offset` is where it starts in the equation."""
     term: list[int] = []
@@ -29,9 +32,11 @@ def _read(text: str, offset: int, where: str) -> list[int]:
     while i < len(text):
         if text[i] == ".":
             if _DOTS in term:
-                raise ShapeError(f"einsum(): found '.' for {where} for which an ellipsis was already found")
+                twice = "but an ellipsis (...)" if where == _OUTPUT else "for which an ellipsis"
+                raise ShapeError(f"einsum(): found '.' for {where} {twice} was already found")
             if text[i : i + 3] != "...":
-                raise ShapeError(f"einsum(): found '.' for {where} that is not part of any ellipsis")
+                shown = " (...)" if where == _OUTPUT else ""
+                raise ShapeError(f"einsum(): found '.' for {where} that is not part of any ellipsis{shown}")
             term.append(_DOTS)
             i += 2
         elif text[i] in LETTERS:
@@ -79,7 +84,7 @@ def _read_output(text: str | None, offset: int, ins: Sequence[Sequence[int]]) ->
     letters = [letter for term in ins for letter in term if letter < len(LETTERS)]
     if text is None:
         return [_DOTS, *sorted(x for x in letters if letters.count(x) == 1)]
-    out = _read(text, offset, "the output")
+    out = _read(text, offset, _OUTPUT)
     for letter in out:
         if out.count(letter) > 1:
             raise ShapeError(f"einsum(): output subscript {LETTERS[letter]} appears more than once in the output")

@@ -77,7 +77,7 @@ def require_sized(name: str, shape: Sizes, dim: Any) -> None:
     """Refuse to choose an element along a dim of size zero."""
     for d in axes(dim, len(shape)):
         if shape[d] == 0:
-            raise DimError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
+            raise DimError(f"{name}: Expected reduction dim {d} to have non-zero size.")
 
 
 def lifted(body: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT
-from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
+from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Rule, Sizes
 from weft.ops._findings import Failures
 from weft.ops._reduce import wide
-from weft.ops._rows import category, documented
+from weft.ops._rows import category, documented, without_slope
 from weft.ops._shape_dims import square
 from weft.ops._table import Array, Cast, OpDef, defop
 from weft.ops._words import scalar_word
@@ -39,6 +39,8 @@ def check_floating(name: str, a: Array) -> None:
     check_batch(name, a)
     if category(a) < FLOAT:
         raise DTypeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_word(a)}")
+    if a.dtype.itemsize == 2:
+        raise UnsupportedDTypeError(f"{name}: Low precision dtypes not supported. Got {scalar_word(a)}")
 
 
 def check_matrices(name: str, a: Array) -> None:
@@ -173,7 +175,7 @@ def _matrix_exp_vjp(g: Array, out: Array, input: Array) -> Array:
 @factorises(dims=square, vjp=_matrix_exp_vjp, also="linalg")
 def matrix_exp(input: Array) -> Array:
     """The matrix exponential: the sum of `input^n / n!` over all n."""
-    check_matrices("linalg.matrix_exp", input)
+    check_matrices("linalg.matrix_exp", wide(input))
     return jax.scipy.linalg.expm(wide(input)).astype(input.dtype)
 
 
@@ -277,6 +279,11 @@ def factor_or_nan(input: Array, *, upper: bool = False) -> Array:
 
 
 _QR_MODES = ("reduced", "complete", "r")
+_R_ALONE = (
+    "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use "
+    "linalg.qr(A, mode='reduced') if you are going to differentiate through linalg.qr."
+)
+_TALL = "The QR decomposition is not differentiable when mode='complete' and nrows > ncols."
 
 
 @factorises(dims=batches(MATRIX, MATRIX), outputs=("Q", "R"), module="linalg")
@@ -288,8 +295,11 @@ def qr(A: Array, mode: str = "reduced") -> Outs:
             f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
         )
     if mode == "r":
-        return jnp.zeros((0,), A.dtype), jnp.linalg.qr(A, mode="r")
-    return tuple(jnp.linalg.qr(A, mode=mode))
+        return jnp.zeros((0,), A.dtype), without_slope(jnp.linalg.qr(A, mode="r"), _R_ALONE)
+    factors = jnp.linalg.qr(A, mode=mode)
+    if mode == "complete" and A.shape[-2] > A.shape[-1]:
+        return tuple(without_slope(x, _TALL) for x in factors)
+    return tuple(factors)
 
 
 @factorises(dims=batches(MATRIX, VECTOR), outputs=("a", "tau"), differentiable=False)
@@ -317,7 +327,14 @@ def householder_product(input: Array, tau: Array) -> Array:
     The vectors v are the columns of `input` below the diagonal, with 1 on it. Computed as `I - V T V^H` (Joffrain et
     al., 2006).
     """
+    if input.ndim < 2:
+        raise ShapeError("torch.linalg.householder_product: input must have at least 2 dimensions.")
     check_floating("linalg.householder_product", input)
+    if tau.dtype != input.dtype:
+        raise DTypeError(
+            f"torch.linalg.householder_product: tau dtype {scalar_word(tau)} does not match input dtype "
+            f"{scalar_word(input)}"
+        )
     rows, columns = input.shape[-2:]
     if rows < columns:
         raise ShapeError(_NARROWER.format("input.shape[-2]", "input.shape[-1]"))
@@ -363,8 +380,12 @@ diverges = partial(
 
 
 @diverges(dims=batches(MATRIX, VECTOR, MATRIX), outputs=("U", "S", "Vh"), module="linalg")
-def svd(A: Array, full_matrices: bool = True) -> Outs:
+def svd(A: Array, full_matrices: bool = True, *, driver: str | None = None) -> Outs:
     """Orthonormal U, singular values in descending order, and orthonormal Vh with `A = U diag(S) Vh`."""
+    if driver is not None:
+        raise OutOfRangeError(
+            "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend."
+        )
     check_floating("linalg.svd", A)
     u, s, vh = jnp.linalg.svd(A, full_matrices=False)
     if not full_matrices or A.shape[-2] == A.shape[-1]:

@@ -9,13 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DimError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, reduces
 from weft.ops._findings import Failures
 from weft.ops._reduce import axes, is_complex, is_inexact, to_dtype, wide
+from weft.ops._shape_dims import wrapped
 from weft.ops._table import Array, Cast, Dim, Dims, DTypeArg, Promote, Scalar, defop
 from weft.ops._words import scalar_word
-from weft.ops.decomposition import diverges, non_finite
+from weft.ops.decomposition import check_floating, diverges, non_finite
 
 
 def _safe_power(x: jax.Array, p: float) -> jax.Array:
@@ -90,7 +91,15 @@ def _singular_norm(x: jax.Array, ord: Any, dim: tuple[int, int]) -> jax.Array:
     values = jnp.linalg.svd(jnp.moveaxis(x, dim, (-2, -1)), compute_uv=False)
     if ord == "nuc":
         return jnp.sum(values, axis=-1)
-    return (jnp.max if ord > 0 else jnp.min)(values, axis=-1)
+    return _extreme_of_norms(values, ord, -1, -1)
+
+
+def _extreme_of_norms(norms: jax.Array, ord: Any, axis: int, dim: int, *, keepdims: bool = False) -> jax.Array:
+    """The largest (0 of none) or, for a negative `ord`, the smallest along an axis, which errors call `dim`."""
+    is_empty = not norms.shape[axis]
+    if is_empty and ord < 0:
+        raise DimError(f"amin(): Expected reduction dim {dim} to have non-zero size.")
+    return (jnp.sum if is_empty else jnp.max if ord > 0 else jnp.min)(norms, axis=axis, keepdims=keepdims)
 
 
 def _matrix_dims(x: jax.Array, dim: Any) -> tuple[int, int]:
@@ -98,13 +107,14 @@ def _matrix_dims(x: jax.Array, dim: Any) -> tuple[int, int]:
         raise ShapeError("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.")
     if len(dim) != 2:
         raise ShapeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
-    if dim[0] == dim[1]:
-        raise ShapeError(f"linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})")
-    return dim
+    rows, columns = (wrapped(d, x.ndim) for d in dim)
+    if rows == columns:
+        raise ShapeError(f"linalg.matrix_norm: dims must be different. Got ({rows}, {columns})")
+    return rows, columns
 
 
 def _has_no_singular_values(
-    A: Array, ord: Any = "fro", dim: Dims = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
+    A: Array, ord: Any = "fro", dim: tuple[int, ...] = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
 ) -> Failures | None:
     del keepdim, dtype
     takes_them = ord == "nuc" or (not isinstance(ord, str) and abs(ord) == 2)
@@ -113,7 +123,7 @@ def _has_no_singular_values(
 
 @diverges(dims=reduces, module="linalg", check=_has_no_singular_values)
 def matrix_norm(
-    A: Array, ord: Any = "fro", dim: Dims = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
+    A: Array, ord: Any = "fro", dim: tuple[int, ...] = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
 ) -> Array:
     """The norm of the matrices over two dims: "fro", "nuc", or 1, 2, inf and their negatives; real."""
     _require_float("linalg.matrix_norm", A)
@@ -123,13 +133,16 @@ def matrix_norm(
     if ord == "fro":
         out = _power_norm(x, 2, (rows, columns), True)
     elif ord == "nuc" or (not isinstance(ord, str) and abs(ord) == 2):
+        check_floating("linalg.matrix_norm", A)
         out = jnp.expand_dims(_singular_norm(x, ord, (rows, columns)), (rows, columns))
     elif not isinstance(ord, str) and abs(ord) in (1, inf):
         within, across = (rows, columns) if abs(ord) == 1 else (columns, rows)
         sums = jnp.sum(jnp.abs(x), axis=within, keepdims=True)
-        out = (jnp.max if ord > 0 else jnp.min)(sums, axis=across, keepdims=True)
+        out = _extreme_of_norms(sums, ord, across, across - (across > within), keepdims=True)
     else:
-        raise ShapeError(f"linalg.matrix_norm: Order {ord} not supported.")
+        raise ShapeError(
+            f"linalg.matrix_norm: Order {ord if isinstance(ord, str) else format(ord, 'g')} not supported."
+        )
     out = out.astype(_real_type(A.dtype if dtype is None else dtype.numpy))
     return out if keepdim else jnp.squeeze(out, (rows, columns))
 
@@ -158,7 +171,12 @@ def _slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,), (letters,), frozenset(letters) - {static["dim"] % max(len(letters), 1)})
 
 
-@defop(dims=_slices, cast=Cast.FLOAT32, inplace=True)
+def _not_negative(maxnorm: Any) -> None:
+    if maxnorm < 0:
+        raise OutOfRangeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm:g}")
+
+
+@defop(dims=_slices, cast=Cast.FLOAT32, inplace=True, limits=_not_negative)
 def renorm(input: Array, p: float, dim: Dim, maxnorm: Scalar) -> Array:
     """Slices along `dim` whose p-norm exceeds `maxnorm` scaled down to it."""
     _require_float("linalg.vector_norm", input)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from weft._base.dtype import BOOL, FLOAT, INTEGER
 from weft.errors import DimError, DTypeError, ShapeError
 from weft.ops._dims import Factors, along, reduces
 from weft.ops._reduce import (
@@ -24,7 +25,7 @@ from weft.ops._reduce import (
     to_dtype,
     wide,
 )
-from weft.ops._rows import quotient
+from weft.ops._rows import quotient, require
 from weft.ops._table import Array, Cast, Dim, Dims, DTypeArg, GradName, Promote, defop
 from weft.ops._words import scalar_word
 
@@ -130,7 +131,7 @@ def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
 def _require_elements(name: str, input: jax.Array, dim: Any) -> None:
     require_real(input, f"{name}(): does not support complex input")
     if dim is not None and dim != ():
-        require_sized(name, input.shape, dim)
+        require_sized(f"{name}()", input.shape, dim)
     elif input.size == 0:
         raise ShapeError(
             f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
@@ -163,10 +164,13 @@ def _aminmax_vjp(g: Any, out: Any, input: Array, *, dim: Dim = None, keepdim: bo
 @defop(dims=reduces_twice, outputs=("min", "max"), vjp=_aminmax_vjp)
 def aminmax(input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Array, Array]:
     """Smallest and largest element over one dim or all."""
-    require_real(input, "aminmax(): does not support complex input")
+    if dim is None:
+        require(input, "aminmax_cpu", BOOL, INTEGER, FLOAT)
+    require_real(input, f"aminmax not implemented for {scalar_word(input)}")
     if dim is None and input.size == 0:
         raise ShapeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.")
-    require_sized("aminmax", input.shape, dim)
+    if dim is not None:
+        require_sized("aminmax", input.shape, dim)
     over = axes(dim, input.ndim)
     return jnp.min(input, axis=over, keepdims=keepdim), jnp.max(input, axis=over, keepdims=keepdim)
 

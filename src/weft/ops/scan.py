@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DimError, ShapeError, UnsupportedDTypeError
+from weft._base.dtype import COMPLEX
+from weft.errors import ArgumentError, DimError, DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, along
 from weft.ops._reduce import (
     is_inexact,
@@ -21,7 +22,7 @@ from weft.ops._reduce import (
     twice,
     wide,
 )
-from weft.ops._rows import alias
+from weft.ops._rows import alias, category
 from weft.ops._table import Array, Cast, Dim, DTypeArg, Promote, Scalar, defop
 from weft.ops._words import scalar_word
 
@@ -134,6 +135,10 @@ def _areas(name: str, y: jax.Array, x: jax.Array | None, dx: Any, dim: int) -> j
     """Areas of the trapezoids between neighbours, times two."""
     if y.ndim == 0:
         raise DimError(f"Dimension specified as {dim} but tensor has no dimensions")
+    if isinstance(dx, jax.Array) and x is not None:
+        raise ArgumentError(f"{name}() received an invalid combination of arguments - got both x and dx")
+    if isinstance(dx, jax.Array) and category(dx) == COMPLEX:
+        raise DTypeError(f"{name}: Currently, we only support dx as a real number.")
     width = jnp.asarray(dx).astype(y.dtype) if x is None else _steps(name, y, x, dim)
     return (_part(y, dim, 1, None) + _part(y, dim, 0, -1)) * width
 

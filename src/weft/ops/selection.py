@@ -45,7 +45,7 @@ def _kthvalue_vjp(g: Any, out: Any, input: Array, k: int, dim: Dim = -1, keepdim
 @lifted
 def kthvalue(input: Array, k: int, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The `k`-th smallest element along `dim`, counted from one, and its index."""
-    require_sized("kthvalue", input.shape, dim)
+    require_sized("kthvalue()", input.shape, dim)
     if not 1 <= k <= input.shape[dim]:
         raise ShapeError(f"kthvalue(): selected number k out of range for dimension {dim}")
     values, indices = ranked(input, dim)
@@ -68,7 +68,7 @@ def _middle(x: jax.Array, dim: int, skip_nan: bool) -> jax.Array:
 
 def _median_dim(input: jax.Array, dim: int, keepdim: bool, skip_nan: bool) -> tuple[jax.Array, jax.Array]:
     _require_ordered(input)
-    require_sized("median", input.shape, dim)
+    require_sized("median()", input.shape, dim)
     values, indices = ranked(input, dim)
     place = _middle(input, dim, skip_nan)
     return _at(values, place, dim, keepdim), _at(indices, place, dim, keepdim)
@@ -134,7 +134,7 @@ def _mode_vjp(g: Any, out: Any, input: Array, dim: Dim = -1, keepdim: bool = Fal
 @lifted
 def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The most frequent element along `dim`, the smallest of several, and its last index."""
-    require_sized("mode", input.shape, dim)
+    require_sized("mode()", input.shape, dim)
     values, indices = ranked(input, dim)
     place = positions(values.shape, dim)
     same = (values == jnp.roll(values, 1, dim)) & (place > 0)

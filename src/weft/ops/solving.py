@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from weft._base.dtype import from_numpy
-from weft.errors import DTypeError, LinAlgError, ShapeError
+from weft.errors import DomainError, DTypeError, LinAlgError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes
 from weft.ops._findings import Failures
+from weft.ops._shape_dims import square
 from weft.ops._table import Array, Operand, defop
 from weft.ops._words import scalar_word
 from weft.ops.decomposition import (
@@ -81,15 +82,34 @@ def _unpack_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(((*batch, "row", "column"), (*batch, "pivot")), outs, whole)
 
 
-@defop(dims=_unpack_dims, outputs=("P", "L", "U"), function=False, method=False)
-def lu_parts(LU_data: Array, LU_pivots: Array) -> Outs:
+def _bad_pivot(LU_data: Array, LU_pivots: Array) -> Array:
+    return (LU_pivots < 1) | (LU_pivots > LU_data.shape[-2])
+
+
+_SOLVABLE = (
+    "Pivots given to lu_solve must all be greater or equal to 1 and smaller or equal to LU.size(-2). Did you properly "
+    "pass the result of lu_factor?"
+)
+_UNPACKABLE = (
+    "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you properly pass the result of "
+    "lu_factor?"
+)
+_unpacks = partial(defop, dims=_unpack_dims, outputs=("P", "L", "U"), function=False, method=False)
+
+
+def _lu_parts(LU_data: Array, LU_pivots: Array) -> Outs:
     """The permutation, the lower and the upper triangular factor of packed LU factors."""
     rows, columns = LU_data.shape[-2:]
     size = min(rows, columns)
-    order = lax.linalg.lu_pivots_to_permutation(LU_pivots - 1, rows)
+    order = lax.linalg.lu_pivots_to_permutation(jnp.clip(LU_pivots, 1, rows) - 1, rows)
     permutation = jax.nn.one_hot(order, rows, dtype=LU_data.dtype).mT
     lower = jnp.tril(LU_data[..., :size], -1) + jnp.eye(rows, size, dtype=LU_data.dtype)
     return permutation, lower, jnp.triu(LU_data[..., :size, :])
+
+
+_unpacks("lu_parts")(_lu_parts)  # of factors that were just made
+_unpacks("lu_parts_to_solve", check=_bad_pivot, check_text=_SOLVABLE, check_error=DomainError)(_lu_parts)
+_unpacks("lu_parts_to_unpack", check=_bad_pivot, check_text=_UNPACKABLE, check_error=DomainError)(_lu_parts)
 
 
 # --- systems ---
@@ -125,6 +145,53 @@ def solve_triangular(A: Array, B: Array, *, upper: bool, left: bool = True, unit
     batch = broadcast_shapes(A.shape[:-2], B.shape[:-2])
     a, b = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (A, B))
     return lax.linalg.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unitriangular)
+
+
+def _cholesky_system_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    factors = _system_dims(shapes[::-1], static)
+    return Factors(factors.ins[::-1], factors.outs, factors.whole)
+
+
+def _from_factor(input: Array, L: Array, upper: bool) -> Array:
+    """The X of `A X = input` from a triangular factor of A."""
+    batch = broadcast_shapes(L.shape[:-2], input.shape[:-2])
+    a, b = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (L, input))
+    for adjoint in (upper, not upper):
+        b = lax.linalg.triangular_solve(a, b, left_side=True, lower=not upper, transpose_a=adjoint, conjugate_a=adjoint)
+    return b
+
+
+@factorises(dims=_cholesky_system_dims)
+def cholesky_solve(input: Array, L: Array, upper: bool = False) -> Array:
+    """The X of `A X = input` from the Cholesky factor of A."""
+    for name, matrix in (("b", input), ("u", L)):
+        if matrix.ndim < 2:
+            raise ShapeError(f"{name} should have at least 2 dimensions, but has {matrix.ndim} dimensions instead")
+    if L.shape[-1] != input.shape[-2]:
+        raise ShapeError(
+            f"Incompatible matrix sizes for cholesky_solve: each A matrix is {L.shape[-1]} by {L.shape[-1]} but each b "
+            f"matrix is {input.shape[-2]} by {input.shape[-1]}"
+        )
+    check_floating("cholesky_solve", L)
+    return _from_factor(input, L, upper)
+
+
+_NO_FACTOR = (
+    "cholesky_inverse: {0}The diagonal element {1} is zero, the inversion could not be completed because the input "
+    "matrix is singular."
+)
+
+
+def _has_zero_diagonal(input: Array, upper: bool = False) -> Failures:
+    del upper
+    return Failures(lu_info(input))
+
+
+@factorises(dims=square, check=_has_zero_diagonal, check_text=_NO_FACTOR, check_error=LinAlgError)
+def cholesky_inverse(input: Array, upper: bool = False) -> Array:
+    """The inverse of a matrix from its Cholesky factor."""
+    check_matrices("cholesky_inverse", input)
+    return _from_factor(jnp.broadcast_to(jnp.eye(input.shape[-1], dtype=input.dtype), input.shape), input, upper)
 
 
 @factorises(dims=batches(NUMBER), function=False, method=False, differentiable=False)

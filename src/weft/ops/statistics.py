@@ -224,7 +224,14 @@ def _bin_range(input: jax.Array, low: float, high: float) -> tuple[Any, Any]:
     return jnp.where(least == most, least - 1, least), jnp.where(least == most, most + 1, most)
 
 
-@defop(dims=_bins, differentiable=False)
+def _infinite(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array | None:
+    return ~jnp.isfinite(input) if min == max and jnp.issubdtype(input.dtype, jnp.floating) else None
+
+
+@defop(
+    dims=_bins, differentiable=False, check=_infinite, check_error=DomainError,
+    check_text="torch.histc: the range of the elements is not finite",
+)  # fmt: skip
 def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
     """How many elements fall into each of `bins` equal bins between `min` and `max`, in the input's type."""
     if not jnp.issubdtype(input.dtype, jnp.floating):

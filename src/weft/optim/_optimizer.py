@@ -156,7 +156,7 @@ class Optimizer:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state dict of an optimizer of the same groups; floating state gets its parameter's type.
 
-        `RuntimeError` (also a `ValueError`) where groups or the shapes of state do not fit; nothing has changed then.
+        `ValueError` (also a `RuntimeError`) where groups or the shapes of state do not fit; nothing has changed then.
         """
         state_dict = dict(state_dict)
         for hook in list(self._hooks["load_pre"].values()):
@@ -259,7 +259,7 @@ class _Required:
 required = _Required()
 
 
-class _MisfitError(StateDictError, ValueError):
+class _MisfitError(ValueRangeError, StateDictError):
     """A state dict has other groups than the optimizer, or other shapes. PyTorch raises `ValueError` for groups."""
 
 

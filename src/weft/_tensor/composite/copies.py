@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft._base.dtype import int32, int64
 from weft._tensor.alias import layout_of
 from weft._tensor.arguments import sizes
 from weft._tensor.composite import shape
@@ -14,6 +15,7 @@ from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.ops._words import scalar_word
 
 View = Callable[..., Any]
 
@@ -100,6 +102,8 @@ def index_reduce(
         raise OutOfRangeError(
             f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."
         )
+    if index.dtype not in (int32, int64):
+        raise DTypeError(f"index_reduce_(): Expected dtype int32/int64 for index but got: {scalar_word(index.dtype)}")
     if source.dtype is not input.dtype:
         raise DTypeError("index_reduce_(): self and source expected to have the same scalar type")
     at = shape.wrapped(dim, input.ndim)

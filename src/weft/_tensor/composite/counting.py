@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from math import floor
+from math import floor, isfinite
 from typing import Any
 
 from weft._base.state import default_dtype
+from weft._tensor.arguments import combination
 from weft._tensor.composite.create import number_of
 from weft._tensor.composite.shape import select
 from weft._tensor.spelling import composite, named_result, op
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, OutOfRangeError, ShapeError, ValueRangeError
+from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._shape_dims import wrapped
+from weft.ops._words import c_word
 
 _Histogram = named_result("histogram", ("hist", "bin_edges"))
 
@@ -28,6 +30,8 @@ def _edges(input: Tensor, bins: int, range: Any) -> Tensor:
         low, high = op.amin(input).item(), op.amax(input).item()
     else:
         low, high = range
+    if not (isfinite(low) and isfinite(high)):
+        raise OutOfRangeError(f"torch.histogramdd: dimension 0's range [{low:g}, {high:g}] is not finite")
     if low > high:
         raise OutOfRangeError(
             f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for dimension 0"
@@ -37,7 +41,31 @@ def _edges(input: Tensor, bins: int, range: Any) -> Tensor:
     return op.linspace((bins + 1,), low, high, dtype=input.dtype).to(input.device)
 
 
-@composite()
+def _given_edges(input: Tensor, bins: Tensor, range: Any) -> Tensor:
+    """The edges that somebody gave, which leave no choice of a range."""
+    if range is not None:
+        raise combination("histogram", input, bins, range)
+    if bins.ndim > 1:
+        raise ShapeError(
+            f"torch.histogramdd: bins tensor should have one dimension, but got {bins.ndim} dimensions in the bins "
+            "tensor for dimension 0"
+        )
+    if not bins.numel():
+        raise ShapeError(
+            "torch.histogramdd: bins tensor should have at least 1 element, but got 0 elements in the bins tensor for "
+            "dimension 0"
+        )
+    if bins.dtype is not input.dtype:
+        raise DTypeError(
+            "torch.histogramdd: input tensor and bins tensors should have the same dtype, but got input with dtype "
+            f"{c_word(input.dtype)} and bins for dimension 0 with dtype {c_word(bins.dtype)}"
+        )
+    return op.reshape(bins, (-1,))
+
+
+@composite(
+    out="torch.histogram: input tensor and hist tensor should have the same dtype, but got input {2} and hist {3}"
+)
 def histogram(
     input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
 ) -> Any:
@@ -51,7 +79,12 @@ def histogram(
             f"excluding its innermost dimension, but got input with shape {[input.numel(), 1]} and weight with shape "
             f"{list(weight.shape)}"
         )
-    edges = bins if isinstance(bins, Tensor) else _edges(input, bins, range)
+    if weight is not None and weight.dtype is not input.dtype:
+        raise DTypeError(
+            "torch.histogramdd: if weight tensor is provided, input tensor and weight tensor should have the same "
+            f"dtype, but got input({c_word(input.dtype)}), and weight({c_word(weight.dtype)})"
+        )
+    edges = _given_edges(input, bins, range) if isinstance(bins, Tensor) else _edges(input, bins, range)
     return _Histogram(op.histogram_counts(input, edges, weight, density=density), edges)
 
 

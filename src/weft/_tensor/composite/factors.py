@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._tensor.spelling import composite, named_result, op
+from weft._tensor.spelling import OTHER_OUT, composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 
@@ -17,49 +17,19 @@ def _adjoint(x: Tensor) -> Tensor:
     return op.conj(op.transpose(x, -2, -1))
 
 
-@composite(over=True)
+@composite(over=True, out=OTHER_OUT)
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """`linalg.cholesky`."""
     return op.cholesky(input, upper=upper)
 
 
-def _check_square(name: str, a: Tensor) -> None:
-    if a.ndim < 2:
-        raise ShapeError(f"{name}: The input tensor A must have at least 2 dimensions.")
-    if a.shape[-1] != a.shape[-2]:
-        shape = f"{a.shape[-2]} by {a.shape[-1]}"
-        raise ShapeError(f"{name}: A must be batches of square matrices, but they are {shape} matrices")
-
-
-@composite()
-def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
-    """The X of `A X = input` from the Cholesky factor of A."""
-    for name, matrix in (("b", input), ("u", L)):
-        if matrix.ndim < 2:
-            raise ShapeError(f"{name} should have at least 2 dimensions, but has {matrix.ndim} dimensions instead")
-    if L.shape[-1] != input.shape[-2]:
-        raise ShapeError(
-            f"Incompatible matrix sizes for cholesky_solve: each A matrix is {L.shape[-1]} by {L.shape[-1]} but each b "
-            f"matrix is {input.shape[-2]} by {input.shape[-1]}"
-        )
-    lower, higher = (_adjoint(L), L) if upper else (L, _adjoint(L))
-    return op.solve_triangular(higher, op.solve_triangular(lower, input, upper=False), upper=True)
-
-
-@composite()
-def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
-    """The inverse of a matrix from its Cholesky factor."""
-    _check_square("cholesky_inverse", input)
-    return cholesky_solve(op.eye(input.shape[-1], dtype=input.dtype, device=input.device), input, upper)
-
-
-@composite(over=True)
+@composite(over=True, out=OTHER_OUT)
 def qr(input: Tensor, some: bool = True) -> Any:
     """`linalg.qr`, complete where not `some`."""
     return _QR(*op.qr(input, "reduced" if some else "complete"))
 
 
-@composite(over=True)
+@composite(over=True, out=OTHER_OUT)
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """U, singular values and V (not its adjoint); U and V are zeros unless `compute_uv`."""
     if compute_uv:
@@ -70,7 +40,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     return _SVD(zeros[0], S, zeros[1])
 
 
-@composite()
+@composite(out=OTHER_OUT)
 def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
@@ -80,13 +50,13 @@ def triangular_solve(
     return _Triangular(solution, op.clone(A))
 
 
-@composite()
+@composite(out="")
 def orgqr(input: Tensor, tau: Tensor) -> Tensor:
     """`linalg.householder_product`."""
     return op.householder_product(input, tau)
 
 
-@composite()
+@composite(out="")
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """The product of the whole Q of Householder reflectors, or of its adjoint, and `other`, on the left or right."""
     for name, x, least in (("input", input, 2), ("other", other, 2)):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._tensor.spelling import composite, op
+from weft._tensor.spelling import OTHER_OUT, composite, op
 from weft._tensor.subscript import nonzero_dims
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, IndexRangeError
 
 
-@composite(inplace=True)
+@composite(inplace=True, out=OTHER_OUT)
 def scatter(
     input: Tensor, dim: Any, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None
 ) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._tensor.arguments import sizes
-from weft._tensor.spelling import composite, op
+from weft._tensor.spelling import OTHER_OUT, composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._equation import LETTERS
@@ -29,6 +29,13 @@ def _from_lists(args: Sequence[Any]) -> tuple[str, list[Any]]:
     return equation + "".join("->" + _term(subscripts) for subscripts in output), list(inputs[::2])
 
 
+def _without_operands() -> ValueRangeError:
+    return ValueRangeError(
+        "einsum(): must specify the equation string and at least one operand, or at least one operand and its "
+        "subscripts list"
+    )
+
+
 @composite(over=True)
 def einsum(*args: Any) -> Tensor:
     """Sum of products by an equation.
@@ -36,13 +43,12 @@ def einsum(*args: Any) -> Tensor:
     It is a text, as in `einsum("ij,jk->ik", a, b)`, or numbers, as in `einsum(a, [0, 1], b, [1, 2], [0, 2])`.
     """
     if len(args) < 2:
-        raise ValueRangeError(
-            "einsum(): must specify the equation string and at least one operand, or at least one operand "
-            "and its subscripts list"
-        )
+        raise _without_operands()
     equation, operands = (args[0], list(args[1:])) if isinstance(args[0], str) else _from_lists(args)
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = list(operands[0])
+    if not operands:
+        raise _without_operands()
     return op.einsum(operands, equation)
 
 
@@ -67,7 +73,7 @@ def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
     return [d % a.ndim for d in first], [d % b.ndim for d in second]
 
 
-@composite(over=True)
+@composite(over=True, out=OTHER_OUT)
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Sum of products over the last `dims` dims of `a` and the first of `b`, or over two lists of dims."""
     dims_a, dims_b = _contracted(a, b, dims)
@@ -79,10 +85,13 @@ def chain_matmul(*matrices: Any) -> Tensor:
     """Product of a chain of matrices in the cheapest order; one matrix gives itself."""
     if not matrices:
         raise ShapeError("chain_matmul(): Expected one or more matrices")
+    for matrix in matrices:
+        if isinstance(matrix, Tensor) and matrix.ndim != 2:
+            raise ShapeError(f"Tensor dimension is {matrix.ndim}, expected 2 instead.")
     return matrices[0] if len(matrices) == 1 else op.multi_dot(matrices)
 
 
-@composite(module="linalg", method=False, over=True)
+@composite(module="linalg", method=False, over=True, out=OTHER_OUT)
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Vector products along a dim of size three."""
     return op.cross(input, other, dim)

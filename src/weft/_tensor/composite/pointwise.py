@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._base.dtype import bool_, complex128, float64, uint8
+from weft._base.dtype import DType, bool_, complex128, float16, float64, uint8
 from weft._lazy.precision import is_half
 from weft._tensor.scalar import Number
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, DTypeError
+from weft.errors import ArgumentError, DTypeError, UnsupportedDTypeError
 from weft.ops._words import scalar_word
 
 
@@ -46,6 +46,9 @@ def reflected_division(input: Tensor, dividend: Any) -> Any:
 @composite(inplace=True, over=True)
 def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """`input ** exponent`."""
+    if any(isinstance(a, Tensor) and a.dtype is float16 and isinstance(b, complex)
+           for a, b in ((input, exponent), (exponent, input))):  # fmt: skip
+        raise UnsupportedDTypeError("\"pow\" not implemented for 'ComplexHalf'")
     whole = type(exponent) is int
     if isinstance(input, Tensor) and (whole or (type(exponent) is float and input.dtype.is_differentiable)):
         if is_half(input.dtype.numpy) and not whole:
@@ -84,13 +87,29 @@ def inplace_power(input: Any, exponent: Any) -> Any:
     return input.pow_(exponent) if _is_operand(exponent) else NotImplemented
 
 
-@composite(inplace=True)
+@composite(out="the output given to float_power has dtype {1} but the operation's result requires dtype {0}")
 def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     """`input ** exponent` in float64, or complex128 where an argument is complex."""
     pair = (input, exponent)
-    wide = complex128 if any(map(_is_complex, pair)) else float64
+    wide = _wide(*pair)
     base, power = (op.to_dtype(x, wide) if isinstance(x, Tensor) else x for x in pair)
     return pow(base, power)
+
+
+def _wide(*pair: Any) -> DType:
+    return complex128 if any(map(_is_complex, pair)) else float64
+
+
+@composite("float_power_", function=False)
+def float_power_(input: Tensor, exponent: Tensor | Number) -> Tensor:
+    """In-place version of `float_power`, of a tensor of the result's type."""
+    wide = _wide(input, exponent)
+    if input.dtype is not wide:
+        raise DTypeError(
+            f"the base given to float_power_ has dtype {scalar_word(input.dtype)} but the operation's result requires "
+            f"dtype {scalar_word(wide)}"
+        )
+    return input.pow_(exponent)  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
 
 
 def _is_complex(value: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import DType
-from weft._tensor.spelling import composite, op
+from weft._tensor.spelling import OTHER_OUT, composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
 
@@ -14,7 +14,9 @@ from weft.errors import ArgumentError
 def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]:
     """`max` or `min`, from the rows for all elements, along a dim, and between two tensors."""
 
-    @composite(name, doc=f"The {name}imum of all elements, along `dim` with its indices, or of two tensors.")
+    @composite(
+        name, out=OTHER_OUT, doc=f"The {name}imum of all elements, along `dim` with its indices, or of two tensors."
+    )
     def extreme(input: Tensor, dim: Any = None, keepdim: bool | None = None, *, other: Tensor | None = None) -> Any:
         other = dim if isinstance(dim, Tensor) else other
         if other is not None:
@@ -35,7 +37,7 @@ min = _extreme("min", "amin", "min_dim", "minimum")
 def _median(name: str) -> Callable[..., Any]:
     """`median` or `nanmedian`, from the rows for all elements and along a dim."""
 
-    @composite(name, doc=f"The {name} of all elements, or of those along `dim` with its indices.")
+    @composite(name, out=OTHER_OUT, doc=f"The {name} of all elements, or of those along `dim` with its indices.")
     def median(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
         if dim is None:
             return getattr(op, f"{name}_all")(input)
@@ -55,6 +57,7 @@ def _moment(name: str, *, method: bool) -> Callable[..., Any]:
         name,
         doc=(f"The {name.replace('_', ' and ')} over `dim`, divided by the count less `correction` (1 when None)."),
         method=method,
+        out="" if method else None,
     )
     def moment(
         input: Tensor,
@@ -84,7 +87,7 @@ var_mean = _moment("var_mean", method=False)
 std_mean = _moment("std_mean", method=False)
 
 
-@composite()
+@composite(out=OTHER_OUT)
 def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None) -> Tensor:
     """The `p`-norm over `dim`: of vectors for a number, "fro" or None, of matrices for "nuc"."""
     if isinstance(p, str) and p != "fro":

@@ -27,7 +27,7 @@ def _host(input: Tensor) -> HostArray:
 # ---- places
 
 
-@composite()
+@composite(out="nonzero: Expected out tensor to have scalar type {0} but got scalar type{1}")
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Coordinates of the elements that are not zero: rows of one tensor, or one tensor per dim (`as_tuple`)."""
     if as_tuple:
@@ -41,7 +41,7 @@ def argwhere(input: Tensor) -> Tensor:
     return nonzero(input)
 
 
-@composite()
+@composite(out="masked_select(): self and result must have the same scalar type")
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where `mask`, which broadcasts against `input`, is true, in one dim."""
     if mask.dtype is not bool_:
@@ -60,6 +60,19 @@ def _groups(input: Tensor, found: HostArray, inverse: Any, counts: Any, wanted: 
     return tensors[0] if len(tensors) == 1 else tensors
 
 
+def _axis(input: Tensor, dim: Any) -> int | None:
+    """The dim whose slices are compared; these must have elements, unless there are no slices."""
+    if dim is None:
+        return None
+    axis = wrap_dim(dim, input.ndim)
+    empty = [d for d, size in enumerate(input.shape) if size == 0]
+    if axis in empty and len(empty) > 1:
+        raise ShapeError("Number of zero sized dimensions is more than one, so unique cannot be applied ")
+    if empty and axis not in empty:
+        raise ShapeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+    return axis
+
+
 @composite()
 def unique(
     input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
@@ -69,7 +82,7 @@ def unique(
     On demand also the place of every element's, or slice's, equal among them, and how often each occurs.
     """
     del sorted  # PyTorch sorts in any case, too
-    axis = None if dim is None else wrap_dim(dim, input.ndim)
+    axis = _axis(input, dim)
     found, inverse, counts = np.unique(
         _host(input), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )
@@ -86,7 +99,7 @@ def unique_consecutive(
     On demand also the place of every element, or slice, among them, and how long each run is.
     """
     host = _host(input).reshape(-1) if dim is None else _host(input)
-    axis = 0 if dim is None else wrap_dim(dim, input.ndim)
+    axis = _axis(input, dim) or 0
     moved = np.moveaxis(host, axis, 0)
     rows = moved.reshape(len(moved), prod(moved.shape[1:]))
     starts = np.ones(len(rows), bool)

@@ -6,10 +6,11 @@ from math import prod
 from typing import Any
 
 from weft._base.dtype import DType, int64
-from weft._tensor.spelling import composite, named_result, op
+from weft._tensor.spelling import OTHER_OUT, composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._findings import Failures
+from weft.ops._words import scalar_word
 from weft.ops.decomposition import INDEFINITE, SINGULAR, UNSOLVABLE
 from weft.ops.solving import ZERO_DIVISOR
 
@@ -38,7 +39,7 @@ _LU = named_result("linalg_lu", ("P", "L", "U"))
 _Unpacked = named_result("lu_unpack", ("P", "L", "U"))
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, out=OTHER_OUT)
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
     """Packed LU factors, the pivots counted from 1, and the place of the first zero on U's diagonal, or 0."""
     if not pivot:
@@ -49,7 +50,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
     return _FactoredEx(*factors)
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, out=OTHER_OUT)
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
     """Packed LU factors, and the row that each row changed places with, counted from 1."""
     if not pivot:
@@ -57,11 +58,11 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
     return _Factored(*op.dividing_lu_factors(A))
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, out=OTHER_OUT)
 def lu(A: Tensor, *, pivot: bool = True) -> Any:
     """Permutation, unit lower triangular and upper triangular factor with `A = P L U`."""
     if not pivot:
-        raise _without_pivots("linalg.lu")
+        raise _without_pivots("linalg.lu_factor")
     return _LU(*op.lu_parts(*op.lu_factors(A)[:2]))
 
 
@@ -71,12 +72,12 @@ def packed_lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
     return tuple(lu_factor_ex(A, pivot=pivot) if get_infos else lu_factor(A, pivot=pivot))
 
 
-@composite(method=False)
+@composite(method=False, out=OTHER_OUT)
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     """The factors of a packed decomposition with `A = P L U`; those not asked for are empty."""
     if LU_pivots.dtype.name != "int32":
         raise DTypeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.")
-    parts = op.lu_parts(LU_data, LU_pivots)
+    parts = op.lu_parts_to_unpack(LU_data, LU_pivots)
     none = op.zeros((0,), dtype=LU_data.dtype, device=LU_data.device)
     return _Unpacked(
         parts.P if unpack_pivots else none, parts.L if unpack_data else none, parts.U if unpack_data else none
@@ -87,17 +88,19 @@ def _adjoint(x: Tensor) -> Tensor:
     return op.conj(op.transpose(x, -2, -1))
 
 
-@composite("lu_solve", module=_LINALG)
+@composite("lu_solve", module=_LINALG, out=OTHER_OUT)
 def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """The X of `A X = B`, or of `X A = B` where not `left`, from packed factors of A, or of its adjoint."""
     if pivots.dtype.name != "int32":
         raise DTypeError("linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32")
+    if B.ndim < 2:
+        raise ShapeError("linalg.lu_solve: The input tensor B must have at least 2 dimensions.")
     if not left:
         return _adjoint(solve_packed(LU, pivots, _adjoint(B), adjoint=not adjoint))
     if LU.shape[-1] != B.shape[-2]:
         shapes = f"{LU.shape[-2]}x{LU.shape[-1]} and {B.shape[-2]}x{B.shape[-1]}"
         raise ShapeError(f"linalg.lu_solve: Incompatible shapes of A and B for the equation AX = B ({shapes})")
-    P, L, U = op.lu_parts(LU, pivots)
+    P, L, U = op.lu_parts_to_solve(LU, pivots)
     if adjoint:
         half = op.solve_triangular(_adjoint(U), B, upper=False)
         return op.matmul(P, op.solve_triangular(_adjoint(L), half, upper=True, unitriangular=True))
@@ -105,7 +108,7 @@ def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, ad
     return op.solve_triangular(U, half, upper=True)
 
 
-@composite()
+@composite(out=OTHER_OUT)
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """The X of `A X = input` from packed factors of A."""
     return solve_packed(LU_data, LU_pivots, input)
@@ -118,7 +121,7 @@ _Factor = named_result("linalg_cholesky_ex", ("L", "info"))
 _Solution = named_result("linalg_solve_ex", ("result", "info"))
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, out=OTHER_OUT)
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """The inverse, and 0 or the place of the zero that shows a matrix to be singular."""
     inverse = op.inverse_or_nan(A)
@@ -128,7 +131,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     return _Inverse(inverse, info)
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, out=OTHER_OUT)
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """The Cholesky factor, NaN where there is none, and 0 or the size of the leading block that has none."""
     factor = op.factor_or_nan(input, upper=upper)
@@ -138,7 +141,7 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
     return _Factor(factor, info)
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, out=OTHER_OUT)
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """The X of `A X = B`, or of `X A = B` where not `left`, and 0 where A is not singular."""
     result = op.solution_or_nan(A, B, left=left)
@@ -151,18 +154,25 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 # ---- eigenvalues, ranks, norms
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, out=OTHER_OUT)
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues of Hermitian matrices in ascending order; one triangle is read."""
     return op.eigh(A, UPLO).eigenvalues
 
 
-@composite(module=_LINALG)
+def _require_real(name: str, **tolerances: Any) -> None:
+    for which, x in tolerances.items():
+        if isinstance(x, Tensor) and x.is_complex():
+            raise DTypeError(f"{name}: {which} tensor of complex type is not supported. Got {scalar_word(x.dtype)}")
+
+
+@composite(module=_LINALG, out="")
 def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """The Moore-Penrose inverse; singular values up to `max(atol, rtol * the largest)` count as zero.
 
     `rtol` is, unless given, the type's epsilon times the larger size; `rcond` is its former name.
     """
+    _require_real("torch.linalg.pinv", rcond=rcond, atol=atol, rtol=rtol)
     return op.pseudo_inverse(A, atol, rtol if rcond is None else rcond, hermitian)
 
 
@@ -172,9 +182,10 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     return pinv(input, rcond)
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, out="")
 def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """How many singular values are above `max(atol, rtol * the largest)`; `tol` alone is an `atol`."""
+    _require_real("torch.linalg.matrix_rank", tol=tol, atol=atol, rtol=rtol)
     if tol is not None:
         atol, rtol = tol, 0.0
     return op.rank(A, atol, rtol, hermitian)
@@ -183,7 +194,7 @@ def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: An
 _CONDITIONS = ("fro", "nuc", float("inf"), float("-inf"), 1, -1, 2, -2)
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, out="")
 def cond(A: Tensor, p: Any = None) -> Tensor:
     """The condition number in the `p`-norm, by default the largest over the smallest singular value."""
     if A.ndim < 2:
@@ -204,7 +215,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     return op.masked_fill(found, singular, float("inf"))
 
 
-@composite("norm", module=_LINALG)
+@composite("norm", module=_LINALG, out=OTHER_OUT)
 def linalg_norm(
     A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -253,7 +264,10 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     if driver not in (None, *_DRIVERS):
         raise OutOfRangeError(f"{name}: parameter `driver` should be one of ({', '.join(_DRIVERS)})")
     if A.dtype is not B.dtype:
-        raise DTypeError(f"{name}: Expected input and other to have the same dtype, but got {A.dtype} and {B.dtype}")
+        raise DTypeError(
+            f"{name}: Expected input and other to have the same dtype, but got input's dtype {scalar_word(A.dtype)} "
+            f"and other's dtype {scalar_word(B.dtype)}"
+        )
     vector = B.ndim == 1 or tuple(A.shape[:-1]) == tuple(B.shape)
     right = op.unsqueeze(B, -1) if vector else B
     if A.shape[-2] != right.shape[-2]:
@@ -277,7 +291,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 # ---- vectors and tensors
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, out=OTHER_OUT)
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Inner products along `dim`: the first vector's elements are conjugated."""
     if x.dtype is not y.dtype:
@@ -297,7 +311,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return op.cat([op.ones(tuple(column.shape), dtype=powers.dtype, device=x.device), powers], -1)
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, out="")
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of the map from the last dims to the first `ind`: `tensordot(tensorinv(A), B, ind)` solves."""
     if ind <= 0:
@@ -311,15 +325,16 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     return op.reshape(op.inv(op.reshape(A, (prod(first), prod(last)))), (*last, *first))
 
 
-@composite(module=_LINALG)
+@composite(module=_LINALG, out="")
 def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     """The X with `tensordot(A, X, X.ndim) = B`; `dims` of A are moved to its end first."""
     moved = A if dims is None else op.movedim(A, tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
     first, last = moved.shape[: B.ndim], moved.shape[B.ndim :]
-    if prod(first) != prod(last):
+    size = prod(first) if B.numel() == prod(last) else B.numel()
+    if prod(last) != size:
         raise ShapeError(
             "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), "
-            f"but got {prod(last)} != {prod(first)}"
+            f"but got {prod(last)} != {size}"
         )
     flat = op.reshape(moved, (prod(first), prod(last)))
     return op.reshape(op.solve(flat, op.reshape(B, (-1,))), last)
