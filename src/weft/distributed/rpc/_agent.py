@@ -25,6 +25,7 @@ from weft.distributed.rpc._peers import Peers
 from weft.distributed.rpc._place import Ways
 from weft.distributed.rpc._references import Owned, References
 from weft.distributed.rpc._service import Answer, called, raised_there, serve
+from weft.distributed.rpc._traffic import Counts, Traffic
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, RpcError, RpcTimeoutError
 from weft.futures import Future
@@ -102,8 +103,8 @@ class Agent:
         self._local: dict[int, Call] = {}  # calls to itself
         self._next_end = NEVER  # of any call
         self._clock = threading.Lock()
-        self._counting = threading.Lock()
-        self._made = self._served = 0
+        self._closing = threading.Lock()
+        self.traffic = Traffic()
         self.hub.alarm = self._look_at_the_clock
         try:
             self.peers = Peers(workers, self.hub, self, ways, self._introduce)  # from here on others may call
@@ -116,7 +117,7 @@ class Agent:
 
         Nothing where another thread has done so.
         """
-        with self._counting:
+        with self._closing:
             if self.closing:
                 return
             self.closing = True
@@ -155,7 +156,7 @@ class Agent:
             pipe = self.peers.known(to) or self.peers.reach(to, self.seconds)
         except RpcError:
             return
-        self._count(made=1)
+        self.traffic.count(to, made=1)
         pipe.put(NOTE, 0, pack((name, args), self.devices.of_callee(to))[0])
         if pipe is not sending:
             self.hub.soon(partial(self.hub.flush, pipe))
@@ -214,7 +215,7 @@ class Agent:
             receiver = receiver._replace(message=context.message())
         body, buffers = pack(content, receiver)
         if kind != UNCOUNTED:
-            self._count(made=1)
+            self.traffic.count(to, made=1)
         number, made, asked = next(self._numbers), Call, kind
         if self.tracer is not None:
             made, kind, buffers = self.tracer.outgoing(to, kind, number, content, body, buffers)
@@ -229,7 +230,7 @@ class Agent:
                 self.freight.put(pipe, kind, number, body, buffers)
             except BaseException:  # too long, or no memory to lend
                 pipe.calls.pop(number, None)
-                self._count(made=-(asked != UNCOUNTED))
+                self.traffic.count(to, made=-(asked != UNCOUNTED))
                 raise
             if pipe.why is not None:  # it was lost meanwhile
                 self._fail_calls(pipe)
@@ -331,7 +332,7 @@ class Agent:
 
     def _noted(self, pipe: Pipe, body: Bytes) -> None:
         if self._followed(pipe, lambda: self._controlled(body, ())):
-            self._count(served=1)
+            self.traffic.count(self.peers.at(pipe), served=1)
 
     def _followed(self, pipe: Pipe, follow: Callable[[], object]) -> bool:
         try:
@@ -351,6 +352,7 @@ class Agent:
         if self.closing:
             return
         self.workers.forget(peer)
+        self.traffic.lost(peer)
         self.references.lost(peer[1:])
         if self.tracer is not None:
             self.tracer.lost(peer)
@@ -444,7 +446,7 @@ class Agent:
             else:
                 self.hub.flush(pipe)
         if asked != UNCOUNTED:
-            self._count(served=1)
+            self.traffic.count(to, served=1)
 
     # --- figures ---
 
@@ -468,15 +470,9 @@ class Agent:
         """The workers of the job, by number."""
         return self.workers.known()
 
-    def _count(self, *, made: int = 0, served: int = 0) -> None:
-        with self._counting:
-            self._made += made
-            self._served += served
-
-    def counts(self) -> tuple[int, int, int]:
-        """How many calls this worker has made, how many it has served, and how many functions run."""
-        with self._counting:
-            return self._made, self._served, self.hub.running
+    def counts(self) -> Counts:
+        """What this worker reports at the end: the calls that it has made and served, and the functions that run."""
+        return self.traffic.counts(self.hub.running)
 
     def figures(self) -> dict[str, int]:
         """How many threads there are, functions that run, calls that wait for answers, and connections."""

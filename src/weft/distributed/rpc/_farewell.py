@@ -3,7 +3,7 @@
 The work is over when nobody waits for a call, nothing runs, and in two rounds one after the other all workers together
 have served as many calls as they have made, the same number both times (Mattern's four-counter method). Workers report
 to the first of them that lives, which answers a round when all have come, and watches all of them meanwhile. Who ends
-without having come is left out; what it called cannot be counted any more, so then it is enough that nothing changes.
+without having come is left out, and so are the calls that it has made or served (`_traffic.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft._comm.deadline import Deadline
 from weft.distributed.rpc._service import Later
+from weft.distributed.rpc._traffic import Counts
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import FutureError, RpcError, RpcTimeoutError
 from weft.futures import Future
@@ -28,14 +29,6 @@ _GRACE = 5.0  # seconds for which the first worker waits for the others to leave
 _LAST_WORDS = 1.0  # seconds before its deadline at which a worker asks who has not come
 _WORK_GOES_ON = "all have come or ended, and work goes on"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25  # seconds between rounds while something still runs
-
-
-class Counts(NamedTuple):
-    """Calls made, calls served, and functions that run, of one worker or all."""
-
-    made: int
-    served: int
-    running: int
 
 
 class Sums(NamedTuple):
@@ -57,7 +50,6 @@ class Rounds:
         self._come: set[int] = set()
         self._before: Counts | None = None
         self._gone: dict[int, str] = {}
-        self._uncounted = False  # whether somebody has ended whose calls cannot be counted any more
         self._over = False
 
     def report(self, number: int, worker: int, counts: Counts) -> Future[Sums]:
@@ -85,7 +77,6 @@ class Rounds:
             return
         with self._changed:
             self._gone.setdefault(worker.id, worker.name)
-            self._uncounted = True
             self._changed.notify_all()
         self._answer_complete()
 
@@ -106,11 +97,13 @@ class Rounds:
             answer.set_result(sums)
 
     def _summed(self, reports: dict[int, Counts]) -> Sums:
-        counts = Counts(*(sum(column) for column in zip(*reports.values(), strict=True)))
-        balanced = counts.made == counts.served or self._uncounted
-        self._over = balanced and not counts.running and counts == self._before
-        self._before = counts
-        return Sums(counts, self._over, tuple(name for _, name in sorted(self._gone.items())))
+        living = [counts for worker, counts in reports.items() if worker not in self._gone]
+        made, served, running = (sum(column) for column in zip(*(counts[:3] for counts in living), strict=True))
+        total = Counts(made, served, running)
+        known = all(counts.peers.isdisjoint(self._gone) for counts in living)  # to all that it concerns, who is gone
+        self._over = known and made == served and not running and total == self._before
+        self._before = total
+        return Sums(total, self._over, tuple(name for _, name in sorted(self._gone.items())))
 
 
 class Farewell:
@@ -222,7 +215,7 @@ class Farewell:
     def _reported(self, to: WorkerInfo, number: int, deadline: Deadline) -> Sums:
         """The outcome of a round. At the deadline an `RpcTimeoutError` says who has not come."""
         agent, limit = self._agent, _within(deadline)
-        report = number, agent.me.id, Counts(*agent.counts())
+        report = number, agent.me.id, agent.counts()
         answer = agent.push(agent.control(to, "report", *report, limit=limit, counted=False))
         try:
             return agent.wait(answer, max(limit - _LAST_WORDS, limit / 2))

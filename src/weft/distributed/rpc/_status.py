@@ -35,9 +35,9 @@ class StatusControls:
 
     def status(self) -> Status:
         agent = self._agent
-        figures, (_, served, running) = agent.figures(), agent.counts()
+        figures = agent.figures()
         return Status(
-            socket.gethostname(), os.getpid(), perf_counter(), served, running, figures["num_pending_calls"],
-            *agent.peers.traffic(), agent.references.figures()["num_owner_rrefs"], figures["num_threads"],
-            figures["num_connections"],
+            socket.gethostname(), os.getpid(), perf_counter(), agent.traffic.served, agent.hub.running,
+            figures["num_pending_calls"], *agent.peers.traffic(), agent.references.figures()["num_owner_rrefs"],
+            figures["num_threads"], figures["num_connections"],
         )  # fmt: skip
