@@ -61,7 +61,7 @@ class Tensor(Derived):
     @property
     def shape(self) -> Size:
         """Sizes of the dims."""
-        return Size(self._read().aval.shape)
+        return self._read().aval.size
 
     def size(self, dim: int | None = None) -> Any:
         """Sizes of the dims, or of one of them."""

@@ -98,7 +98,7 @@ def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) 
     return in_float32(lambda x, v, a, b: x + v * quotient(a, b), input, jnp.asarray(value), tensor1, tensor2)
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(dims=pointwise, inplace=True, out_text="")
 def lerp(input: Array, end: Array, weight: Operand) -> Array:
     """`input + weight * (end - input)`, computed from the nearer end; types must agree."""
     require(input, "lerp_kernel_scalar", FLOAT, COMPLEX)
@@ -381,7 +381,7 @@ def nextafter(input: Array, other: Array) -> Array:
     return jnp.nextafter(input, other)
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(dims=pointwise, inplace=True, out_text="heaviside is not yet implemented for tensors with different dtypes.")
 def heaviside(input: Array, values: Array) -> Array:
     """0 below zero, `values` at zero, 1 above; types must agree."""
     refuse_complex(input, "heaviside is not yet implemented for complex tensors.")

@@ -46,6 +46,8 @@ def _fills_slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     return Factors((*slices.ins, ()), slices.outs, slices.whole)
 
 
+_OTHERS = ("index", "source")
+
 # One index per slice
 
 
@@ -92,7 +94,7 @@ def _index_add_check(input: Array, dim: Dim, index: Array, source: Array, *, alp
     return outside_dim(index, input, dim)
 
 
-@defop(dims=_writes_slices, check=_index_add_check, check_text=OUT_OF_BOUNDS, inplace=True)
+@defop(dims=_writes_slices, check=_index_add_check, check_text=OUT_OF_BOUNDS, inplace=True, separate=_OTHERS)
 @isolated
 def index_add(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Scalar = 1) -> Array:
     """`input` with `alpha` times the slices of `source` added at the places in `index`."""
@@ -147,7 +149,8 @@ def _index_copy_vjp(
 
 @defop(
     arithmetic=Arithmetic.NONE,
-    dims=_writes_slices, vjp=_index_copy_vjp, check=_index_copy_check, check_text=OUT_OF_BOUNDS, inplace=True
+    dims=_writes_slices, vjp=_index_copy_vjp, check=_index_copy_check, check_text=OUT_OF_BOUNDS, inplace=True,
+    separate=_OTHERS,
 )  # fmt: skip
 @isolated
 def index_copy(input: Array, dim: Dim, index: Array, source: Array) -> Array:
@@ -180,7 +183,8 @@ def _index_fill_vjp(
 
 @defop(
     arithmetic=Arithmetic.NONE,
-    dims=_fills_slices, vjp=_index_fill_vjp, check=_index_fill_check, check_text=OUT_OF_BOUNDS, inplace=True
+    dims=_fills_slices, vjp=_index_fill_vjp, check=_index_fill_check, check_text=OUT_OF_BOUNDS, inplace=True,
+    separate=_OTHERS[:1],
 )  # fmt: skip
 @isolated
 def index_fill(input: Array, dim: Dim, index: Array, value: Filling) -> Array:
@@ -222,6 +226,7 @@ def _put_vjp(
     check=_put_check,
     check_text=OUT_OF_ELEMENTS,
     inplace=True,
+    separate=_OTHERS,
 )
 @isolated
 def put(input: Array, index: Array, source: Array, accumulate: bool = False) -> Array:

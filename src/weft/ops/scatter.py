@@ -123,7 +123,14 @@ def _scatter_add_check(input: Array, dim: Dim, index: Array, src: Array) -> Miss
     return outside_dim(index, input, dim)
 
 
-@defop(dims=_scatters, cast=Cast.PROMOTE, check=_scatter_add_check, check_text=OUT_OF_BOUNDS, inplace=True)
+@defop(
+    dims=_scatters,
+    cast=Cast.PROMOTE,
+    check=_scatter_add_check,
+    check_text=OUT_OF_BOUNDS,
+    inplace=True,
+    separate=("index", "src"),
+)
 def scatter_add(input: Array, dim: Dim, index: Array, src: Array) -> Array:
     """`input` with elements of `src` added at the places of `index` along `dim`."""
     _require_cells(input, dim, index, src)
@@ -231,7 +238,7 @@ def _scatter_reduce_vjp(
 
 @defop(
     dims=_scatters, vjp=_scatter_reduce_vjp, check=_scatter_reduce_check, check_text=OUT_OF_BOUNDS,
-    inplace=True,
+    inplace=True, separate=("index", "src"),
 )  # fmt: skip
 def scatter_reduce(
     input: Array, dim: Dim, index: Array, src: Array, reduce: str, *, include_self: bool = True

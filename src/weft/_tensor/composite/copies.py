@@ -91,7 +91,7 @@ for _name, _view in (
     _writing(_name, _view)
 
 
-@composite(inplace=True)
+@composite(inplace=True, separate=("index", "source"))
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.dtype import INTEGER, DType, int64
-from weft._tensor.arguments import all_tensors, combination, integer
+from weft._tensor.arguments import all_tensors, combination, integer, one_or_more_ints
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, DTypeError, IndexRangeError, OutOfRangeError, ShapeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._shape_dims import wrapped
+from weft.ops._words import scalar_word
 
 Tensors = tuple[Tensor, ...]
 
@@ -129,8 +130,19 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
     at = wrapped(dim, input.ndim)
     size = input.shape[at]
     given: Any = indices_or_sections
-    if hasattr(given, "tolist"):  # a tensor of positions, or of one number of sections
+    if isinstance(given, Tensor):  # of positions, or of one number of sections
+        if given.ndim > 1:
+            raise ShapeError(
+                "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor, "
+                f"but got a tensor with {given.ndim} dims"
+            )
+        if given.dtype is not int64:
+            raise DTypeError(
+                "tensor_split expected tensor_indices_or_sections to have dtype of long, "
+                f"but got {scalar_word(given.dtype)}"
+            )
         given = given.tolist()
+    given = one_or_more_ints(given, "indices_or_sections", "tensor_split")
     if isinstance(given, int):
         if given <= 0:
             raise OutOfRangeError(f"number of sections must be larger than 0, got {given}")
@@ -154,7 +166,9 @@ def _named_split(name: str, least: int, dim_of: Callable[[int], int]) -> None:
             )
         dim = dim_of(input.ndim)
         count, size = indices_or_sections, input.shape[dim]
-        if not isinstance(count, int | list | tuple | Tensor):
+        if isinstance(count, Tensor):
+            count = integer(count, "sections", name)
+        if not isinstance(count, int | list | tuple):
             raise combination(name, input, count)
         if isinstance(count, int) and (count == 0 or size % count):
             raise ShapeError(
