@@ -173,7 +173,7 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         family.add(numbers, found.trace.types())
     for output in found.outputs:
         if output.aval.nbytes >= 2**63:
-            raise ShapeError(f"{op.name}(): Storage size calculation overflowed with sizes={list(output.aval.shape)}")
+            raise ShapeError(f"Storage size calculation overflowed with sizes={list(output.aval.shape)}: {op.name}()")
     return found
 
 

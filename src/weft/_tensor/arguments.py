@@ -70,11 +70,13 @@ def integer(x: Any, name: str, op: str) -> int:
     if isinstance(x, Tensor):
         is_integer = x.dtype.category == INTEGER and x.numel() == 1
     else:
-        is_integer = hasattr(x, "__index__") and not isinstance(x, bool | np.bool_)
-    if not is_integer:
-        raise refusal(x, name, op, "int")
-    number: Any = x
-    return operator.index(number)
+        is_integer = not isinstance(x, bool | np.bool_)
+    try:
+        if is_integer:
+            return operator.index(x)
+    except TypeError:  # arrays have an `__index__` that most of them refuse
+        pass
+    raise refusal(x, name, op, "int")
 
 
 def _is_number(x: Tensor) -> bool:

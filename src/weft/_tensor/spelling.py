@@ -124,7 +124,11 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
             take = [f"_inputs.append(_scalar({p}, {said}))", one]
             if param.default is REQUIRED and not param.optional:
                 return take
-            same = f"{p} is None" if param.default in (None, REQUIRED) else f"type({p}) is not _Tensor and {p} == d_{p}"
+            same = (
+                f"{p} is None"
+                if param.default in (None, REQUIRED)
+                else f"type({p}) is not _Tensor and {p} == d_{p} and type({p}) is not bool"
+            )
             kept = "None" if param.default in (None, REQUIRED) else f"d_{p}"
             return [f"if {same}:", f"    {entry} = {kept}", "else:", *(f"    {line}" for line in take)]
         case Kind.ARRAYS:
@@ -219,7 +223,7 @@ def _source(op: OpDef, name: str) -> str:
         made_on = ", _device(device)" if op.factory else ""
         lines.append(f"_result = _finish(_op, ({static}), _inputs{made_on})")
         if op.factory:
-            lines += ["if requires_grad: _result.requires_grad_(True)", "return _result"]
+            lines += ["if requires_grad: _result._require_grad(True)", "return _result"]
         else:
             lines.append(f"return _result if out is None else _write_out(out, _result, _op.out_text, {_read(op)})")
     head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))

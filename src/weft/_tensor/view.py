@@ -27,7 +27,7 @@ from weft._lazy.plan import Ticket
 from weft._lazy.value import Tape, Value, marked
 from weft._tensor.alias import Alias, Path, current, layout_of, owner_of, path_of, path_to, spreads
 from weft.errors import DTypeError, InPlaceError, ShapeError
-from weft.ops._dims import broadcast_shapes
+from weft.ops._dims import Sizes, broadcast_shapes
 from weft.ops._table import TABLE, Kind, OpDef, Param
 from weft.ops._words import scalar_word
 
@@ -340,14 +340,16 @@ def check_cast(have: DType, want: DType) -> None:
         )
 
 
+def check_shape(have: Sizes, want: Sizes) -> None:
+    """Raise `RuntimeError` where results of one shape do not broadcast to that of the tensor that they go into."""
+    if have != want and (both := broadcast_shapes(want, have)) != want:
+        raise ShapeError(f"output with shape {list(want)} doesn't match the broadcast shape {list(both)}")
+
+
 def _fitted(target: Tensor, value: Value) -> Value:
     """`value`, cast and expanded to the target's type."""
     want, have = target._read().aval, value.aval
-    if have.shape != want.shape and broadcast_shapes(want.shape, have.shape) != want.shape:
-        raise ShapeError(
-            f"output with shape {list(want.shape)} doesn't match the broadcast shape "
-            f"{list(broadcast_shapes(want.shape, have.shape))}"
-        )
+    check_shape(have.shape, want.shape)
     if have.dtype is not want.dtype:
         check_cast(have.dtype, want.dtype)
         value = apply(call_of(TABLE["to_dtype"], (ONE, want.dtype)), (value,))[0]

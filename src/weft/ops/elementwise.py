@@ -20,8 +20,8 @@ from weft.ops._words import scalar_word
 
 _BOOL_MINUS = "Subtraction, the `-` operator, with {} is not supported. {} operator instead."
 _INTEGER_ADDCDIV = (
-    "Integer division with addcdiv is no longer supported; "
-    "cast tensor1 and tensor2 to a floating-point type for a true division"
+    "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a true "
+    "division of tensor1 and tensor2: cast tensor1 and tensor2 to a floating-point type for a true division"
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -225,8 +225,8 @@ def _put_vjp(
     vjp=_put_vjp,
     check=_put_check,
     check_text=OUT_OF_ELEMENTS,
-    inplace=True,
-    separate=_OTHERS,
+    function=False,
+    method=False,
 )
 @isolated
 def put(input: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
@@ -254,9 +254,9 @@ def _overflow(input: Array) -> str:
     return f"value cannot be converted to type {c_word(input)} without overflow"
 
 
-def _require_mask(op: str, mask: Array) -> None:
+def _require_mask(op: str, mask: Array, word: Callable[[Any], str] = c_word) -> None:
     if mask.dtype != jnp.bool_:
-        raise DTypeError(f"{op}_ only supports boolean masks, but got mask with dtype {c_word(mask)}")
+        raise DTypeError(f"{op}_ only supports boolean masks, but got mask with dtype {word(mask)}")
 
 
 @defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True, uniform=True)
@@ -295,7 +295,7 @@ def _masked_scatter_check(input: Array, mask: Array, source: Array) -> Array:
 )  # fmt: skip
 def masked_scatter(input: Array, mask: Array, source: Array) -> Array:
     """`input` with successive elements of `source` where the mask, which broadcasts, is true."""
-    _require_mask("masked_scatter", mask)
+    _require_mask("masked_scatter", mask, scalar_word)
     if source.dtype != input.dtype:
         raise DTypeError(
             "masked_scatter: expected self and source to have same dtypes but got"

@@ -53,7 +53,7 @@ def _abs_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
     return (g * jnp.sign(input),)
 
 
-@defop(dims=pointwise, vjp=_abs_vjp, dunder="__abs__", inplace=True, out_text="")
+@defop(dims=pointwise, vjp=_abs_vjp, dunder="__abs__", out_text="")
 def abs(input: Array) -> Array:
     """Distance from 0; the result of a complex number is real. The slope at 0 is 0."""
     require(input, "abs_cpu", INTEGER, FLOAT, COMPLEX)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import DType, as_dtype, float64, int64
+from weft._base.layout import channels_last, channels_last_3d
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination, sizes_one_by_one
@@ -29,13 +30,25 @@ def made(
 ) -> Tensor:
     """The result of one factory row, on the device of `like` unless `options` name another; in `out`, if that is."""
     names = options.pop("names", None)
-    options.pop("memory_format", None)  # XLA chooses layouts
+    order_of(options.pop("memory_format", None), len(size))  # XLA chooses layouts
     if like is not None:
         options.setdefault("device", like.device)
     result = getattr(op, row)(size, *args, dtype=dtype, **options)
     if out is not None:
         return replace(out, result)
     return result if names is None else result.rename_(*names)
+
+
+ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
+"""The dims from the outermost to the innermost, of the formats that are not row by row."""
+
+
+def order_of(format: Any, ndim: int) -> tuple[int, ...] | None:
+    """What `ORDERS` has for a memory format; `RuntimeError` where tensors have another number of dims."""
+    order = ORDERS.get(format)
+    if order is not None and ndim != len(order):
+        raise ShapeError(f"required rank {len(order)} tensor to use {format!r} format".replace("torch.", ""))
+    return order
 
 
 def type_for(out: Tensor | None, dtype: DType | None, usual: DType) -> DType:
@@ -183,8 +196,12 @@ def _length(start: Any, end: Any, step: Any, dtype: DType) -> int:
         raise OutOfRangeError("upper bound and lower bound inconsistent with step sign")
     if dtype.name == "int64":
         start, end, step = int(start), int(end), int(step)
-        return -((start - end) // step)
-    return math.ceil((end - start) / step)
+        count = -((start - end) // step)
+    else:
+        count = math.ceil((end - start) / step)
+    if count >= 2**63:
+        raise OutOfRangeError("invalid size, possible overflow?")
+    return count
 
 
 @composite(over=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft._base.determinism import refuse_undetermined
 from weft._base.dtype import bool_, uint8
 from weft._tensor.spelling import composite, op
 from weft._tensor.subscript import as_filling, nonzero_dims
@@ -23,6 +24,14 @@ def scatter(
     if (src is None) == (value is None):
         raise ArgumentError("scatter() takes a tensor src or a number value, one of them")
     return op.scatter_src(input, dim, index, value if src is None else src, reduce=reduce)
+
+
+@composite(inplace=True, over=True, separate=("index", "source"))
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """`input` with elements of `source` written, or added, at places of the flattened `input`."""
+    if not accumulate:
+        refuse_undetermined("put_")
+    return op.put(input, index, source, accumulate)
 
 
 @composite(inplace=True, over=True, separate=("indices", "values"))
