@@ -52,9 +52,9 @@ def test_determinism_is_remembered():
 
 
 def test_odd_debug_modes_are_refused():
-    with pytest.raises(ValueError, match=r"expected one of `default`, `warn`, `error`, but got loud$"):
+    with pytest.raises(RuntimeError, match=r"expected one of `default`, `warn`, `error`, but got loud$"):
         weft.set_deterministic_debug_mode("loud")
-    with pytest.raises(ValueError, match=r"^invalid value of debug_mode, expected 0, 1, or 2, but got 3$"):
+    with pytest.raises(RuntimeError, match=r"^invalid value of debug_mode, expected 0, 1, or 2, but got 3$"):
         weft.set_deterministic_debug_mode(3)
     with pytest.raises(TypeError, match=r"^debug_mode must be str or int, but got <class 'float'>$"):
         weft.set_deterministic_debug_mode(1.0)  # pyright: ignore[reportArgumentType]
@@ -94,9 +94,13 @@ def test_denormal_numbers_are_always_flushed():
 
 
 def test_the_default_type_by_its_former_name():
-    weft.set_default_tensor_type("torch.DoubleTensor")
+    with pytest.warns(UserWarning, match=r"^torch.set_default_tensor_type\(\) is deprecated as of PyTorch 2.1"):
+        weft.set_default_tensor_type("torch.DoubleTensor")
     assert weft.ones(1).dtype is weft.float64
-    with pytest.raises(TypeError, match=r"^invalid type object: 'torch\.Sparse'; give a name such as 'torch.Float"):
+    with (
+        pytest.warns(UserWarning, match="is deprecated"),
+        pytest.raises(TypeError, match=r"^invalid type object: only floating-point types are .* not 'torch.Sparse'$"),
+    ):
         weft.set_default_tensor_type("torch.Sparse")
 
 
@@ -143,3 +147,16 @@ def test_flags_of_backends():
 def test_versions():
     assert weft.version.__version__ == weft.__version__
     assert weft.version.cuda is None
+
+
+def test_writes_to_repeated_places_are_refused_where_determinism_is_asked_for():
+    places, values = weft.tensor([0, 0]), weft.tensor([1.0, 2.0])
+    weft.use_deterministic_algorithms(True)
+    with pytest.raises(RuntimeError, match=r"^put_ does not have a deterministic implementation, but you set 'torch\."):
+        weft.ones(5).put_(places, values)
+    with pytest.raises(RuntimeError, match=r"^max_unpooling2d_forward_out does not have a deterministic implement"):
+        weft.nn.MaxUnpool1d(3, 1)(weft.ones(1, 1, 7), weft.zeros(1, 1, 7, dtype=weft.int64))
+    assert weft.ones(5).put_(places, values, accumulate=True).tolist() == [4, 1, 1, 1, 1]
+    weft.use_deterministic_algorithms(True, warn_only=True)
+    with pytest.warns(UserWarning, match=r"^put_ does not have a deterministic implementation"):
+        assert weft.ones(5).put(places, values).tolist() == [2, 1, 1, 1, 1]

@@ -47,6 +47,10 @@ _NAMES = {
         "set_default_tensor_type", "is_anomaly_enabled", "is_anomaly_check_nan_enabled", "set_anomaly_enabled",
         "get_device_module",
     ),
+    "weft._assertions": (
+        "_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented", "_check_tensor_all",
+        "_assert_async",
+    ),
     "weft.random": ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"),
 }  # fmt: skip
 _RENAMED = {

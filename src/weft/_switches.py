@@ -8,9 +8,12 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from weft._base.determinism import Determinism
 from weft._base.device import device as device_class
+from weft._base.site import warn_user
 from weft._base.state import ambient, set_default_device, set_default_dtype, set_field
 from weft._lazy.runtime import default_jax_device, fix_tier, matmul_precision, set_matmul_precision
+from weft._tensor.arguments import flag
 from weft._tensor.composite.convert import TYPE_NAMES
 from weft._tensor.convert import resolve_device
 from weft.errors import ArgumentError, DeviceError, OptionError, SettingError, ValueRangeError
@@ -52,12 +55,6 @@ _DETERMINISTIC_OPS = "--xla_gpu_deterministic_ops=true"
 _DEBUG_MODES = ("default", "warn", "error")
 
 
-class _Determinism:
-    """What `use_deterministic_algorithms` was told, as a place in `_DEBUG_MODES`."""
-
-    level = 0
-
-
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for results that are the same in every run, and do not depend on what the process has computed before.
 
@@ -65,22 +62,24 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
     that was never interrupted. On GPUs XLA has to be told before it starts: with `mode`, a warning says so where
     `XLA_FLAGS` does not.
     """
-    set_deterministic_debug_mode((1 if warn_only else 2) if mode else 0)
+    name = "_set_deterministic_algorithms"
+    is_on, warns = flag(mode, "mode", name), flag(warn_only, "warn_only", name)
+    set_deterministic_debug_mode((1 if warns else 2) if is_on else 0)
 
 
 def are_deterministic_algorithms_enabled() -> bool:
     """Whether `use_deterministic_algorithms` was asked for."""
-    return _Determinism.level > 0
+    return Determinism.level > 0
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """Whether `use_deterministic_algorithms` was asked for with `warn_only`."""
-    return _Determinism.level == 1
+    return Determinism.level == 1
 
 
 def get_deterministic_debug_mode() -> int:
     """0 where determinism was not asked for, 1 with `warn_only`, else 2."""
-    return _Determinism.level
+    return Determinism.level
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
@@ -88,13 +87,13 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     if not isinstance(debug_mode, int | str):
         raise ArgumentError(f"debug_mode must be str or int, but got {type(debug_mode)}")
     if isinstance(debug_mode, str) and debug_mode not in _DEBUG_MODES:
-        raise ValueRangeError(
+        raise SettingError(
             "invalid value of debug_mode, expected one of `default`, `warn`, `error`, " + f"but got {debug_mode}"
         )
     found = _DEBUG_MODES.index(debug_mode) if isinstance(debug_mode, str) else debug_mode
     if found not in range(3):
-        raise ValueRangeError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
-    _Determinism.level = found
+        raise SettingError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
+    Determinism.level = found
     fix_tier(found > 0)
     if found and default_jax_device().platform == "gpu" and _DETERMINISTIC_OPS not in os.environ.get("XLA_FLAGS", ""):
         warnings.warn(
@@ -142,10 +141,17 @@ def set_flush_denormal(mode: bool) -> bool:
 
 def set_default_tensor_type(t: Any) -> None:
     """Set the default floating type, and the default device for types such as "torch.cuda.FloatTensor"."""
+    warn_user(
+        "torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
+        "torch.set_default_device() as alternatives."
+    )
     name = t if isinstance(t, str) else f"{getattr(t, '__module__', '')}.{getattr(t, '__name__', '')}"
     plain = name.replace("torch.cuda.", "torch.")
     if plain not in TYPE_NAMES:
-        raise ArgumentError(f"invalid type object: {t!r}; give a name such as 'torch.FloatTensor'")
+        raise ArgumentError(
+            "invalid type object: only floating-point types are supported as the default type, such as "
+            f"'torch.FloatTensor', and not {t!r}"
+        )
     set_default_dtype(TYPE_NAMES[plain])
     set_default_device("cuda" if plain != name else "cpu")
 

@@ -283,3 +283,7 @@ def test_of_a_complex_tensor_without_dims_only_the_kind_counts():
     assert weft.where(weft.tensor([True, False]), weft.ones(2), z).dtype is weft.complex64
     assert (weft.ones(2, dtype=weft.float64) + z).dtype is weft.complex128
     assert (weft.ones(2, dtype=weft.int32) + z).dtype is weft.complex128
+
+
+def test_what_can_be_indexed_is_a_sequence():
+    assert weft.tensor(bytearray(b"ab")).tolist() == [97, 98]

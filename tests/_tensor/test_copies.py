@@ -85,3 +85,22 @@ def test_slices_that_are_not_combined():
         weft.index_reduce(X, 0, weft.tensor([0, 1]), X, "sum")
     with pytest.raises(RuntimeError, match=r"Number of indices \(1\) should be equal to source\.size\(dim\): \(2\), f"):
         weft.index_reduce(X, 0, weft.tensor([0]), X, "prod")
+
+
+def test_empty_strided():
+    made = weft.empty_strided((2, 3), (1, 2), dtype=weft.float64)
+    assert made.stride() == (1, 2)
+    assert made.dtype is weft.float64
+    assert made.tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert weft.empty_strided((0, 2), (1, 2)).shape == (0, 2)
+
+
+def test_as_subclass_shares_elements():
+    class Mine(weft.Tensor):
+        pass
+
+    x = weft.ones(2)
+    y = x.as_subclass(Mine)
+    assert type(y) is Mine
+    y.zero_()
+    assert x.tolist() == [0, 0]

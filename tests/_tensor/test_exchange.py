@@ -204,7 +204,8 @@ def test_from_numpy_refuses_what_it_cannot_hold():
         ValueError, match=r"^given numpy array has byte order different from the native byte order\. Conv"
     ):
         weft.from_numpy(np.arange(3, dtype=">i4"))
-    assert weft.from_numpy(np.arange(3)[::-1]).tolist() == [2, 1, 0]
+    with pytest.raises(ValueError, match=r"^At least one stride in the given numpy array is negative"):
+        weft.from_numpy(np.arange(3)[::-1])
 
 
 @pytest.mark.parametrize("size", [3, 100_000])
@@ -283,7 +284,7 @@ def test_asarray_and_gradients():
         "same": (True, True), "copy": (True, False), "cast": (False, True), "off": (False, True), "on": (True, True),
         "numbers": (True, True),
     }  # fmt: skip
-    with pytest.raises(RuntimeError, match=r"^only Tensors of floating point and complex dtype can require gradients"):
+    with pytest.raises(RuntimeError, match=r"^Only Tensors of floating point and complex dtype can require gradients"):
         weft.asarray([1], requires_grad=True)
 
 

@@ -52,7 +52,7 @@ def test_an_array_of_another_library_is_named_with_the_way_out(array, said, make
 
 def test_a_foreign_array_is_not_assigned():
     x = weft.ones(2)
-    with pytest.raises(TypeError, match=r"^can't assign a jax.Array to a torch.float32 tensor; make a tensor of it"):
+    with pytest.raises(TypeError, match=r"^can't assign a jax.Array to a torch.FloatTensor; make a tensor of it"):
         x[0] = jnp.ones(2)[0]
     assert x.tolist() == [1, 1]
 

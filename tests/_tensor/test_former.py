@@ -42,6 +42,7 @@ def test_tensors_are_their_instances():
     assert not isinstance(1.0, weft.FloatTensor)
 
 
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
 def test_they_name_the_default_type():
     weft.set_default_tensor_type(weft.DoubleTensor)
     try:
@@ -49,3 +50,9 @@ def test_they_name_the_default_type():
     finally:
         weft.set_default_tensor_type(weft.FloatTensor)
     assert weft.ones(1).dtype is weft.float32
+
+
+def test_tensors_of_any_type_are_shared():
+    x = weft.arange(2)
+    assert weft.Tensor(x).dtype is weft.int64
+    assert weft.FloatTensor((2.0, 1.0), device="cpu").tolist() == [2, 1]

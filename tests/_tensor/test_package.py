@@ -110,3 +110,27 @@ def test_questions_with_one_answer():
     assert not any(ask(X) for ask in (weft.is_conj, weft.is_neg, weft.is_inference, weft.is_distributed))
     with pytest.raises(TypeError, match=r"^is_conj\(\): argument 'input' must be Tensor, not int$"):
         weft.is_conj(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("_check", RuntimeError), ("_check_index", IndexError), ("_check_value", ValueError), ("_check_type", TypeError)],
+)
+def test_conditions_are_asserted(name, error):
+    check = getattr(weft, name)
+    check(True)
+    with pytest.raises(error, match=r"^Expected cond to be True, but got False\. \(Could this error message"):
+        check(False)
+    with pytest.raises(error, match=r"^too few$"):
+        check(False, lambda: "too few")
+    with pytest.raises(TypeError, match=r"^cond must be a bool, but got a Tensor\. For tensor conditions, use torch"):
+        check(weft.tensor(True))
+
+
+def test_conditions_of_tensors_are_asserted():
+    weft._check_tensor_all(weft.tensor([True, True]))
+    with pytest.raises(RuntimeError, match=r"^not all$"):
+        weft._check_tensor_all(weft.tensor([True, False]), lambda: "not all")
+    weft._assert_async(weft.tensor(2))
+    with pytest.raises(RuntimeError, match=r"^Expected Tensor with single nonzero value, but got zero$"):
+        weft._assert_async(weft.tensor(0.0))

@@ -83,7 +83,7 @@ def test_where_pytorch_is_not_numpy():
 def test_values_take_the_type_of_the_tensor():
     x = weft.tensor([1, 2, 3])
     x[0] = 7.9
-    x[weft.tensor([1])] = weft.tensor([4.9])
+    x[weft.tensor([False, True, False])] = weft.tensor([4.9])
     x[[2]] = True
     assert x.tolist() == [7, 4, 1]
     assert x.dtype is weft.int64
@@ -175,7 +175,7 @@ def test_values_must_fit():
         "Target sizes: [3, 4].  Tensor sizes: [5]"
     )
     assert not hasattr(error.value, "__notes__")
-    with pytest.raises(TypeError, match=r"^can't assign a str to a torch.float64 tensor$"):
+    with pytest.raises(TypeError, match=r"^can't assign a str to a torch.DoubleTensor$"):
         x[0] = "a"
 
 
@@ -196,3 +196,25 @@ def test_complex_numbers_are_assigned_where_they_fit():
     for index in (0, slice(0, 1), weft.tensor([0]), weft.tensor([True, False, False])):
         with pytest.raises(RuntimeError, match=r"^value cannot be converted to type float without overflow"):
             x[index] = 1j
+
+
+def test_masks_of_bytes_are_warned_of():
+    x, mask = weft.arange(3), weft.tensor([1, 0, 1], dtype=weft.uint8)
+    with pytest.warns(UserWarning, match=r"^indexing with dtype torch.uint8 is now deprecated"):
+        assert x[mask].tolist() == [0, 2]
+
+
+def test_a_mask_is_filled_with_one_element_of_any_type():
+    x, mask = weft.arange(3), weft.tensor([True, False, True])
+    assert x.index_put_((mask,), weft.tensor(4.5)).tolist() == [4, 1, 4]
+    flags = weft.tensor([True, False])
+    flags[flags] = False
+    assert flags.tolist() == [False, False]
+
+
+def test_truth_itself_selects_all_or_nothing():
+    x = weft.zeros(2, dtype=weft.int64)
+    x[False] = weft.ones(5)
+    assert x.tolist() == [0, 0]
+    x[True] = weft.tensor([1.5, 2.5])
+    assert x.tolist() == [1, 2]

@@ -44,7 +44,7 @@ def warn_user(message: str) -> None:
     names = frame.f_globals
     registry = names.setdefault("__warningregistry__", {})  # where Python notes what a line has been told
     warnings.warn_explicit(
-        message, UserWarning, frame.f_code.co_filename, frame.f_lineno, names.get("__name__"), registry
+        message, UserWarning, frame.f_code.co_filename, frame.f_lineno, names.get("__name__", "<string>"), registry
     )
 
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count
 from math import prod
 from typing import Any
 
+from weft.errors import ArgumentError
+
 
 class Size(tuple[int, ...]):
-    """The sizes of a tensor's dims: a tuple that stays a `Size` when sliced, joined and repeated."""
+    """The sizes of a tensor's dims: a tuple that stays a `Size` when sliced, joined and repeated.
+
+    `TypeError` for what does not stand for an int. Sizes that are known to be ints need not be looked at: `size_of`.
+    """
 
     __slots__ = ()
+
+    def __new__(cls, sizes: Iterable[Any] = ()) -> Size:
+        return size_of(map(_int, count(), sizes))
 
     def numel(self) -> int:
         """How many elements a tensor of this size has."""
@@ -20,7 +32,7 @@ class Size(tuple[int, ...]):
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
-        return Size(found) if isinstance(index, slice) else found
+        return size_of(found) if isinstance(index, slice) else found
 
     def __add__(self, other: Any) -> Any:
         return Size((*self, *other)) if isinstance(other, tuple) else NotImplemented
@@ -29,9 +41,20 @@ class Size(tuple[int, ...]):
         return Size((*other, *self)) if isinstance(other, tuple) else NotImplemented
 
     def __mul__(self, count: Any) -> Size:
-        return Size(super().__mul__(count))
+        return size_of(super().__mul__(count))
 
     __rmul__ = __mul__
+
+
+size_of: Callable[[Iterable[int]], Size] = partial(tuple.__new__, Size)
+"""The `Size` of ints."""
+
+
+def _int(at: int, size: Any) -> int:
+    try:
+        return int(operator.index(size))
+    except TypeError:
+        raise ArgumentError(f"torch.Size() takes an iterable of 'int' (item {at} is '{type(size).__name__}')") from None
 
 
 NEW_AXIS = None

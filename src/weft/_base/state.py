@@ -131,7 +131,8 @@ def default_dtype() -> DType:
 def set_default_dtype(dtype: DType) -> None:
     """Set the type of Python floats in new tensors: a floating type."""
     if not isinstance(dtype, DType) or not dtype.is_floating_point:
-        raise ArgumentError(f"only floating-point types are supported as the default type, got {dtype!r}")
+        lead = "" if isinstance(dtype, DType) else "invalid dtype object: "
+        raise ArgumentError(f"{lead}only floating-point types are supported as the default type, got {dtype!r}")
     _Defaults.dtype = dtype
     for forget in _Defaults.on_dtype_change:
         forget()

@@ -175,7 +175,7 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         if len(output.aval.shape) > 64:
             raise ShapeError("only tensors with up to 64 dims are supported")
         if output.aval.nbytes >= 2**63:
-            raise ShapeError(f"{op.name}(): Storage size calculation overflowed with sizes={list(output.aval.shape)}")
+            raise ShapeError(f"Storage size calculation overflowed with sizes={list(output.aval.shape)}: {op.name}()")
     return found
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft._base.device import CPU, device
 from weft._base.dtype import DType, bool_
+from weft._base.size import size_of
 
 if TYPE_CHECKING:
     from weft._base.state import Ambient
@@ -23,13 +24,14 @@ class Aval:
     That is part of the type so that the common call, which looks signatures up by types, leaves it to `record`.
     """
 
-    __slots__ = ("device", "dtype", "inference", "nbytes", "shape", "weak")
+    __slots__ = ("device", "dtype", "inference", "nbytes", "shape", "size", "weak")
 
     def __init__(
         self, shape: tuple[int, ...], dtype: DType, weak: bool, device: device, inference: bool = False
     ) -> None:
         self.inference = inference
         self.shape = shape
+        self.size = size_of(shape)  # as users get it
         self.dtype = dtype
         self.weak = weak
         self.device = device

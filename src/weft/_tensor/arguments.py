@@ -70,17 +70,24 @@ def integer(x: Any, name: str, op: str) -> int:
     if isinstance(x, Tensor):
         is_integer = x.dtype.category == INTEGER and x.numel() == 1
     else:
-        is_integer = hasattr(x, "__index__") and not isinstance(x, bool | np.bool_)
-    if not is_integer:
-        raise refusal(x, name, op, "int")
-    number: Any = x
-    return operator.index(number)
+        is_integer = not isinstance(x, bool | np.bool_)
+    try:
+        if is_integer:
+            return operator.index(x)
+    except TypeError:  # arrays have an `__index__` that most of them refuse
+        pass
+    raise refusal(x, name, op, "int")
+
+
+def _is_number(x: Tensor) -> bool:
+    """Whether a tensor stands for a number: it has no dims, and no gradient to be lost."""
+    return not x.ndim and not x.requires_grad
 
 
 def real(x: Any, name: str, op: str) -> Any:
-    """A float, or what stands for one, such as an int or a tensor with one number, which is read."""
+    """A float, or what stands for one, such as an int or a tensor without dims, which is read."""
     if isinstance(x, Tensor):
-        is_real = x.dtype.category < COMPLEX and x.numel() == 1
+        is_real = x.dtype.category < COMPLEX and _is_number(x)
     else:
         is_real = isinstance(x, numbers.Real | np.bool_)
     if not is_real:
@@ -97,8 +104,8 @@ def floating(x: Any, name: str, op: str) -> float:
 
 
 def scalar(x: Any, name: str, op: str) -> Any:
-    """A number, or a tensor with one."""
-    if type(x) in _NUMBERS or isinstance(x, numbers.Number | np.generic) or (isinstance(x, Tensor) and x.numel() == 1):
+    """A number, or a tensor without dims that asks for no gradient."""
+    if type(x) in _NUMBERS or isinstance(x, numbers.Number | np.generic) or (isinstance(x, Tensor) and _is_number(x)):
         return x
     raise refusal(x, name, op, "Number")
 
@@ -204,10 +211,10 @@ def _unpacked(x: Any, at: int, name: str, op: str) -> int:
 
 
 def constant(x: Any, name: str, op: str) -> Any:
-    """What a row takes as it is: something hashable; lists become tuples, a tensor with one number this number."""
+    """What a row takes as it is: something hashable; lists become tuples, a tensor without dims its number."""
     if isinstance(x, list):
         return tuple([constant(part, name, op) for part in x])
-    if isinstance(x, np.generic) or (isinstance(x, Tensor) and x.numel() == 1):
+    if isinstance(x, np.generic) or (isinstance(x, Tensor) and _is_number(x)):
         return x.item()
     if isinstance(x, Tensor) or not is_hashable(x):
         raise refusal(x, name, op, "a number, a str or a tuple")
@@ -245,7 +252,7 @@ def filling(x: Any, name: str, op: str, input: Tensor) -> Value:
 
 
 def scalar_value(x: Any, name: str, op: str) -> Value:
-    """The value of a Python number, or of a tensor with one."""
+    """The value of a Python number, or of a tensor without dims."""
     scalar(x, name, op)
     return operand(x) if isinstance(x, Tensor) else number(x)
 

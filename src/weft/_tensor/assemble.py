@@ -60,7 +60,7 @@ def _attach_rows() -> None:
         if row.method and not hidden:
             _attach(row.method, function)
         if row.inplace and not hidden:
-            form = inplace_of(function, f"{row.name}_", uniform=row.uniform)
+            form = inplace_of(function, f"{row.name}_", uniform=row.uniform, separate=row.separate)
             if row.method or not row.function:
                 _attach(f"{row.name}_", form)
             if row.function:
@@ -85,7 +85,7 @@ def _attach_composites() -> None:
         if entry.method:
             _attach(entry.method, entry.function)
         if entry.inplace:
-            form = inplace_of(entry.function, f"{entry.name}_")
+            form = inplace_of(entry.function, f"{entry.name}_", separate=entry.separate)
             _attach(f"{entry.name}_", form)
             if entry.is_function:
                 _publish(entry.module, f"{entry.name}_", form)
@@ -132,6 +132,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "__new__": staticmethod(former.new_tensor),
     "__getitem__": subscript.getitem,
     "__setitem__": subscript.setitem,
+    "__delitem__": subscript.delitem,
     "__repr__": display.show,
     "__format__": display.formatted,
     "__contains__": exchange.contains,

@@ -117,9 +117,9 @@ def tensor(
         )
         made = data.detach().clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
         made = made.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
-        return wrap(own(made._read())).requires_grad_(requires_grad)
+        return wrap(own(made._read()))._require_grad(requires_grad)
     made = from_host(_host_array(data, dtype), device)
-    return made.requires_grad_(True) if requires_grad else made
+    return made._require_grad(True) if requires_grad else made
 
 
 def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
@@ -130,13 +130,38 @@ def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
         return _numbers(data, wanted)
     if isinstance(data, str):
         raise ArgumentError("new(): invalid data type 'str'")
-    if not isinstance(data, (np.ndarray, np.generic)) and not hasattr(data, "__array__"):
+    if isinstance(data, np.ndarray):
+        refuse_negative_strides(data)
+    elif not isinstance(data, np.generic) and not hasattr(data, "__array__"):
+        if isinstance(data, bytes):
+            raise ArgumentError("new(): invalid data type 'bytes'")
+        if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, dict):
+            return _nested(_listed(data), wanted)
         raise DTypeError(f"Could not infer dtype of {type(data).__name__}; numbers, sequences and arrays are taken")
     array = np.asarray(data)
     return _cast(array, wanted or type_of(array))
 
 
 _SEQUENCES = (list, tuple, range)
+_MOST_DIMS = 128
+
+
+def refuse_negative_strides(array: np.ndarray[Any, Any]) -> None:
+    """Raise `ValueError` for an array that is shown backwards, as PyTorch does."""
+    if any(step < 0 for step in array.strides):
+        raise ValueRangeError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not "
+            "currently supported. (You can probably work around this by making a copy of your array  with "
+            "array.copy().) "
+        )
+
+
+def _listed(data: Any) -> list[Any]:
+    """The items of what can be indexed like a list."""
+    try:
+        return [data[at] for at in range(len(data))]
+    except Exception:
+        raise ValueRangeError(f"could not determine the shape of object type '{type(data).__name__}'") from None
 
 
 def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray[Any, Any]:
@@ -147,6 +172,8 @@ def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray[Any, Any]:
         shape.append(len(level))
         if not level:
             break
+        if len(shape) > _MOST_DIMS:  # a list that holds itself
+            raise ValueRangeError(f"too many dimensions '{type(level).__name__}'")
         level = level[0]
     flat: list[Any] = []
     _flatten(data, shape, 0, flat)
@@ -245,6 +272,7 @@ def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
     """
     if not isinstance(array, np.ndarray):
         raise ArgumentError(f"expected np.ndarray (got {type(array).__name__})")
+    refuse_negative_strides(array)
     dtype = type_of(array)
     aligned = array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous and array.flags.writeable
     if not aligned or dtype is bool_ or array.dtype.kind == "V" or not array.size:

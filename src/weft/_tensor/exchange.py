@@ -68,7 +68,7 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
             f"({width})"
         )
     made = from_host(np.frombuffer(content, dtype.numpy, max(count, -1), offset), CPU)
-    return made.requires_grad_(requires_grad)
+    return made._require_grad(requires_grad)
 
 
 def asarray(
@@ -100,7 +100,7 @@ def asarray(
         made = found.clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
     if requires_grad is None or requires_grad is (made.requires_grad and made.is_leaf):
         return made
-    return (made if made.is_leaf and requires_grad else wrap(own(made._read()))).requires_grad_(requires_grad)
+    return (made if made.is_leaf and requires_grad else wrap(own(made._read())))._require_grad(requires_grad)
 
 
 def _shared(obj: Any, dtype: DType | None) -> Tensor | None:

@@ -14,7 +14,8 @@ def kind_of(x: Any) -> str:
     if isinstance(x, jax.Array):
         return "jax.Array"
     kind = type(x)
-    return f"{kind.__module__}.{kind.__qualname__}" if _is_array(x) else kind.__name__
+    named = _is_array(x) or isinstance(x, np.generic)
+    return f"{kind.__module__}.{kind.__qualname__}" if named else kind.__name__
 
 
 def way_in(x: Any) -> str:

@@ -23,7 +23,8 @@ def new_tensor(cls: type[Tensor], *args: Any, device: Any = None, **kwargs: Any)
         return object.__new__(cls)
     if kwargs:
         raise ArgumentError(f"new() received an invalid combination of arguments: {', '.join(sorted(kwargs))}")
-    made = tensor_of(default_dtype(), resolve_device(device), args)
+    dtype = args[0].dtype if len(args) == 1 and isinstance(args[0], Tensor) else default_dtype()
+    made = tensor_of(dtype, resolve_device(None), args, device)
     made.__class__ = cls
     return made
 
@@ -33,11 +34,16 @@ class _Former(type):
 
     dtype: DType
 
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+        if bases:
+            raise ArgumentError(f"type 'torch.{bases[0].__name__}' is not an acceptable base type; derive from Tensor")
+        return super().__new__(cls, name, bases, namespace)
+
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.device.type == "cpu"
 
-    def __call__(cls, *args: Any) -> Tensor:
-        return tensor_of(cls.dtype, CPU, args)
+    def __call__(cls, *args: Any, device: Any = None) -> Tensor:
+        return tensor_of(cls.dtype, CPU, args, device)
 
 
 CLASSES = {

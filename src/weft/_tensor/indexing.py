@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import ArgumentError, IndexRangeError, ValueRangeError
+from weft.errors import ArgumentError, IndexRangeError, IntegerRangeError, ValueRangeError
 
 Make = Callable[[Any], Any]  # lists, NumPy arrays and tensors -> tensors
 Nonzero = Callable[[Any], Sequence[Any]]  # bool tensor of n dims -> n integer vectors
@@ -17,6 +17,7 @@ Nonzero = Callable[[Any], Sequence[Any]]  # bool tensor of n dims -> n integer v
 _MOST_ITEMS_OF_A_TUPLE = 32  # longer lists are always taken as index tensors, as in PyTorch and NumPy
 _INTEGERS = ("int64", "int32")
 _MASKS = ("bool", "uint8")
+_INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,14 @@ class Step:
 class Plan:
     """View steps in order, then `index(x, indices, spec)` where there are indices.
 
-    `spec` names the indexed dim for each of `indices`, counted after the steps.
+    `spec` names the indexed dim for each of `indices`, counted after the steps. `masks` are those that some of the
+    indices were made of.
     """
 
     steps: list[Step] = field(default_factory=list)
     indices: list[Any] = field(default_factory=list)
     spec: tuple[int, ...] = ()
+    masks: list[Any] = field(default_factory=list)
 
 
 def normalise_index(index: Any, shape: Sequence[int], make: Make, nonzero: Nonzero) -> Plan:
@@ -49,7 +52,7 @@ def normalise_index(index: Any, shape: Sequence[int], make: Make, nonzero: Nonze
     resolved = [make(_typed(item)) if _is_sequence(item) else item for item in items]
     taken = sum(_dims_taken(item) for item in resolved)
     if taken > len(shape):
-        raise IndexRangeError(_too_many(len(shape), isinstance(index, int)))
+        raise IndexRangeError(_too_many(len(shape), index))
     walk = _Walk(shape, make, nonzero)
     for item in resolved:
         if item is Ellipsis:
@@ -61,8 +64,10 @@ def normalise_index(index: Any, shape: Sequence[int], make: Make, nonzero: Nonze
     return walk.plan
 
 
-def _too_many(ndim: int, lone_number: bool) -> str:
-    if not ndim and lone_number:
+def _too_many(ndim: int, index: Any) -> str:
+    if not ndim and isinstance(index, slice):
+        return "slice() cannot be applied to a 0-dim tensor."
+    if not ndim and isinstance(index, int):
         return (
             "invalid index of a 0-dim tensor. Use `tensor.item()` in Python "
             "or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
@@ -80,7 +85,7 @@ def _items(index: Any) -> list[Any]:
 
 
 def _marks_a_tuple(item: Any) -> bool:
-    special = item is None or item is Ellipsis or isinstance(item, (slice, list, tuple))
+    special = item is None or item is Ellipsis or isinstance(item, (slice, list, tuple, range))
     return special or hasattr(item, "shape")
 
 
@@ -162,6 +167,8 @@ class _Walk:
                 "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables "
                 f"are valid indices (got {type(item).__name__})"
             ) from None
+        if index not in _INT64:
+            raise IntegerRangeError(f"Overflow when unpacking long long: the index {index}")
         size = self.sizes[self.dim]
         if not -size <= index < size:
             raise IndexRangeError(f"index {index} is out of bounds for dimension {self.source} with size {size}")
@@ -213,6 +220,7 @@ class _Walk:
         if not len(mask.shape):
             self._truth(bool(mask))
             return
+        self.plan.masks.append(mask)
         for places in self.nonzero(mask):
             self._index(places)
         self.source += len(mask.shape)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import operator
-import warnings
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.dtype import bool_
 from weft._base.state import ambient, default_device
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, Exact, call_of, many
@@ -25,16 +25,15 @@ from weft._tensor import arguments, hot
 from weft._tensor.alias import layout_after, layout_of
 from weft._tensor.arguments import refusal
 from weft._tensor.convert import existing, from_numpy_array
-from weft._tensor.foreign import kind_of, way_in
 from weft._tensor.generator import Generator, default_generator
+from weft._tensor.output import type_of_out, write_out
 from weft._tensor.scalar import number
 from weft._tensor.sharing import become
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import check_overlap, check_writable, is_view_of, make_view, write
-from weft.errors import ArgumentError, DTypeError, GradientError, WeftError
+from weft.errors import ArgumentError, WeftError
 from weft.ops._rows import documented
 from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
-from weft.ops._words import c_word, scalar_word
 
 # --- turning arguments into inputs and static entries ---------------------------------------------------------
 
@@ -95,38 +94,6 @@ def named_result(name: str, fields: Sequence[str]) -> Any:
     return type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": show})
 
 
-OTHER_OUT = "Expected out tensor to have dtype {2}, but got {3} instead"
-"""What is said of an `out` of another type than the result's: filled in with both, as PyTorch and as C++ name them."""
-
-
-def write_out(out: Any, result: Any, text: str = "", sources: Sequence[Any] = ()) -> Any:
-    """Put a result, which was computed from `sources`, where `out=` says; `text` refuses an `out` of another type."""
-    if isinstance(result, tuple):
-        for target, part in zip(out, result, strict=True):
-            write_out(target, part, text, sources)
-        return out
-    if not isinstance(out, Tensor):
-        raise ArgumentError(f"argument 'out' must be Tensor, not {kind_of(out)}{way_in(out)}")
-    if out.dtype is not result.dtype and text:
-        both = (result.dtype, out.dtype)
-        raise DTypeError(text.format(*map(scalar_word, both), *map(c_word, both)))
-    if ambient().grad and (result.requires_grad or out.requires_grad):
-        raise GradientError(
-            "out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
-        )
-    check_overlap(out, [x for x in sources if isinstance(x, Tensor)])
-    if out.shape == result.shape:
-        return write(out, result._read())
-    if out.numel():
-        warnings.warn(
-            f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not "
-            f"match the required output shape {list(result.shape)}.",
-            stacklevel=3,
-        )
-    out.data = result if out.dtype is result.dtype else result.to(out.dtype)
-    return out
-
-
 # --- writing the functions ------------------------------------------------------------------------------------
 
 _SCOPE: dict[str, Any] = {
@@ -135,6 +102,7 @@ _SCOPE: dict[str, Any] = {
     "_scalar": arguments.scalar_value, "_within": arguments.within, "_constant": arguments.constant,
     "_sizes": arguments.sizes, "_sizes_one_by_one": arguments.sizes_one_by_one,
     "_device": _device, "_draw": _draw, "_finish": _finish, "_finish_view": _finish_view, "_write_out": write_out,
+    "_type_of_out": type_of_out,
 }  # fmt: skip
 
 
@@ -221,7 +189,7 @@ def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
     if op.factory:
         keywords += ["device=None", "requires_grad=False", "pin_memory=False", "layout=None"]
     keywords += [f"{theirs}=None" for theirs in _numpy_names(op).values()]
-    if not op.view:
+    if not op.view and not op.factory:
         keywords.append("out=None")
     if keywords and not variadic:
         positional.append("*")
@@ -231,6 +199,8 @@ def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
 def _source(op: OpDef, name: str) -> str:
     variadic = _variadic(op)
     lines = [f"if {theirs} is not None: {ours} = {theirs}" for ours, theirs in _numpy_names(op).items()]
+    if op.out_decides:
+        lines.append("if dtype is None and out is not None: dtype = _type_of_out(out)")
     lines.append("_inputs = []")
     for param in op.params:
         lines += _lines(param, op, name, param.name == variadic)
@@ -249,11 +219,20 @@ def _source(op: OpDef, name: str) -> str:
         made_on = ", _device(device)" if op.factory else ""
         lines.append(f"_result = _finish(_op, ({static}), _inputs{made_on})")
         if op.factory:
-            lines.append("if requires_grad: _result.requires_grad_(True)")
-        sources = "".join(f"{p.name}, " for p in op.params if p.kind in (Kind.ARRAY, Kind.OPERAND))
-        lines.append(f"return _result if out is None else _write_out(out, _result, sources=({sources}))")
+            lines += ["if requires_grad: _result._require_grad(True)", "return _result"]
+        else:
+            lines.append(f"return _result if out is None else _write_out(out, _result, _op.out_text, {_read(op)})")
     head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
     return f"def {name}({head}):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+def _read(op: OpDef) -> str:
+    """Source of the tensors that a row reads, and of those that must share nothing with `out`: two tuples."""
+    groups = ["", ""]
+    for p in op.params:
+        if p.name in op.separate or p.kind in (Kind.ARRAY, Kind.OPERAND):
+            groups[p.name in op.separate] += f"{'*' * (p.kind is Kind.ARRAYS)}{p.name}, "
+    return "({}), ({})".format(*groups)
 
 
 def _compiled(op: OpDef, name: str) -> Callable[..., Any]:
@@ -297,8 +276,33 @@ def function_of(op: OpDef) -> Callable[..., Any]:
     return documented(hot.binary(call, general, op.params[1].kind is Kind.OPERAND), op.name, op.doc)
 
 
-def inplace_of(function: Callable[..., Any], name: str, *, uniform: bool = False) -> Callable[..., Any]:
-    """The form that writes its result to its first argument; `uniform` if all elements get the same number."""
+def _picker(
+    function: Callable[..., Any], names: Sequence[str]
+) -> Callable[[Sequence[Any], dict[str, Any]], list[Tensor]]:
+    """What finds the tensors given for some parameters; masks in a list are read before anything is written."""
+    places = {name: at for at, name in enumerate(inspect.signature(function).parameters)}
+
+    def find(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+        found: list[Tensor] = []
+        for name in names:
+            given = args[places[name]] if places[name] < len(args) else kwargs.get(name)
+            if isinstance(given, Tensor):
+                found.append(given)
+            elif isinstance(given, list | tuple):
+                found += [x for x in given if isinstance(x, Tensor) and x.dtype is not bool_]
+        return found
+
+    return find
+
+
+def inplace_of(
+    function: Callable[..., Any], name: str, *, uniform: bool = False, separate: Sequence[str] = ()
+) -> Callable[..., Any]:
+    """The form that writes its result to its first argument; `uniform` if all elements get the same number.
+
+    `separate` names the parameters whose tensors must not share any element with that argument.
+    """
+    apart_from = _picker(function, separate) if separate else None
 
     @wraps(function)
     def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -306,6 +310,8 @@ def inplace_of(function: Callable[..., Any], name: str, *, uniform: bool = False
             raise refusal(input, "input", name, "Tensor")
         if input._alias is not None or input._views is not None:
             check_overlap(input, [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)])
+        if apart_from is not None:
+            check_overlap(input, apart_from((input, *args), kwargs), wholly=True)
         try:
             result = function(input, *args, **kwargs)
         except WeftError:
@@ -383,6 +389,7 @@ class Composite:
     function: Callable[..., Any]
     method: str
     inplace: bool
+    separate: tuple[str, ...]
     is_function: bool
     module: str
     also: str
@@ -435,6 +442,7 @@ def composite(
     doc: str | None = None,
     method: bool | str | None = None,
     inplace: bool = False,
+    separate: Sequence[str] = (),
     function: bool = True,
     module: str = "",
     also: str = "",
@@ -465,7 +473,7 @@ def composite(
             )
         spelled = public if is_method is True else is_method or ""
         bound = _bound(body, spelled or public, module, out)
-        COMPOSITES[key] = Composite(public, bound, spelled, inplace, function, module, also)
+        COMPOSITES[key] = Composite(public, bound, spelled, inplace, tuple(separate), function, module, also)
         return body
 
     return make

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from weft._base.dtype import bool_
+from weft._base.dtype import bool_, uint8
+from weft._base.site import warn_user
 from weft._base.state import ambient
 from weft._tensor.alias import owner_of
 from weft._tensor.convert import from_host, tensor
@@ -16,7 +18,8 @@ from weft._tensor.scalar import fitting
 from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_overlap, check_writable, write
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, DTypeError
+from weft.ops._words import c_word, scalar_word
 
 
 def _make(item: Any) -> Tensor:
@@ -24,8 +27,10 @@ def _make(item: Any) -> Tensor:
 
 
 def nonzero_dims(mask: Tensor) -> tuple[Tensor, ...]:
-    """For each dim of a tensor, the coordinates of its nonzero elements. Waits for the elements: their number is
+    """For each dim of a mask, the coordinates of its nonzero elements. Waits for the elements: their number is
     the size of the result."""
+    if mask.dtype is uint8:
+        warn_user("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
     return tuple(from_host(found.astype(np.int64), mask.device) for found in np.nonzero(mask.detach()._host()))
 
 
@@ -54,10 +59,16 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 
 def setitem(x: Tensor, index: Any, values: Any) -> None:
     """Write `values`, a tensor or a number that broadcasts to what the index selects."""
+    if index is False:
+        return
+    if index is True:
+        index = None
     if not isinstance(values, (Tensor, int, float, complex, np.generic)):
         if not isinstance(values, (np.ndarray, list, tuple)):
-            raise ArgumentError(f"can't assign a {kind_of(values)} to a {x.dtype} tensor{way_in(values)}")
-        values = tensor(values)
+            raise ArgumentError(
+                f"can't assign a {kind_of(values)} to a torch.{scalar_word(x.dtype)}Tensor{way_in(values)}"
+            )
+        values = tensor(values, dtype=x.dtype, device=x.device)
     if isinstance(index, Tensor) and index.dtype is bool_ and index.shape == x.shape and _is_single(values):
         write(x, op.masked_fill(x, index, values)._read())
         return
@@ -70,11 +81,28 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
         write(target, _filled(target, values)._read())
         return
     source = values if isinstance(values, Tensor) else tensor(fitting(values, x.dtype), dtype=x.dtype, device=x.device)
-    if source.dtype is not x.dtype:
-        source = source.to(x.dtype)  # pyright: ignore[reportAttributeAccessIssue]  attached by `assemble`
+    source = as_filling(x, plan.masks, len(plan.indices), source)
     while source.ndim and source.shape[0] == 1:  # PyTorch drops leading ones here
         source = op.squeeze(source, 0)
+    check_overlap(target, [source, *plan.indices], wholly=True)
     write(target, op.index_put(target, indices=plan.indices, values=source, spec=plan.spec)._read())
+
+
+def as_filling(x: Tensor, masks: Sequence[Tensor], indices: int, values: Tensor) -> Tensor:
+    """`values` to be written where `indices` index tensors say; in the type of `x` if it is what a mask is filled with.
+
+    That is one element, and a mask that all of the indices were made of; it has to be of bools.
+    """
+    if values.numel() != 1 or len(masks) != 1 or masks[0].ndim != indices:
+        return values
+    if masks[0].dtype is not bool_:
+        raise DTypeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {c_word(masks[0].dtype)}")
+    return values if values.dtype is x.dtype else op.to_dtype(values, x.dtype)
+
+
+def delitem(x: Tensor, index: Any) -> None:
+    """Raises `TypeError`: the elements of a tensor cannot be taken out of it."""
+    raise ArgumentError("Tensor does not support deleting items")
 
 
 def _is_single(values: Any) -> bool:

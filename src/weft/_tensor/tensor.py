@@ -39,6 +39,9 @@ from weft.ops._words import c_word, scalar_word
 
 _new = object.__new__
 
+NO_GRADIENT = "Only Tensors of floating point and complex dtype can require gradients"
+"""What is said of new tensors whose elements have no gradients."""
+
 
 class Tensor(Derived):
     """An array of numbers of one type, with PyTorch's operators, and a place in a backward pass.
@@ -63,7 +66,7 @@ class Tensor(Derived):
     @property
     def shape(self) -> Size:
         """Sizes of the dims."""
-        return Size(self._read().aval.shape)
+        return self._read().aval.size
 
     def size(self, dim: int | None = None) -> Any:
         """Sizes of the dims, or of one of them."""
@@ -133,10 +136,14 @@ class Tensor(Derived):
     def requires_grad(self, wanted: bool) -> None:
         if not isinstance(wanted, bool):
             raise GradientError("requires_grad must be a bool")
-        self.requires_grad_(wanted)
+        self._require_grad(wanted, "only Tensors of floating point and complex dtype can require gradients")
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Start or stop collecting a gradient in `.grad`. Only floating and complex leaves can."""
+        return self._require_grad(requires_grad, "only Tensors of floating point dtype can require gradients")
+
+    def _require_grad(self, requires_grad: bool, refusal: str = NO_GRADIENT) -> Tensor:
+        """`requires_grad_`, and what is said of elements that have no gradients."""
         if not isinstance(requires_grad, bool):
             raise ArgumentError(
                 f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
@@ -150,9 +157,7 @@ class Tensor(Derived):
                 )
             return self
         if requires_grad and not value.aval.dtype.is_differentiable:
-            raise GradientError(
-                f"only Tensors of floating point and complex dtype can require gradients, this one is {self.dtype}"
-            )
+            raise GradientError(f"{refusal}, this one is {self.dtype}")
         if requires_grad is (value.tape is not None):
             return self
         if requires_grad and value.aval.inference and not ambient().inference:
@@ -373,7 +378,8 @@ class Tensor(Derived):
         found = self.item()
         if isinstance(found, complex) and kind is not complex:
             if found.imag:
-                raise DTypeError(f"value cannot be converted to type {kind.__name__} without overflow: it is complex")
+                word = "double" if kind is float else "int64_t"
+                raise DTypeError(f"value cannot be converted to type {word} without overflow: it is complex")
             found = found.real
         return kind(found)
 

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._autograd.graph import hooks_of
-from weft._base.dtype import can_cast
+from weft._base.dtype import DType, can_cast
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, Call, call_of
@@ -27,7 +27,7 @@ from weft._lazy.plan import Ticket
 from weft._lazy.value import Tape, Value, marked
 from weft._tensor.alias import Alias, Path, current, layout_of, owner_of, path_of, path_to, spreads
 from weft.errors import DTypeError, InPlaceError, ShapeError
-from weft.ops._dims import broadcast_shapes
+from weft.ops._dims import Sizes, broadcast_shapes
 from weft.ops._table import TABLE, Kind, OpDef, Param
 from weft.ops._words import scalar_word
 
@@ -310,34 +310,48 @@ def _check_leaf(target: Tensor) -> None:
             )
 
 
-def check_overlap(target: Tensor, sources: Iterable[Tensor]) -> None:
-    """Raise `RuntimeError` where a tensor that is read overlaps the written one without being the same elements."""
-    if target._alias is None and target._views is None:
-        return
+def check_overlap(target: Tensor, sources: Iterable[Tensor], *, wholly: bool = False) -> None:
+    """Raise `RuntimeError` where a tensor that is read overlaps the written one without being the same elements.
+
+    With `wholly`, the same elements are refused, too.
+    """
+    alone = target._alias is None and target._views is None
     for source in sources:
-        if source is target or owner_of(source) is not owner_of(target):
-            continue
-        if layout_of(target).overlaps_partly(layout_of(source)):
+        if source is target:
+            overlaps = wholly
+        else:
+            overlaps = not alone and owner_of(source) is owner_of(target) and _overlap(target, source, wholly)
+        if overlaps:
             raise InPlaceError(
                 "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                 "memory location. Please clone() the tensor before performing the operation."
             )
 
 
+def _overlap(target: Tensor, source: Tensor, wholly: bool) -> bool:
+    return layout_of(target).overlaps(layout_of(source), wholly=wholly)
+
+
+def check_cast(have: DType, want: DType) -> None:
+    """Raise `RuntimeError` where results of one type cannot be written to a tensor of another one."""
+    if not can_cast(have, want):
+        raise DTypeError(
+            f"result type {scalar_word(have)} can't be cast to the desired output type {scalar_word(want)}"
+        )
+
+
+def check_shape(have: Sizes, want: Sizes) -> None:
+    """Raise `RuntimeError` where results of one shape do not broadcast to that of the tensor that they go into."""
+    if have != want and (both := broadcast_shapes(want, have)) != want:
+        raise ShapeError(f"output with shape {list(want)} doesn't match the broadcast shape {list(both)}")
+
+
 def _fitted(target: Tensor, value: Value) -> Value:
     """`value`, cast and expanded to the target's type."""
     want, have = target._read().aval, value.aval
-    if have.shape != want.shape and broadcast_shapes(want.shape, have.shape) != want.shape:
-        raise ShapeError(
-            f"output with shape {list(want.shape)} doesn't match the broadcast shape "
-            f"{list(broadcast_shapes(want.shape, have.shape))}"
-        )
+    check_shape(have.shape, want.shape)
     if have.dtype is not want.dtype:
-        if not can_cast(have.dtype, want.dtype):
-            raise DTypeError(
-                f"result type {scalar_word(have.dtype)} can't be cast to the desired output type "
-                f"{scalar_word(want.dtype)}"
-            )
+        check_cast(have.dtype, want.dtype)
         value = apply(call_of(TABLE["to_dtype"], (ONE, want.dtype)), (value,))[0]
     if have.shape != want.shape:
         value = apply(call_of(TABLE["broadcast_to"], (ONE, want.shape)), (value,))[0]

@@ -70,13 +70,16 @@ class Layout:
             return 0
         return 1 + sum((size - 1) * step for size, step in zip(self.sizes, self.strides, strict=True))
 
-    def overlaps_partly(self, other: Layout) -> bool:
-        """Whether two layouts of one storage share some elements, or all in another order; only for dense ones."""
+    def overlaps(self, other: Layout, *, wholly: bool = False) -> bool:
+        """Whether two layouts of one storage share some elements, or all in another order; only for dense ones.
+
+        With `wholly`, also whether they are the same.
+        """
         if not (prod(self.sizes) and prod(other.sizes) and self.is_dense and other.is_dense):
             return False
         (start, end), (first, last) = self._span, other._span
         if (start, end) == (first, last):
-            return self.strides != other.strides
+            return wholly or self.strides != other.strides
         return start < last and first < end
 
     @property

@@ -34,7 +34,7 @@ import jax
 
 from weft._base.dtype import DType
 from weft.errors import IndexValueError, WeftError
-from weft.ops._dims import Rule, Sizes
+from weft.ops._dims import Rule, Sizes, pointwise
 from weft.ops._strides import Rule as View
 
 Array = jax.Array
@@ -154,6 +154,9 @@ class OpDef:
     inplace: bool = False
     uniform: bool = False  # whether the result is one number everywhere: in place also where places are shared
     inplace_argument: bool = False  # whether `nn.functional` has it with an argument `inplace`
+    out_text: str = ""  # what is said of an `out` of another type than the result's; "" if it may have one
+    out_decides: bool = False  # whether the type of `out` is that of the result, unless `dtype` is given
+    separate: tuple[str, ...] = ()  # inputs that share no element at all with what is written in place or to `out`
     factory: bool = False  # whether it takes where and how a new tensor is made: `device`, `requires_grad`, …
     module: str = ""  # public module that exports it: "" is the package, "nn.functional", "linalg"
     also: str = ""  # a further public module that exports the function
@@ -167,6 +170,10 @@ class OpDef:
 
 
 TABLE: dict[str, OpDef] = {}
+
+# Filled in with the types of the result and of `out`: as PyTorch names them, and as C++ does.
+OTHER_OUT = "Expected out tensor to have dtype {2}, but got {3} instead"
+_OTHER_ELEMENTS = "Found dtype {1} but expected {0}"
 
 
 def _params(impl: Callable[..., Any]) -> tuple[Param, ...]:
@@ -213,6 +220,9 @@ def defop(
     inplace: bool = False,
     uniform: bool = False,
     inplace_argument: bool = False,
+    out_text: str | None = None,
+    out_decides: bool = False,
+    separate: Sequence[str] = (),
     factory: bool = False,
     module: str = "",
     also: str = "",
@@ -226,6 +236,7 @@ def defop(
     `input` also becomes a Tensor method unless `method` says otherwise. `vjp` has the body's parameters after
     the cotangent(s) and the output(s), and returns one gradient (or None) per tensor input; several cotangents
     and outputs come as tuples, an absent cotangent as zeros. Without it the derivative is `jax.vjp`.
+    An `out` of another type is refused, unless inputs are promoted or `out_text` says otherwise.
     The `arithmetic` is that of the derivative, too; unless given, that of views is none, that of rows which autocast
     lowers their own, and that of all others wide.
     """
@@ -236,6 +247,9 @@ def defop(
             raise ValueError(f"operator {row_name!r} has two rows; give one of them another name")
         params = _params(impl)
         is_method = method if method is not None else bool(params) and params[0].name == "input" and not module
+        said = out_text
+        if said is None:
+            said = "" if promote is not Promote.NONE else _OTHER_ELEMENTS if dims is pointwise else OTHER_OUT
         usual = Arithmetic.NONE if view else Arithmetic.OWN if cast is Cast.LOWER else Arithmetic.WIDE
         row = OpDef(
             row_name, impl, params, dims, promote, cast, arithmetic or usual, exact_numbers, vjp,
@@ -243,7 +257,8 @@ def defop(
             check, check_text, check_error, warning, differentiable, saves, grad_name, function,
             row_name if is_method is True else is_method or "",
             property, (dunder,) if isinstance(dunder, str) else tuple(dunder), inplace,
-            uniform, inplace_argument, factory, module, also, inspect.getdoc(impl) or "", of_numbers, limits, types,
+            uniform, inplace_argument, said, out_decides, tuple(separate),
+            factory, module, also, inspect.getdoc(impl) or "", of_numbers, limits, types,
         )  # fmt: skip
         TABLE[row_name] = row
         return row

@@ -60,7 +60,14 @@ def isclose(input: Array, other: Array, rtol: float = 1e-05, atol: float = 1e-08
     return close | ((input != input) & (other != other)) if equal_nan else close
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=pointwise, promote=Promote.COMMON, function=False, method=False)
+@defop(
+    arithmetic=Arithmetic.NONE,
+    dims=pointwise,
+    promote=Promote.COMMON,
+    function=False,
+    method=False,
+    out_text="Expected out type to be {0} but got {1}",
+)
 def where(condition: Array, input: Operand, other: Operand) -> Array:
     """`input` where `condition` is true, else `other`."""
     return jnp.where(condition.astype(bool), input, other)  # promotion has cast the condition too
@@ -73,7 +80,7 @@ def _logical(name: str, function: Binary, doc: str) -> OpDef:
     def body(input: Array, other: Array) -> Array:
         return function(input, other)
 
-    return defop(name, dims=pointwise, inplace=True)(documented(body, name, doc))
+    return defop(name, dims=pointwise, inplace=True, out_text="")(documented(body, name, doc))
 
 
 for _name, _function, _doc in (
@@ -84,7 +91,7 @@ for _name, _function, _doc in (
     _logical(_name, _function, _doc)
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(dims=pointwise, inplace=True, out_text="")
 def logical_not(input: Array) -> Array:
     """Whether the element is zero."""
     return jnp.logical_not(input)

@@ -12,7 +12,7 @@ from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._rows import category, require
 from weft.ops._shape_dims import fresh
-from weft.ops._table import Array, Operand, Promote, defop
+from weft.ops._table import OTHER_OUT, Array, Operand, Promote, defop
 from weft.ops._words import scalar_word
 
 
@@ -22,7 +22,7 @@ def _isin_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((elements, tested), (elements,), frozenset(tested))
 
 
-@defop(dims=_isin_dims, promote=Promote.COMMON, differentiable=False, method=False)
+@defop(dims=_isin_dims, promote=Promote.COMMON, differentiable=False, method=False, out_text=OTHER_OUT)
 def isin(elements: Operand, test_elements: Operand, *, assume_unique: bool = False, invert: bool = False) -> Array:
     """Whether each element is among the tested ones, or is not if `invert`; NaN is among none."""
     del assume_unique

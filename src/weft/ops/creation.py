@@ -136,14 +136,17 @@ def _require_parts(first: Array, second: Array) -> None:
         )
 
 
-@defop(dims=pointwise, saves=True)
+_OTHER_PARTS = "Expected object of scalar type {0} but got scalar type {1} for argument 'out'"
+
+
+@defop(dims=pointwise, saves=True, out_text=_OTHER_PARTS)
 def complex_(real: Array, imag: Array) -> Array:
     """Complex numbers from real and imaginary parts of one float type."""
     _require_parts(real, imag)
     return jax.lax.complex(*jnp.broadcast_arrays(real, imag))
 
 
-@defop(dims=pointwise, cast=Cast.FLOAT32)
+@defop(dims=pointwise, cast=Cast.FLOAT32, out_text=_OTHER_PARTS)
 def polar(abs: Array, angle: Array) -> Array:
     """Complex numbers from absolute values and angles of one float type."""
     _require_parts(abs, angle)

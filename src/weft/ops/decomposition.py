@@ -155,7 +155,7 @@ def _power_is_singular(input: Array, n: int) -> Failures | None:
     return _singular(input) if n < 0 else None
 
 
-@inverts(check=_power_is_singular, also="linalg")
+@inverts(check=_power_is_singular, also="linalg", out_text="")
 def matrix_power(input: Array, n: int) -> Array:
     """Product of `n` copies of a square matrix, or of its inverse where `n` is negative."""
     if n < 0:
@@ -302,7 +302,7 @@ def qr(A: Array, mode: str = "reduced") -> Outs:
     return tuple(factors)
 
 
-@factorises(dims=batches(MATRIX, VECTOR), outputs=("a", "tau"), differentiable=False)
+@factorises(dims=batches(MATRIX, VECTOR), outputs=("a", "tau"), differentiable=False, out_text="")
 def geqrf(input: Array) -> Outs:
     """The QR decomposition as Householder reflectors: R in and above the diagonal, vectors below it, and factors."""
     check_floating("geqrf", input)
@@ -320,7 +320,7 @@ def _reflector_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
 _NARROWER = "torch.linalg.householder_product: {} must be greater than or equal to {}"
 
 
-@factorises(dims=_reflector_dims, module="linalg")
+@factorises(dims=_reflector_dims, module="linalg", out_text="")
 def householder_product(input: Array, tau: Array) -> Array:
     """The first columns of the product of the Householder reflectors `I - tau v v^H`.
 

@@ -30,8 +30,8 @@ from weft.ops._words import scalar_word
 
 _BOOL_MINUS = "Subtraction, the `-` operator, with {} is not supported. {} operator instead."
 _INTEGER_ADDCDIV = (
-    "Integer division with addcdiv is no longer supported; "
-    "cast tensor1 and tensor2 to a floating-point type for a true division"
+    "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a true "
+    "division of tensor1 and tensor2: cast tensor1 and tensor2 to a floating-point type for a true division"
 )
 
 
@@ -101,7 +101,7 @@ def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) 
     return in_float32(lambda x, v, a, b: x + v * quotient(a, b), input, factor(value, input), tensor1, tensor2)
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(dims=pointwise, inplace=True, out_text="")
 def lerp(input: Array, end: Array, weight: Operand) -> Array:
     """`input + weight * (end - input)`, computed from the nearer end; types must agree."""
     require(input, "lerp_kernel_scalar", FLOAT, COMPLEX)
@@ -384,7 +384,7 @@ def nextafter(input: Array, other: Array) -> Array:
     return jnp.nextafter(input, other)
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(dims=pointwise, inplace=True, out_text="heaviside is not yet implemented for tensors with different dtypes.")
 def heaviside(input: Array, values: Array) -> Array:
     """0 below zero, `values` at zero, 1 above; types must agree."""
     refuse_complex(input, "heaviside is not yet implemented for complex tensors.")

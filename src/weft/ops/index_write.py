@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -46,6 +46,8 @@ def _fills_slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     slices = _writes_slices(shapes[:2], static)
     return Factors((*slices.ins, ()), slices.outs, slices.whole)
 
+
+_OTHERS = ("index", "source")
 
 # One index per slice
 
@@ -94,8 +96,9 @@ def _index_add_check(input: Array, dim: Dim, index: Array, source: Array, *, alp
 
 
 @defop(
-    dims=_writes_slices, check=_index_add_check, check_text=OUT_OF_BOUNDS, check_error=IndexDomainError, inplace=True
-)
+    dims=_writes_slices, check=_index_add_check, check_text=OUT_OF_BOUNDS, check_error=IndexDomainError, inplace=True,
+    separate=_OTHERS,
+)  # fmt: skip
 @isolated
 def index_add(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Scalar = 1) -> Array:
     """`input` with `alpha` times the slices of `source` added at the places in `index`."""
@@ -150,7 +153,8 @@ def _index_copy_vjp(
 
 @defop(
     arithmetic=Arithmetic.NONE,
-    dims=_writes_slices, vjp=_index_copy_vjp, check=_index_copy_check, check_text=OUT_OF_BOUNDS, inplace=True
+    dims=_writes_slices, vjp=_index_copy_vjp, check=_index_copy_check, check_text=OUT_OF_BOUNDS, inplace=True,
+    separate=_OTHERS,
 )  # fmt: skip
 @isolated
 def index_copy(input: Array, dim: Dim, index: Array, source: Array) -> Array:
@@ -183,7 +187,8 @@ def _index_fill_vjp(
 
 @defop(
     arithmetic=Arithmetic.NONE,
-    dims=_fills_slices, vjp=_index_fill_vjp, check=_index_fill_check, check_text=OUT_OF_BOUNDS, inplace=True
+    dims=_fills_slices, vjp=_index_fill_vjp, check=_index_fill_check, check_text=OUT_OF_BOUNDS, inplace=True,
+    separate=_OTHERS[:1],
 )  # fmt: skip
 @isolated
 def index_fill(input: Array, dim: Dim, index: Array, value: Filling) -> Array:
@@ -224,7 +229,8 @@ def _put_vjp(
     vjp=_put_vjp,
     check=_put_check,
     check_text=OUT_OF_ELEMENTS,
-    inplace=True,
+    function=False,
+    method=False,
 )
 @isolated
 def put(input: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
@@ -252,9 +258,9 @@ def _overflow(input: Array) -> str:
     return f"value cannot be converted to type {c_word(input)} without overflow"
 
 
-def _require_mask(op: str, mask: Array) -> None:
+def _require_mask(op: str, mask: Array, word: Callable[[Any], str] = c_word) -> None:
     if mask.dtype != jnp.bool_:
-        raise DTypeError(f"{op}_ only supports boolean masks, but got mask with dtype {c_word(mask)}")
+        raise DTypeError(f"{op}_ only supports boolean masks, but got mask with dtype {word(mask)}")
 
 
 @defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True, uniform=True)
@@ -293,7 +299,7 @@ def _masked_scatter_check(input: Array, mask: Array, source: Array) -> Array:
 )  # fmt: skip
 def masked_scatter(input: Array, mask: Array, source: Array) -> Array:
     """`input` with successive elements of `source` where the mask, which broadcasts, is true."""
-    _require_mask("masked_scatter", mask)
+    _require_mask("masked_scatter", mask, scalar_word)
     if source.dtype != input.dtype:
         raise DTypeError(
             "masked_scatter: expected self and source to have same dtypes but got"

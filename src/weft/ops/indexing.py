@@ -199,13 +199,9 @@ def _gather_check(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = F
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
-    dims=_gathers,
-    linear="each",
-    check=_gather_check,
-    check_text=OUT_OF_BOUNDS,
-    check_error=IndexDomainError,
-)
+    arithmetic=Arithmetic.NONE, dims=_gathers, linear="each", check=_gather_check, check_text=OUT_OF_BOUNDS,
+    check_error=IndexDomainError, separate=("input",),
+)  # fmt: skip
 def gather(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -> Array:
     """Elements of `input` at the places of `index`, with the coordinate along `dim` taken from it.
 
@@ -264,7 +260,12 @@ def _take_check(input: Array, index: Array) -> Misses:
     return outside_elements(index, input)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_flat_read, linear="each", check=_take_check, check_text=OUT_OF_ELEMENTS)
+@defop(
+    arithmetic=Arithmetic.NONE, dims=_flat_read, linear="each", check=_take_check, check_text=OUT_OF_ELEMENTS,
+    separate=("input", "index"),
+    out_text="take(): self and out expected to have the same dtype, "
+    "but got self.dtype = {0} and out.dtype = {1}",
+)  # fmt: skip
 def take(input: Array, index: Array) -> Array:
     """Elements of the flattened `input`; the result has the shape of `index`."""
     require_elements("take", index)
@@ -282,7 +283,10 @@ def _index_select_check(input: Array, dim: Dim, index: Array) -> Misses:
     return outside_dim(index, input, dim)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_selects, linear="each", check=_index_select_check, check_text=OUT_OF_SELF)
+@defop(
+    arithmetic=Arithmetic.NONE, dims=_selects, linear="each", check=_index_select_check, check_text=OUT_OF_SELF,
+    separate=("input", "index"), out_text="index_select(): self and result must have the same scalar type",
+)  # fmt: skip
 def index_select(input: Array, dim: Dim, index: Array) -> Array:
     """Slices along `dim` at the places in the vector `index`."""
     require_vector(index, "index_select(): Index is supposed to be a vector")

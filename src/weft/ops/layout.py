@@ -60,7 +60,7 @@ def _cat_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(ins, (letters,), frozenset({static["dim"], "empty"}))
 
 
-@joins(dims=_cat_dims)
+@joins(dims=_cat_dims, separate=("tensors",))
 def cat(tensors: Arrays, dim: Dim = 0) -> Array:
     """The tensors one after the other along `dim`, in their common type."""
     kept = [t for t in tensors if not _is_legacy_empty(t.shape)]
@@ -84,7 +84,7 @@ def _stack_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,) * len(shapes), ((*letters[:at], "new", *letters[at:]),))
 
 
-@joins(dims=_stack_dims)
+@joins(dims=_stack_dims, separate=("tensors",))
 def stack(tensors: Arrays, dim: int = 0) -> Array:
     """Tensors of one shape side by side along a new dim."""
     return jnp.stack(tensors, wrapped(dim, tensors[0].ndim + 1))

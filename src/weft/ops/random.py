@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
-from weft.ops._rows import category, factory, require
-from weft.ops._table import Arithmetic, Array, DTypeArg, Key, Operand, Promote, Scalar, Shape, defop
-from weft.ops._words import scalar_word
+from weft.ops._rows import factory, require
+from weft.ops._table import Arithmetic, Array, DTypeArg, Key, Operand, Scalar, Shape, defop
+from weft.ops._words import c_word, scalar_word
 
 _NORMAL = "normal_kernel_cpu"
 _UNIFORM = "check_uniform_bounds"
@@ -86,7 +86,7 @@ def _bernoulli_check(input: Array, p: Operand | None = None, *, key: Key) -> Arr
 
 
 @defop(
-    arithmetic=Arithmetic.OWN, dims=pointwise, check=_bernoulli_check,
+    arithmetic=Arithmetic.OWN, dims=pointwise, check=_bernoulli_check, out_text="",
     check_text="Expected p_in >= 0 && p_in <= 1 to be true, but got false.", check_error=DomainError,
 )  # fmt: skip
 def bernoulli(input: Array, p: Operand | None = None, *, key: Key) -> Array:
@@ -97,21 +97,21 @@ def bernoulli(input: Array, p: Operand | None = None, *, key: Key) -> Array:
     return jax.random.bernoulli(key, odds).astype(input.dtype)
 
 
-def _normal_sample_check(mean: Operand, std: Operand, *, key: Key) -> Array | None:
-    del mean, key
-    return None if category(std) == COMPLEX else ~(std >= 0)
+def _normal_sample_check(mean: Operand, std: Operand, *, dtype: DTypeArg, key: Key) -> Array | None:
+    del mean, dtype, key
+    return ~(std >= 0)
 
 
 @defop(
     arithmetic=Arithmetic.OWN,
-    dims=pointwise, promote=Promote.COMMON, check=_normal_sample_check, function=False, method=False,
+    dims=pointwise, check=_normal_sample_check, out_text="", function=False, method=False,
     check_text="normal expects all elements of std >= 0.0", check_error=DomainError,
 )  # fmt: skip
-def normal_sample(mean: Operand, std: Operand, *, key: Key) -> Array:
+def normal_sample(mean: Operand, std: Operand, *, dtype: DTypeArg, key: Key) -> Array:
     """Normal numbers with the means and standard deviations in two tensors, which broadcast."""
-    require(mean, _NORMAL, FLOAT, COMPLEX)
-    middle, spread = jax.lax.stop_gradient((mean, std))
-    noise = jax.random.normal(key, broadcast_shapes(mean.shape, std.shape), mean.dtype)
+    require(jnp.zeros((), dtype.numpy), _NORMAL, FLOAT, COMPLEX)
+    middle, spread = (jax.lax.stop_gradient(x).astype(dtype.numpy) for x in (mean, std))
+    noise = jax.random.normal(key, broadcast_shapes(mean.shape, std.shape), dtype.numpy)
     return middle + spread * noise
 
 
@@ -208,20 +208,15 @@ def _require_positive(text: str) -> Callable[..., None]:
     return limits
 
 
-def _require_continuous(input: Array, name: str) -> None:
+def _require_continuous(input: Array, name: str, word: str) -> None:
     if not jnp.issubdtype(input.dtype, jnp.floating):
         raise DTypeError(
             f"{name} distribution is a continuous probability distribution. "
-            f"dtype must be a floating point but you specified {scalar_word(input)}"
+            f"dtype must be a floating point but you specified {word}"
         )
 
 
-def _require_rising(first: Any, last: Any) -> None:
-    if first > last:
-        raise OutOfRangeError(f"uniform_ expects to return a [from, to) range, but found from={first} > to={last}")
-
-
-@_fill(limits=_require_rising)
+@_fill(inplace=False)
 def uniform(input: Array, from_: Scalar = 0.0, to: Scalar = 1.0, *, key: Key) -> Array:
     """Uniform numbers from [from_, to)."""
     require(input, _UNIFORM, FLOAT, COMPLEX)
@@ -240,7 +235,7 @@ def log_normal(input: Array, mean: Scalar = 1.0, std: Scalar = 2.0, *, key: Key)
 @_fill(limits=_require_positive("cauchy_ expects sigma > 0.0, but found sigma={}"))
 def cauchy(input: Array, median: Scalar = 0.0, sigma: Scalar = 1.0, *, key: Key) -> Array:
     """Cauchy numbers."""
-    _require_continuous(input, "Cauchy")
+    _require_continuous(input, "Cauchy", c_word(input))
     noise = jax.random.cauchy(key, input.shape, input.dtype)
     return _like(median, input) + _like(sigma, input) * noise
 
@@ -248,7 +243,7 @@ def cauchy(input: Array, median: Scalar = 0.0, sigma: Scalar = 1.0, *, key: Key)
 @_fill(limits=_require_positive("exponential_ expects lambda > 0.0, but found lambda={}"))
 def exponential(input: Array, lambd: Scalar = 1.0, *, key: Key) -> Array:
     """Exponential numbers with rate `lambd`."""
-    _require_continuous(input, "Exponential")
+    _require_continuous(input, "Exponential", scalar_word(input))
     return jax.random.exponential(key, input.shape, input.dtype) / _like(lambd, input)
 
 

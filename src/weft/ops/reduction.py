@@ -35,14 +35,14 @@ def _overload(name: str) -> GradName:
     return lambda _, out: f"{name}Backward{int(bool(out))}"
 
 
-@defop(dims=reduces, partial="sum", linear="each", cast=Cast.FLOAT32, grad_name=_overload("Sum"))
+@defop(dims=reduces, partial="sum", linear="each", cast=Cast.FLOAT32, grad_name=_overload("Sum"), out_decides=True)
 def sum_(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Sum over `dim`; integers and bools add up in int64."""
     x = summable(input, dtype)
     return jnp.sum(x, axis=axes(dim, x.ndim), keepdims=keepdim, dtype=x.dtype)
 
 
-@defop(dims=reduces, partial="sum")
+@defop(dims=reduces, partial="sum", out_text="")
 def nansum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Sum over `dim` in which NaN counts as zero."""
     require_real(input, "nansum on CPU does not support complex inputs")
@@ -50,7 +50,7 @@ def nansum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTyp
     return jnp.sum(x, axis=axes(dim, x.ndim), keepdims=keepdim, dtype=x.dtype)
 
 
-@defop(dims=reduces, linear="each", grad_name=_overload("Mean"))
+@defop(dims=reduces, linear="each", grad_name=_overload("Mean"), out_text="")
 def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Mean over `dim`; `RuntimeError` for integers unless `dtype` names a floating type."""
     x = to_dtype(input, dtype)
@@ -65,7 +65,7 @@ def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeA
     return quotient(total, jnp.asarray(math.prod(x.shape[d] for d in over), total.dtype)).astype(x.dtype)
 
 
-@defop(dims=reduces)
+@defop(dims=reduces, out_text="")
 def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Mean over `dim` of the elements that are not NaN."""
     if not is_inexact(input.dtype):
@@ -79,7 +79,7 @@ def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTy
     return (total / count).astype(input.dtype if dtype is None else dtype.numpy)
 
 
-@defop(dims=reduces, partial="prod", cast=Cast.FLOAT32, grad_name=_overload("Prod"))
+@defop(dims=reduces, partial="prod", cast=Cast.FLOAT32, grad_name=_overload("Prod"), out_decides=True)
 def prod(input: Array, dim: Dim = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Product over one dim or all; integers and bools multiply in int64."""
     x = summable(input, dtype)
@@ -96,14 +96,14 @@ def _truth(input: jax.Array, found: jax.Array) -> jax.Array:
     return found.astype(jnp.uint8) if input.dtype == jnp.uint8 else found
 
 
-@defop(dims=_reduces_listed, partial="max")
+@defop(dims=_reduces_listed, partial="max", out_text="")
 def any_(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
     """Whether an element along `dim` is non-zero; bool, or uint8 for uint8."""
     over = () if dim == () else axes(dim, input.ndim)
     return _truth(input, jnp.any(input != 0, axis=over, keepdims=keepdim))
 
 
-@defop(dims=_reduces_listed, partial="min")
+@defop(dims=_reduces_listed, partial="min", out_text="")
 def all_(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
     """Whether all elements along `dim` are non-zero; bool, or uint8 for uint8."""
     over = () if dim == () else axes(dim, input.ndim)
@@ -143,14 +143,17 @@ def _extreme_vjp(g: Array, out: Array, input: Array, dim: Dims = (), keepdim: bo
     return (shared_vjp(g, out, input, dim),)
 
 
-@defop(dims=reduces, partial="max", vjp=_extreme_vjp)
+_OTHER_EXTREME = "Expected the dtype for input and out to match, but got {0} for input's dtype and {1} for out's dtype."
+
+
+@defop(dims=reduces, partial="max", vjp=_extreme_vjp, out_text=_OTHER_EXTREME)
 def amax(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     """Largest element over `dim`; ties share the gradient evenly."""
     _require_elements("amax", input, dim)
     return jnp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
 
 
-@defop(dims=reduces, partial="min", vjp=_extreme_vjp)
+@defop(dims=reduces, partial="min", vjp=_extreme_vjp, out_text=_OTHER_EXTREME)
 def amin(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     """Smallest element over `dim`; ties share the gradient evenly."""
     _require_elements("amin", input, dim)

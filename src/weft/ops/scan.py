@@ -27,7 +27,7 @@ from weft.ops._table import Array, Cast, Dim, DTypeArg, Promote, Scalar, defop
 from weft.ops._words import scalar_word
 
 
-@defop(dims=along, linear="each", cast=Cast.FLOAT32, inplace=True)
+@defop(dims=along, linear="each", cast=Cast.FLOAT32, inplace=True, out_decides=True)
 @lifted
 def cumsum(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
     """Sums of the elements up to each place along `dim`; integers and bools add up in int64."""
@@ -35,7 +35,7 @@ def cumsum(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
     return jnp.cumsum(wide(x), axis=dim).astype(x.dtype)
 
 
-@defop(dims=along, cast=Cast.FLOAT32, inplace=True)
+@defop(dims=along, cast=Cast.FLOAT32, inplace=True, out_decides=True)
 @lifted
 def cumprod(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
     """Products of the elements up to each place along `dim`; integers and bools multiply in int64."""
@@ -48,6 +48,9 @@ def _cumulative_extreme_vjp(g: Any, out: Any, input: Array, dim: Dim) -> tuple[A
     return (scattered_vjp(g[0], out[1], input, dim),)
 
 
+_OTHER_OUT = "expected scalar_type {0} but found {1}"
+
+
 def _running(name: str, input: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
     """Running extremes and where each was last met; after a NaN everything is NaN."""
     require_real(input, f"{name}(): does not support complex input")
@@ -58,21 +61,21 @@ def _running(name: str, input: jax.Array, dim: int) -> tuple[jax.Array, jax.Arra
     return values.astype(input.dtype), indices
 
 
-@defop(dims=twice(along), outputs=("values", "indices"), vjp=_cumulative_extreme_vjp)
+@defop(dims=twice(along), outputs=("values", "indices"), vjp=_cumulative_extreme_vjp, out_text=_OTHER_OUT)
 @lifted
 def cummax(input: Array, dim: Dim) -> tuple[Array, Array]:
     """Largest element up to each place along `dim`, and its last index."""
     return _running("cummax", input, dim)
 
 
-@defop(dims=twice(along), outputs=("values", "indices"), vjp=_cumulative_extreme_vjp)
+@defop(dims=twice(along), outputs=("values", "indices"), vjp=_cumulative_extreme_vjp, out_text=_OTHER_OUT)
 @lifted
 def cummin(input: Array, dim: Dim) -> tuple[Array, Array]:
     """Smallest element up to each place along `dim`, and its last index."""
     return _running("cummin", input, dim)
 
 
-@defop(dims=along)
+@defop(dims=along, out_text=_OTHER_OUT)
 @lifted
 def logcumsumexp(input: Array, dim: Dim) -> Array:
     """Logarithm of the cumulative sum of exponentials along `dim`, without overflow."""

@@ -130,6 +130,7 @@ def _scatter_add_check(input: Array, dim: Dim, index: Array, src: Array) -> Miss
     check_text=OUT_OF_BOUNDS,
     check_error=IndexDomainError,
     inplace=True,
+    separate=("index", "src"),
 )
 def scatter_add(input: Array, dim: Dim, index: Array, src: Array) -> Array:
     """`input` with elements of `src` added at the places of `index` along `dim`."""
@@ -238,7 +239,7 @@ def _scatter_reduce_vjp(
 
 @defop(
     dims=_scatters, vjp=_scatter_reduce_vjp, check=_scatter_reduce_check, check_text=OUT_OF_BOUNDS,
-    check_error=IndexDomainError, inplace=True,
+    check_error=IndexDomainError, inplace=True, separate=("index", "src"),
 )  # fmt: skip
 def scatter_reduce(
     input: Array, dim: Dim, index: Array, src: Array, reduce: str, *, include_self: bool = True

@@ -118,12 +118,11 @@ def flatten(input: Array, start_dim: Dim = 0, end_dim: Dim = -1) -> Array:
 
 
 def _unflat(shape: Sizes, dim: int, sizes: Shape) -> Sizes:
-    if not sizes:
-        raise ShapeError("unflatten: sizes must be non-empty")
+    if not (sizes and shape):
+        what = "sizes must be non-empty" if shape else "Dimension specified as 0 but tensor has no dimensions"
+        raise ShapeError(f"unflatten: {what}")
     known = prod(n for n in sizes if n != -1)
-    if sizes.count(-1) > 1:
-        raise ShapeError("only one dimension can be inferred")
-    if known != shape[dim] and (-1 not in sizes or known == 0 or shape[dim] % known):
+    if sizes.count(-1) < 2 and known != shape[dim] and (-1 not in sizes or known == 0 or shape[dim] % known):
         raise ShapeError(
             f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} "
             f"({shape[dim]}) in the input tensor"

@@ -242,14 +242,14 @@ _finite = partial(
 )  # fmt: skip
 
 
-@_finite(dims=batches(VECTOR, MATRIX), outputs=("eigenvalues", "eigenvectors"))
+@_finite(dims=batches(VECTOR, MATRIX), outputs=("eigenvalues", "eigenvectors"), out_text="")
 def eig(A: Array) -> Outs:
     """Eigenvalues and eigenvectors of any square matrix; complex, in no particular order."""
     _check_eigen("linalg.eig", A)
     return _eigen(A)
 
 
-@_finite(dims=batches(VECTOR))
+@_finite(dims=batches(VECTOR), out_text="")
 def eigvals(A: Array) -> Array:
     """Eigenvalues of any square matrix; complex, in no particular order."""
     _check_eigen("linalg.eigvals", A)

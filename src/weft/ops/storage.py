@@ -8,6 +8,7 @@ from weft.errors import ShapeError
 from weft.ops._dims import pointwise
 from weft.ops._strides import same
 from weft.ops._table import Arithmetic, Array, Arrays, defop
+from weft.ops._words import scalar_word
 from weft.ops.shape import expanded
 
 
@@ -41,7 +42,11 @@ def carry(old: Array, new: Array) -> Array:
 def copy(input: Array, src: Array) -> Array:
     """`src` cast and expanded to the type of `input`."""
     if len(src.shape) > len(input.shape):
-        raise ShapeError(f"output with shape {list(input.shape)} doesn't match the broadcast shape {list(src.shape)}")
+        raise ShapeError(
+            f"expand(torch.{scalar_word(src)}Tensor{{{list(src.shape)}}}, size={list(input.shape)}): the number of "
+            f"sizes provided ({input.ndim}) must be greater or equal to the number of dimensions in the tensor "
+            f"({src.ndim})"
+        )
     if jnp.iscomplexobj(src) and not jnp.iscomplexobj(input):
         src = src.real
     return jnp.broadcast_to(src.astype(input.dtype), expanded(src, input.shape))

@@ -53,7 +53,7 @@ def _abs_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
     return (g * jnp.sign(input),)
 
 
-@defop(dims=pointwise, vjp=_abs_vjp, dunder="__abs__", inplace=True)
+@defop(dims=pointwise, vjp=_abs_vjp, dunder="__abs__", out_text="")
 def abs(input: Array) -> Array:
     """Distance from 0; the result of a complex number is real. The slope at 0 is 0."""
     require(input, "abs_cpu", INTEGER, FLOAT, COMPLEX)
@@ -82,7 +82,7 @@ def sgn(input: Array) -> Array:
     return jnp.where(zero, 0, safe / jnp.abs(safe))
 
 
-@defop(dims=pointwise)
+@defop(dims=pointwise, out_text="signbit does not support non-boolean outputs.")
 def signbit(input: Array) -> Array:
     """Whether the sign bit is set, as it is in -0."""
     refuse_complex(input, "signbit is not implemented for complex tensors.")
@@ -233,14 +233,14 @@ def isfinite(input: Array) -> Array:
     return jnp.isfinite(input)
 
 
-@defop(dims=pointwise)
+@defop(dims=pointwise, out_text="isposinf does not support non-boolean outputs.")
 def isposinf(input: Array) -> Array:
     """Whether an element is plus infinity."""
     refuse_complex(input, "isposinf does not support complex inputs.")
     return jnp.isinf(input) & (input > 0)
 
 
-@defop(dims=pointwise)
+@defop(dims=pointwise, out_text="isneginf does not support non-boolean outputs.")
 def isneginf(input: Array) -> Array:
     """Whether an element is minus infinity."""
     refuse_complex(input, "isneginf does not support complex inputs.")
@@ -253,7 +253,7 @@ def isreal(input: Array) -> Array:
     return jnp.imag(input) == 0
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(dims=pointwise, inplace=True, out_text="nan_to_num: dtype of out: {1} should be same as input: {0}")
 def nan_to_num(
     input: Array, nan: Scalar | None = None, posinf: Scalar | None = None, neginf: Scalar | None = None
 ) -> Array:

@@ -19,8 +19,8 @@ from weft._tensor.convert import moved, resolve_device, tensor
 from weft._tensor.spelling import composite, op
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import check_overlap, check_writable, write
-from weft.errors import GradientError, ShapeError, ValueRangeError
+from weft._tensor.view import check_overlap, check_shape, check_writable, write
+from weft.errors import GradientError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._strides import row_major
 from weft.ops._words import scalar_word
 
@@ -149,6 +149,7 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         check_writable(input, ambient().grad)
         return input
     source = src if isinstance(src, Tensor) else tensor(src)
+    check_shape(source.shape, input.shape)
     check_overlap(input, [source])
     return write(input, op.copy(input, moved(source, input.device))._read())
 
@@ -160,6 +161,10 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     wanted = sizes_of("resize_", sizes)
     if input.requires_grad:
         raise GradientError("cannot resize variables that require grad")
+    if prod(wanted) >= 2**63:
+        raise OutOfRangeError("numel: integer multiplication overflow")
+    if prod(wanted) * input.itemsize >= 2**63:
+        raise ShapeError(f"Storage size calculation overflowed with sizes={list(wanted)}")
     more = prod(wanted) - input.numel()
     alone = input._alias is None and all(ref() is None for ref in input._views or ())
     offset = layout_of(input, exact=True).offset

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._base.dtype import int32, int64
+from weft._base.dtype import DType, int32, int64
+from weft._base.state import default_dtype
 from weft._tensor.alias import layout_of
 from weft._tensor.arguments import sizes
 from weft._tensor.composite import shape
@@ -15,6 +16,7 @@ from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.ops._strides import Layout
 from weft.ops._words import scalar_word
 
 View = Callable[..., Any]
@@ -33,6 +35,22 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     """A view of the elements at the places in the storage that strides and an offset name, by default the tensor's."""
     offset = layout_of(input, exact=True).offset if storage_offset is None else storage_offset
     return strided_view(input, sizes(size, "size", "as_strided"), sizes(stride, "stride", "as_strided"), offset)
+
+
+@composite()
+def empty_strided(
+    size: Sequence[int], stride: Sequence[int], *, dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Zeros with these sizes and strides."""
+    if len(size) != len(stride):
+        raise ShapeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
+    settled = dtype or default_dtype()
+    room = Layout(tuple(size), tuple(stride), 0, settled).extent
+    if room * settled.itemsize >= 2**63:
+        raise ShapeError(f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}")
+    made = strided_view(op.zeros((max(room, 0),), dtype=settled, device=device), tuple(size), tuple(stride), 0)
+    return made._require_grad(True) if requires_grad else made
 
 
 @composite("as_strided_", function=True)
@@ -93,7 +111,7 @@ for _name, _view in (
     _writing(_name, _view)
 
 
-@composite(inplace=True)
+@composite(inplace=True, separate=("index", "source"))
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:

@@ -174,7 +174,12 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """The index along each dim of a tensor of this shape for places in its flattened form."""
     if indices.is_floating_point() or indices.is_complex() or indices.dtype.name == "bool":
         raise ArgumentError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
-    sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    if not isinstance(shape, int | Sequence):
+        raise ArgumentError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    for n in sizes:
+        if not isinstance(n, int):
+            raise ArgumentError(f"expected 'shape' sequence to only contain ints, but got {type(n)}")
     if any(n < 0 for n in sizes):
         raise ValueRangeError(f"'shape' cannot have negative values, but got {sizes}")
     found: list[Tensor] = []

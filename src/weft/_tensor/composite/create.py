@@ -7,12 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import DType, as_dtype, float64, int64
+from weft._base.layout import channels_last, channels_last_3d
+from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination, sizes_one_by_one
+from weft._tensor.output import replace
 from weft._tensor.scalar import Number, fitting
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from weft.ops._words import c_word, scalar_word
 
 
 def made(
@@ -22,14 +26,38 @@ def made(
     dtype: DType,
     options: dict[str, Any],
     like: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """The result of one factory row, on the device of `like` unless `options` name another."""
+    """The result of one factory row, on the device of `like` unless `options` name another; in `out`, if that is."""
     names = options.pop("names", None)
-    options.pop("memory_format", None)  # XLA chooses layouts
+    order_of(options.pop("memory_format", None), len(size))  # XLA chooses layouts
     if like is not None:
         options.setdefault("device", like.device)
     result = getattr(op, row)(size, *args, dtype=dtype, **options)
+    if out is not None:
+        return replace(out, result)
     return result if names is None else result.rename_(*names)
+
+
+ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
+"""The dims from the outermost to the innermost, of the formats that are not row by row."""
+
+
+def order_of(format: Any, ndim: int) -> tuple[int, ...] | None:
+    """What `ORDERS` has for a memory format; `RuntimeError` where tensors have another number of dims."""
+    order = ORDERS.get(format)
+    if order is not None and ndim != len(order):
+        raise ShapeError(f"required rank {len(order)} tensor to use {format!r} format".replace("torch.", ""))
+    return order
+
+
+def type_for(out: Tensor | None, dtype: DType | None, usual: DType) -> DType:
+    """The type of a new tensor: that of `out`, which must be the one asked for; or that; or else the usual one."""
+    if out is None:
+        return dtype or usual
+    if dtype not in (None, out.dtype):
+        raise DTypeError(f"dtype {scalar_word(dtype)} does not match dtype of out parameter ({scalar_word(out.dtype)})")
+    return out.dtype
 
 
 def sizes_of(name: str, size: Any, options: dict[str, Any] | None = None) -> tuple[int, ...]:
@@ -51,9 +79,9 @@ def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
     """A factory that takes sizes alone."""
 
     @composite(name, doc=doc, over=not row)
-    def make(*size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
+    def make(*size: Any, out: Tensor | None = None, dtype: DType | None = None, **options: Any) -> Tensor:
         sizes = sizes_of(name, size, options)
-        return made(row or name, sizes, dtype=dtype or default_dtype(), options=options)
+        return made(row or name, sizes, dtype=type_for(out, dtype, default_dtype()), options=options, out=out)
 
     return make
 
@@ -104,41 +132,44 @@ def _type_of(value: Any) -> DType:
     return value.dtype if isinstance(value, Tensor) else as_dtype(type(value), default_dtype())
 
 
-def _filled(
-    size: tuple[int, ...], fill_value: Any, dtype: DType, options: dict[str, Any], like: Tensor | None = None
-) -> Tensor:
+def _filled(size: tuple[int, ...], fill_value: Any, dtype: DType, **how: Any) -> Tensor:
     """A tensor with one number everywhere, which fits its type."""
-    return made("full", size, fitting(number_of(fill_value), dtype), dtype=dtype, options=options, like=like)
+    return made("full", size, fitting(number_of(fill_value), dtype), dtype=dtype, **how)
 
 
 @composite(over=True)
-def full(size: Any, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def full(
+    size: Any, fill_value: Number, *, out: Tensor | None = None, dtype: DType | None = None, **options: Any
+) -> Tensor:
     """`fill_value` everywhere; its type is that of the result unless `dtype` is given."""
     if hasattr(size, "__index__"):
         raise ArgumentError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
-    return _filled(sizes_of("full", (size,)), fill_value, dtype or _type_of(fill_value), options)
+    settled = type_for(out, dtype, _type_of(fill_value))
+    return _filled(sizes_of("full", (size,)), fill_value, settled, options=options, out=out)
 
 
 @composite(method=False)
 def full_like(input: Tensor, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere, with the sizes, type, device and names of `input`."""
-    return _filled(tuple(input.shape), fill_value, dtype or input.dtype, options, input)
+    return _filled(tuple(input.shape), fill_value, dtype or input.dtype, options=options, like=input)
 
 
 @composite(function=False)
 def new_full(input: Tensor, size: Any, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere, with this tensor's type and device."""
-    return _filled(sizes_of("new_full", (size,)), fill_value, dtype or input.dtype, options, input)
+    return _filled(sizes_of("new_full", (size,)), fill_value, dtype or input.dtype, options=options, like=input)
 
 
 @composite(over=True)
-def eye(n: int, m: int | None = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def eye(
+    n: int, m: int | None = None, *, out: Tensor | None = None, dtype: DType | None = None, **options: Any
+) -> Tensor:
     """A matrix of `n` by `m`, or by `n`, with ones on the diagonal."""
     size = (n, n if m is None else m)
     for word, count in zip("nm", size, strict=True):
         if count < 0:
             raise ShapeError(f"{word} must be greater or equal to 0, got {count}")
-    return made("eye", size, dtype=dtype or default_dtype(), options=options)
+    return made("eye", size, dtype=type_for(out, dtype, default_dtype()), options=options, out=out)
 
 
 # Sequences
@@ -165,8 +196,12 @@ def _length(start: Any, end: Any, step: Any, dtype: DType) -> int:
         raise OutOfRangeError("upper bound and lower bound inconsistent with step sign")
     if dtype.name == "int64":
         start, end, step = int(start), int(end), int(step)
-        return -((start - end) // step)
-    return math.ceil((end - start) / step)
+        count = -((start - end) // step)
+    else:
+        count = math.ceil((end - start) / step)
+    if count >= 2**63:
+        raise OutOfRangeError("invalid size, possible overflow?")
+    return count
 
 
 @composite(over=True)
@@ -175,6 +210,7 @@ def arange(
     end: Number | None = None,
     step: Number = 1,
     *,
+    out: Tensor | None = None,
     dtype: DType | None = None,
     **options: Any,
 ) -> Tensor:
@@ -184,18 +220,37 @@ def arange(
     if end is None:
         raise ArgumentError("arange(): argument 'end' must be Number, not NoneType")
     bounds = (0 if start is None else start, end, step)
-    if dtype is None:
-        whole = all(t.category < default_dtype().category for t in map(_type_of, bounds))
-        dtype = as_dtype(int) if whole else default_dtype()
+    whole = all(t.category < default_dtype().category for t in map(_type_of, bounds))
+    dtype = type_for(out, dtype, int64 if whole else default_dtype())
     first, last, by = map(number_of, bounds)
     for x in (first, last, by):
         fitting(x, int64 if isinstance(x, int) else float64)
-    size = (_length(first, last, by, _refuse_bool("arange", dtype)),)
-    return made("arange", size, first, by, dtype=dtype, options=options)
+    count = _length(first, last, by, _refuse_bool("arange", dtype))
+    if out is not None and out.numel() not in (0, count):
+        warn_user(
+            f"The number of elements in the out tensor of shape {list(out.shape)} is {out.numel()} which does not "
+            f"match the computed number of elements {count}. Note that this may occur as a result of rounding error. "
+            f"The out tensor will be resized to a tensor of shape ({count},)."
+        )
+    return _in_order("arange", count, first, by, dtype=dtype, options=options, out=out)
+
+
+def _in_order(row: str, count: int, *args: Any, out: Tensor | None, **how: Any) -> Tensor:
+    """A sequence of so many numbers; an `out` with as many elements keeps its shape."""
+    result = made(row, (count,), *args, **how)
+    if out is None:
+        return result
+    return replace(out, op.view(result, out.shape) if out.numel() == count else result)
 
 
 def _spaced(
-    name: str, ends: tuple[Any, Any], steps: int, *base: float, dtype: DType | None, options: dict[str, Any]
+    name: str,
+    ends: tuple[Any, Any],
+    steps: int,
+    *base: float,
+    out: Tensor | None,
+    dtype: DType | None,
+    options: dict[str, Any],
 ) -> Tensor:
     """`linspace` or `logspace`."""
     for word, bound in zip(("start", "end"), ends, strict=True):
@@ -208,16 +263,29 @@ def _spaced(
         raise combination(name, *ends, steps, *base)
     if steps < 0:
         raise OutOfRangeError("number of steps must be non-negative")
-    settled = _refuse_bool(name, dtype or _bounds_type(*ends))
-    return made(name, (steps,), *map(number_of, ends), *base, dtype=settled, options=options)
+    inferred = _bounds_type(*ends)
+    settled = _refuse_bool(name, type_for(out, dtype, inferred))
+    if inferred.is_complex and not settled.is_complex:
+        raise DTypeError(
+            f"torch.{name}(): inferred dtype {c_word(inferred)} can't be safely cast to passed dtype "
+            f"{scalar_word(settled)}"
+        )
+    ends = tuple(map(number_of, ends))
+    return _in_order(name, steps, *ends, *base, dtype=settled, options=options, out=out)
 
 
 @composite(over=True)
 def linspace(
-    start: Tensor | Number, end: Tensor | Number, steps: Any, *, dtype: DType | None = None, **options: Any
+    start: Tensor | Number,
+    end: Tensor | Number,
+    steps: Any,
+    *,
+    out: Tensor | None = None,
+    dtype: DType | None = None,
+    **options: Any,
 ) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
-    return _spaced("linspace", (start, end), steps, dtype=dtype, options=options)
+    return _spaced("linspace", (start, end), steps, out=out, dtype=dtype, options=options)
 
 
 @composite(over=True)
@@ -227,11 +295,12 @@ def logspace(
     steps: Any,
     base: float = 10.0,
     *,
+    out: Tensor | None = None,
     dtype: DType | None = None,
     **options: Any,
 ) -> Tensor:
     """`base` to the power of `steps` numbers evenly spaced from `start` to `end`."""
-    return _spaced("logspace", (start, end), steps, base, dtype=dtype, options=options)
+    return _spaced("logspace", (start, end), steps, base, out=out, dtype=dtype, options=options)
 
 
 # Windows

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._tensor.spelling import OTHER_OUT, composite, named_result, op
+from weft._tensor.spelling import composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
+from weft.ops._table import OTHER_OUT
 
 _QR = named_result("qr", ("Q", "R"))
 _SVD = named_result("svd", ("U", "S", "V"))

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._tensor.spelling import OTHER_OUT, composite, op
-from weft._tensor.subscript import nonzero_dims
+from weft._base.determinism import refuse_undetermined
+from weft._base.dtype import bool_, uint8
+from weft._tensor.spelling import composite, op
+from weft._tensor.subscript import as_filling, nonzero_dims
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, IndexRangeError
+from weft.ops._table import OTHER_OUT
 
 
-@composite(inplace=True, out=OTHER_OUT)
+@composite(inplace=True, out=OTHER_OUT, separate=("index", "src"))
 def scatter(
     input: Tensor, dim: Any, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None
 ) -> Tensor:
@@ -24,15 +27,27 @@ def scatter(
     return op.scatter_src(input, dim, index, value if src is None else src, reduce=reduce)
 
 
-@composite(inplace=True, over=True)
+@composite(inplace=True, over=True, separate=("index", "source"))
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """`input` with elements of `source` written, or added, at places of the flattened `input`."""
+    if not accumulate:
+        refuse_undetermined("put_")
+    return op.put(input, index, source, accumulate)
+
+
+@composite(inplace=True, over=True, separate=("indices", "values"))
 def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
     """`input` with `values` written, or added, where integer tensors or masks say, dim by dim."""
     places: list[Tensor] = []
+    masks: list[Tensor] = []
     for index in indices:
-        if index.dtype.name in ("bool", "uint8"):
+        if index.dtype in (bool_, uint8):
+            masks.append(index)
             places.extend(nonzero_dims(index))
         else:
             places.append(index)
+    if not accumulate:
+        values = as_filling(input, masks, len(places), values)
     if len(places) > input.ndim:
         raise IndexRangeError(f"too many indices for tensor of dimension {input.ndim} (got {len(places)})")
     return op.index_put(input, tuple(places), values, tuple(range(len(places))), accumulate)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._tensor.arguments import sizes
-from weft._tensor.spelling import OTHER_OUT, composite, op
+from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._equation import LETTERS
+from weft.ops._table import OTHER_OUT
 
 
 def _term(subscripts: Sequence[Any]) -> str:

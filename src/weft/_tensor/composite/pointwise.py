@@ -9,6 +9,7 @@ from weft._lazy.precision import is_half
 from weft._tensor.scalar import Number
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
+from weft._tensor.view import write
 from weft.errors import ArgumentError, DTypeError, UnsupportedDTypeError
 from weft.ops._words import scalar_word
 
@@ -38,6 +39,20 @@ composite("divide", inplace=True)(div)
 def reflected_division(input: Tensor, dividend: Any) -> Any:
     """`dividend / input`, computed as PyTorch does: the reciprocal, rounded, times the number."""
     return op.reciprocal(input).__mul__(dividend)
+
+
+def _absolute(name: str) -> None:
+    """Define an in-place form of `abs`, which complex numbers have none of."""
+
+    @composite(name, doc="In-place version of `abs`.")
+    def absolute(input: Tensor) -> Tensor:
+        if input.is_complex():
+            raise DTypeError("In-place abs is not supported for complex tensors.")
+        return write(input, op.abs(input)._read())
+
+
+for _name in ("abs_", "absolute_"):
+    _absolute(_name)
 
 
 # ---- powers: a number in the exponent is a constant of the program, so that squares stay products

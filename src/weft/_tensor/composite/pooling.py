@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import inf, prod
 from typing import Any
 
+from weft._base.determinism import refuse_undetermined
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
@@ -98,6 +99,7 @@ def _max_unpool(n: int) -> None:
 
         `output_size` tells apart the sizes that pool to the same one; it may start with batch and channels.
         """
+        refuse_undetermined(f"max_unpooling{max(n, 2)}d_forward_out")
         size = _unpooled_size(tuple(input.shape[-n:]), kernel_size, stride, padding, output_size)
         return op.max_unpool(input, indices, size)
 

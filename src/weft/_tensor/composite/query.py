@@ -10,11 +10,11 @@ from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._base.state import default_dtype
 from weft._tensor.alias import shows_changed
-from weft._tensor.arguments import operand_or_number, sizes
+from weft._tensor.arguments import operand_or_number
 from weft._tensor.convert import resolve_device
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
-from weft.ops import _dims
+from weft.errors import ShapeError, ValueRangeError
 from weft.ops._words import scalar_word
 
 
@@ -74,8 +74,27 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-
 
 @composite()
 def broadcast_shapes(*shapes: Any) -> Size:
-    """The size of the result of a pointwise operator on tensors of these sizes, each a sequence or a number."""
-    return Size(_dims.broadcast_shapes(*(sizes(shape, "shapes", "broadcast_shapes") for shape in shapes)))
+    """The size of the result of a pointwise operator on tensors of these sizes, each a sequence or a number.
+
+    `ValueError` for a negative size, `RuntimeError` for what is neither and for sizes that do not fit.
+    """
+    given: list[Size] = []
+    for shape in shapes:
+        if not isinstance(shape, int | tuple | list):
+            raise ShapeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {shape}")
+        given.append(Size((shape,) if isinstance(shape, int) else shape))
+        if min(given[-1], default=0) < 0:
+            raise ValueRangeError("Attempting to broadcast a dimension with negative length!")
+    found = [1] * max(map(len, given), default=0)
+    for at, sizes in enumerate(given):
+        for dim in range(-1, -1 - len(sizes), -1):
+            if sizes[dim] not in (1, found[dim]) and found[dim] != 1:
+                raise ShapeError(
+                    f"Attempting to broadcast a dimension of length {sizes[dim]} at {dim}! Mismatching argument at "
+                    f"index {at} had {tuple(sizes)}; but expected shape should be broadcastable to {found}"
+                )
+            found[dim] = found[dim] if sizes[dim] == 1 else sizes[dim]
+    return Size(found)
 
 
 def _never(name: str, why: str) -> None:

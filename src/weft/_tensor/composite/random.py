@@ -7,15 +7,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from weft._base.dtype import BOOL, INTEGER, DType, int64
+from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, DType, float16, float32, float64, int64
+from weft._base.site import warn_user
 from weft._base.state import default_dtype
-from weft._tensor.arguments import integer, ints
-from weft._tensor.composite.create import made, sizes_of
+from weft._tensor.arguments import combination, integer, ints
+from weft._tensor.composite.create import made, sizes_of, type_for
+from weft._tensor.scalar import fitting
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import ArgumentError, OutOfRangeError, ShapeError
-from weft.ops._words import c_word
+from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
+from weft.ops._words import c_word, scalar_word
 
 
 def _end_of(dtype: DType) -> int:
@@ -28,14 +30,44 @@ def _end_of(dtype: DType) -> int:
 
 
 def _require_range(low: int, high: int, dtype: DType) -> None:
+    """Raise `RuntimeError` for bounds of random integers that a type does not hold; warn if it leaves some out."""
     if low >= high:
         raise OutOfRangeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if dtype.category <= INTEGER and high > _end_of(dtype):
-        raise OutOfRangeError(f"to - 1 is out of bounds for {c_word(dtype)}")
+    if dtype.category == COMPLEX:
+        raise DTypeError("check_random_bounds handles only integral, floating-point and boolean types")
+    bounds = {"from": low, "to - 1": high - 1}
+    least, most = (0, 1) if dtype.category == BOOL else _limits(dtype)
+    for word, x in bounds.items():
+        if not least <= x <= most:
+            raise OutOfRangeError(f"{word} is out of bounds for {c_word(dtype)}")
+    if dtype.category == FLOAT:
+        digits = ml_dtypes.finfo(dtype.numpy).nmant + 1
+        for word, x in bounds.items():
+            if abs(x) > 2**digits:
+                warn_user(
+                    f"{word} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations "
+                    f"{c_word(dtype)} can support discrete uniform distribution only within this range. This warning "
+                    "will become an error in version 1.7 release, please fix the code in advance"
+                )
+
+
+def _limits(dtype: DType) -> tuple[Any, Any]:
+    """The least and the largest number of a type of integers or floats."""
+    info = np.iinfo(dtype.numpy) if dtype.category == INTEGER else ml_dtypes.finfo(dtype.numpy)
+    cast = int if dtype.category == INTEGER else float
+    return cast(info.min), cast(info.max)
 
 
 @composite(over=True)
-def randint(low: int = 0, high: Any = None, size: Any = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def randint(
+    low: int = 0,
+    high: Any = None,
+    size: Any = None,
+    *,
+    out: Tensor | None = None,
+    dtype: DType | None = None,
+    **options: Any,
+) -> Tensor:
     """Integers from [low, high), or from [0, high) when one bound is given; int64 unless `dtype` is given."""
     if size is None:
         low, high, size = 0, low, high
@@ -43,10 +75,10 @@ def randint(low: int = 0, high: Any = None, size: Any = None, *, dtype: DType | 
         low, high = 0, low
     if size is None:
         raise ArgumentError('randint() missing 1 required positional arguments: "size"')
-    settled = dtype or int64
+    settled = type_for(out, dtype, int64)
     last = integer(high, "high", "randint")
     _require_range(low, last, settled)
-    return made("randint", ints(size, "size", "randint"), low, last, dtype=settled, options=options)
+    return made("randint", ints(size, "size", "randint"), low, last, dtype=settled, options=options, out=out)
 
 
 @composite(method=False)
@@ -61,11 +93,22 @@ def randint_like(
 
 
 @composite(over=True)
-def randperm(n: int, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def randperm(n: int, *, out: Tensor | None = None, dtype: DType | None = None, **options: Any) -> Tensor:
     """The integers below `n` in random order."""
+    settled = type_for(out, dtype, int64)
     if n < 0:
         raise ShapeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
-    return made("randperm", (n,), dtype=dtype or int64, options=options)
+    if settled.category in (BOOL, COMPLEX):
+        raise UnsupportedDTypeError(f"\"randperm\" not implemented for '{scalar_word(settled)}'")
+    if settled.category == INTEGER:
+        fitting(n - 1, settled)
+    elif settled in _MOST_IN_ORDER and n >= _end_of(settled) + 1:
+        raise OutOfRangeError(f"n cannot be greater than {_MOST_IN_ORDER[settled]} for {scalar_word(settled)} type.")
+    return made("randperm", (n,), dtype=settled, options=options, out=out)
+
+
+_MOST_IN_ORDER = {float16: "2049", float32: "2^24+1", float64: "2^53+1"}
+"""How PyTorch says up to where floating types hold all integers."""
 
 
 def _require_spread(std: Any) -> None:
@@ -80,15 +123,32 @@ def _filled(input: Tensor, row: str, first: float, second: float, options: dict[
 
 
 @composite()
-def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
-    """Normal numbers, one for each element of tensors `mean` and `std`, or `size` of them for two numbers."""
+def normal(
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    out: Tensor | None = None,
+    dtype: DType | None = None,
+    **options: Any,
+) -> Tensor:
+    """Normal numbers, one for each element of tensors `mean` and `std`, or `size` of them for two numbers.
+
+    In the type of the mean, if that is a tensor, else in that of the deviation.
+    """
+    if isinstance(std, Tensor) and std.is_complex():
+        raise DTypeError("normal expects standard deviation to be non-complex")
+    if isinstance(mean, complex) or isinstance(std, complex):
+        raise combination("normal", mean, std)
     _require_spread(std)
     if size is None:
         if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
             raise ArgumentError("normal() needs a size when mean and std are numbers")
-        return op.normal_sample(mean, std, **options)
+        like = mean if isinstance(mean, Tensor) else std
+        return op.normal_sample(mean, std, dtype=like.dtype, out=out, **options)
     sizes = sizes_of("normal", (size,))
-    return made("normal_by_size", sizes, mean, std, dtype=dtype or default_dtype(), options=options)
+    settled = type_for(out, dtype, default_dtype())
+    return made("normal_by_size", sizes, mean, std, dtype=settled, options=options, out=out)
 
 
 @composite("normal_", function=False)
@@ -106,11 +166,32 @@ def bernoulli_(input: Tensor, p: Any = 0.5, **options: Any) -> Tensor:
     return write(input, op.bernoulli(input.detach(), p, **options)._read())
 
 
+@composite("uniform_", function=False)
+def uniform_(input: Tensor, from_: float = 0.0, to: float = 1.0, **options: Any) -> Tensor:
+    """Fill with uniform numbers from [from_, to)."""
+    real = input.dtype.to_real()
+    if real.category == FLOAT:
+        least, most = _limits(real)
+        for word, x in (("from", from_), ("to", to)):
+            if not least <= x <= most:
+                raise OutOfRangeError(f"{word} is out of bounds for {c_word(real)}")
+        if from_ > to:
+            raise OutOfRangeError(f"uniform_ expects to return a [from, to) range, but found from={from_} > to={to}")
+        if to - from_ > most:
+            raise OutOfRangeError(
+                f"uniform_ expects to-from <= std::numeric_limits<{scalar_word(input.dtype)}>::max(), but found "
+                f"to={to:g} and from={from_:g} which result in to-from to exceed the limit"
+            )
+    return write(input, op.uniform(input, from_, to, **options)._read())
+
+
 @composite("random_", function=False)
 def random_(input: Tensor, low: int | None = None, high: int | None = None, **options: Any) -> Tensor:
     """Fill with integers from [low, high), from [0, low) given one bound, or from all that the type holds."""
     if high is None and low is not None:
         low, high = 0, low
+    if high is None and input.is_complex():
+        raise UnsupportedDTypeError(f"\"random_kernel_cpu\" not implemented for '{scalar_word(input.dtype)}'")
     end = _end_of(input.dtype) if high is None else high
     _require_range(low or 0, end, input.dtype)
     return _filled(input, "randint", low or 0, end, options)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import DType
-from weft._tensor.spelling import OTHER_OUT, composite, op
+from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
+from weft.ops._table import OTHER_OUT
 
 
 def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]:

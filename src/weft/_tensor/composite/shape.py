@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._base.dtype import INTEGER, DType, int64
-from weft._tensor.arguments import all_tensors, combination, integer
+from weft._base.dtype import INTEGER, DType, int32, int64
+from weft._base.site import warn_user
+from weft._tensor.arguments import all_tensors, combination, integer, one_or_more_ints
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, DimError, DTypeError, IndexRangeError, OutOfRangeError, ShapeError
+from weft.errors import DimError, DTypeError, IndexRangeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._shape_dims import wrapped
+from weft.ops._words import scalar_word
 
 Tensors = tuple[Tensor, ...]
 
@@ -129,8 +131,19 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
     at = wrapped(dim, input.ndim)
     size = input.shape[at]
     given: Any = indices_or_sections
-    if hasattr(given, "tolist"):  # a tensor of positions, or of one number of sections
+    if isinstance(given, Tensor):  # of positions, or of one number of sections
+        if given.ndim > 1:
+            raise ShapeError(
+                "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor, "
+                f"but got a tensor with {given.ndim} dims"
+            )
+        if given.dtype is not int64:
+            raise DTypeError(
+                "tensor_split expected tensor_indices_or_sections to have dtype of long, "
+                f"but got {scalar_word(given.dtype)}"
+            )
         given = given.tolist()
+    given = one_or_more_ints(given, "indices_or_sections", "tensor_split")
     if isinstance(given, int):
         if given <= 0:
             raise OutOfRangeError(f"number of sections must be larger than 0, got {given}")
@@ -154,7 +167,9 @@ def _named_split(name: str, least: int, dim_of: Callable[[int], int]) -> None:
             )
         dim = dim_of(input.ndim)
         count, size = indices_or_sections, input.shape[dim]
-        if not isinstance(count, int | list | tuple | Tensor):
+        if isinstance(count, Tensor):
+            count = integer(count, "sections", name)
+        if not isinstance(count, int | list | tuple):
             raise combination(name, input, count)
         if isinstance(count, int) and (count == 0 or size % count):
             raise ShapeError(
@@ -267,8 +282,11 @@ def broadcast_tensors(*tensors: Any) -> Tensors:
 
 
 @composite()
-def meshgrid(*tensors: Any, indexing: str = "ij") -> Tensors:
-    """Coordinates of the grid that vectors span; `"xy"` exchanges the first two dims of the results."""
+def meshgrid(*tensors: Any, indexing: str | None = None) -> Tensors:
+    """Coordinates of the grid that vectors span; `"xy"` exchanges the first two dims of the results; "ij" does not."""
+    if indexing is None:
+        warn_user("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.")
+        indexing = "ij"
     vectors = list(_given(tensors))
     if not vectors:
         raise ShapeError("meshgrid expects a non-empty TensorList")
@@ -296,7 +314,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
             raise ShapeError(f"Expect a 1D vector, but got shape {list(x.shape)}")
     if len(vectors) == 1:
         return vectors[0]
-    return op.stack([op.reshape(x, (-1,)) for x in meshgrid(*vectors)], 1)
+    return op.stack([op.reshape(x, (-1,)) for x in meshgrid(*vectors, indexing="ij")], 1)
 
 
 @composite(over=True)
@@ -308,9 +326,25 @@ def repeat_interleave(
     Counts alone give the positions instead. Counts decide the result's shape, so a tensor of them is read.
     """
     if repeats is None:
-        input, repeats = op.arange(input.shape, 0, 1, dtype=int64), input
-    counts = repeats if isinstance(repeats, int) else tuple(repeats.reshape(-1).tolist())
+        if input.ndim != 1:
+            raise ShapeError("repeat_interleave only accept 1D vector as repeat")
+        counts = _counts(input)
+        input = op.arange(input.shape, 0, 1, dtype=int64)
+    else:
+        counts = _counts(repeats) if isinstance(repeats, Tensor) else integer(repeats, "repeats", "repeat_interleave")
     out = op.repeat_interleave(input, counts, dim)
     if output_size is not None and output_size != out.shape[dim or 0]:
-        raise ArgumentError("repeat_interleave: output_size does not match the sum of the repeats")
+        raise ShapeError("allocated size does not match required size: that is the sum of the repeats")
     return out
+
+
+def _counts(repeats: Tensor) -> tuple[int, ...]:
+    """How often each slice is repeated."""
+    if repeats.ndim > 1:
+        raise ShapeError("repeats must be 0-dim or 1-dim tensor")
+    if repeats.dtype not in (int64, int32):
+        raise UnsupportedDTypeError(f"\"repeat_interleave_cpu\" not implemented for '{scalar_word(repeats.dtype)}'")
+    counts = tuple(repeats.reshape(-1).tolist())
+    if min(counts, default=0) < 0:
+        raise OutOfRangeError("repeats can not be negative")
+    return counts

@@ -6,10 +6,11 @@ from math import prod
 from typing import Any
 
 from weft._base.dtype import DType, int64
-from weft._tensor.spelling import OTHER_OUT, composite, named_result, op
+from weft._tensor.spelling import composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._findings import Failures
+from weft.ops._table import OTHER_OUT
 from weft.ops._words import scalar_word
 from weft.ops.decomposition import INDEFINITE, SINGULAR, UNSOLVABLE
 from weft.ops.solving import ZERO_DIVISOR

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from weft._base.dtype import DType
-from weft._base.layout import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
+from weft._base.device import canonical
+from weft._base.device import device as device_class
+from weft._base.dtype import BOOL, FLOAT, INTEGER, DType
+from weft._base.layout import contiguous_format, memory_format, preserve_format
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy.infer import wrap_dim
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.arguments import sizes
-from weft._tensor.composite.create import sizes_of
+from weft._tensor.composite.create import ORDERS, order_of, sizes_of
 from weft._tensor.convert import from_host, from_numpy_array, tensor
+from weft._tensor.scalar import fitting
 from weft._tensor.sharing import set_data
 from weft._tensor.spelling import composite, op
 from weft._tensor.storage import UntypedStorage
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_writable, write
-from weft.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from weft.errors import ArgumentError, DeviceError, DTypeError, GradientError, OutOfRangeError, ShapeError
 from weft.ops._strides import row_major
-from weft.ops._words import c_word
+from weft.ops._words import c_word, scalar_word
 
 # ---- memory
+
+
+@composite(function=False)
+def as_subclass(input: Tensor, cls: Any) -> Tensor:
+    """A view of all elements that is a tensor of a class derived from `Tensor`."""
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise ArgumentError(
+            "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure your "
+            "class inherits from Tensor."
+        )
+    made = op.alias(input)
+    made.__class__ = cls
+    return made
 
 
 @composite(function=False)
@@ -48,15 +65,12 @@ def stride(input: Tensor, dim: int | None = None) -> Any:
     return strides if dim is None else strides[wrap_dim(dim, input.ndim)]
 
 
-_ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
-
-
 @composite(function=False)
 def is_contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> bool:
     """Whether the elements lie side by side, in the order of dims that the format says: row by row by default."""
-    if memory_format not in _ORDERS:
+    order = ORDERS.get(memory_format)
+    if order is None:
         return input._alias is None or layout_of(input).is_contiguous
-    order = _ORDERS[memory_format]
     return input.ndim == len(order) and layout_of(input).is_ordered(order)
 
 
@@ -65,11 +79,9 @@ def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) 
     """The tensor itself if its elements lie side by side in the order that the format says, else a copy that does."""
     if is_contiguous(input, memory_format):
         return input
-    order = _ORDERS.get(memory_format)
+    order = order_of(memory_format, input.ndim)
     if order is None:
         return op.clone(input)
-    if input.ndim != len(order):
-        raise ShapeError(f"required rank {len(order)} tensor to use {memory_format!r} format".replace("torch.", ""))
     return op.permute(op.clone(op.permute(input, order)), [order.index(d) for d in range(len(order))])
 
 
@@ -159,21 +171,40 @@ def to_dense(input: Tensor, dtype: DType | None = None, *, masked_grad: bool = T
     return input if dtype is None else op.to_dtype(input, dtype)
 
 
-def tensor_of(dtype: DType, device: Any, args: tuple[Any, ...]) -> Tensor:
-    """A tensor of this type: of the sizes given, of the elements of one sequence or array, or with none."""
+LEGACY = (
+    "tensor constructor of the form torch.Tensor(tensor, device=device) is not supported.  "
+    "Use torch.tensor(...) or torch.as_tensor(...)"
+)
+_LEGACY_NEW = "tensor new of the form tensor.new(tensor, device=device) is not supported.  Use torch.as_tensor(...)"
+
+
+def tensor_of(
+    dtype: DType, home: device_class, args: tuple[Any, ...], device: Any = None, legacy: str = LEGACY
+) -> Tensor:
+    """A tensor of this type: of the sizes given, of the elements of one sequence or array, or with none.
+
+    On the device that is asked for, which has to be of the kind of its `home`, or there.
+    """
     if len(args) == 1 and isinstance(args[0], Tensor):
+        if device is not None:
+            raise OutOfRangeError(f"Legacy {legacy} instead.")
         if args[0].dtype is not dtype:
             raise ArgumentError(f"new(): expected a tensor of {dtype}, got one of {args[0].dtype}")
         return args[0].detach()
+    where = home if device is None else canonical(device)
+    if where.type != home.type:
+        raise DeviceError(
+            f"legacy constructor expects device type: {home.type} but device type: {where.type} was passed"
+        )
     if len(args) == 1 and not isinstance(args[0], Size | int):
-        return tensor(args[0], dtype=dtype, device=device)
-    return op.zeros(sizes_of("new", args or (0,)), dtype=dtype, device=device)
+        return tensor(args[0], dtype=dtype, device=where)
+    return op.zeros(sizes_of("new", args or (0,)), dtype=dtype, device=where)
 
 
 @composite(function=False)
 def new(input: Tensor, *args: Any, device: Any = None) -> Tensor:
     """A tensor of the same type: of the sizes given, of the elements of one sequence or array, or with none."""
-    return tensor_of(input.dtype, input.device if device is None else device, args)
+    return tensor_of(input.dtype, input.device, args, device, _LEGACY_NEW)
 
 
 # ---- Python functions on elements
@@ -181,15 +212,29 @@ def new(input: Tensor, *args: Any, device: Any = None) -> Tensor:
 
 def _by_python(name: str, input: Tensor, function: Callable[..., Any], *others: Tensor) -> Tensor:
     """Write what `function` gives for each element, and its partners in `others`, computed on the host."""
-    if input.requires_grad:
+    if any(x.requires_grad for x in (input, *others)):
         raise GradientError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
     if input.device.type != "cpu":
         raise ArgumentError(f"{name} is only implemented on CPU tensors")
     if not callable(function):
         raise ArgumentError(f"'{type(function).__name__}' object is not callable")
+    for x in others:
+        if x.dtype is not input.dtype:
+            expected, given = (f"torch.{scalar_word(dtype)}Tensor" for dtype in (input.dtype, x.dtype))
+            raise ArgumentError(f"{name}: expected {expected} for 'other' (got {given})")
     columns = [op.expand(x, input.shape).reshape(-1).tolist() for x in (input, *others)]
-    found = np.array([function(*row) for row in zip(*columns, strict=True)], input.dtype.numpy)
+    found = np.array([_element(function(*row), input.dtype) for row in zip(*columns, strict=True)], input.dtype.numpy)
     return write(input, from_host(found.reshape(input.shape), input.device)._read())
+
+
+def _element(x: Any, dtype: DType) -> Any:
+    """What a Python function gave, as an element of a type; `TypeError` for what is no such number."""
+    if dtype.category == INTEGER and not isinstance(x, numbers.Real | np.bool_ | Tensor):
+        raise ArgumentError(f"'{type(x).__name__}' object cannot be interpreted as an integer")
+    if dtype.category == FLOAT and not isinstance(x, numbers.Real | np.bool_ | Tensor):
+        raise ArgumentError(f"must be real number, not {type(x).__name__}")
+    x = x.item() if isinstance(x, Tensor) else x
+    return x if dtype.category == BOOL else fitting(x, dtype)
 
 
 @composite("apply_", function=False)

@@ -1,0 +1,63 @@
+"""Conditions that programs assert: `torch._check` and its kin, which name the builtin exception that they raise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft._base.dtype import bool_
+from weft._tensor.tensor import Tensor
+from weft.errors import ArgumentError, ConversionError
+
+_USUAL = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+    "enhancement request to PyTorch.)"
+)
+
+
+def _asserting(name: str, error: type[Exception]) -> Callable[..., None]:
+    def check(cond: Any, message: Callable[[], Any] | None = None) -> None:
+        if isinstance(cond, Tensor):
+            raise ArgumentError(
+                "cond must be a bool, but got a Tensor. For tensor conditions, use torch._check_tensor_all() to assert "
+                "that all elements are true."
+            )
+        if not isinstance(cond, bool):
+            raise ArgumentError(f"cond must be a bool, but got {type(cond)}")
+        if not cond:
+            raise error(_said(message))
+
+    check.__name__ = check.__qualname__ = name
+    check.__doc__ = f"`{error.__name__}` with what `message()` gives, unless `cond` is true."
+    return check
+
+
+def _said(message: Callable[[], Any] | None) -> str:
+    if message is None:
+        return _USUAL
+    if not callable(message):
+        raise ArgumentError("message must be a callable")
+    return str(message())
+
+
+_check = _asserting("_check", RuntimeError)
+_check_index = _asserting("_check_index", IndexError)
+_check_value = _asserting("_check_value", ValueError)
+_check_type = _asserting("_check_type", TypeError)
+_check_not_implemented = _asserting("_check_not_implemented", NotImplementedError)
+
+
+def _check_tensor_all(cond: Any, message: Callable[[], Any] | None = None) -> None:
+    """`RuntimeError` with what `message()` gives, unless all elements of a bool tensor are true. Waits for them."""
+    if not isinstance(cond, Tensor):
+        raise ArgumentError(f"cond must be a tensor, but got {type(cond)}")
+    if cond.dtype is not bool_:
+        raise ArgumentError(f"cond tensor must have dtype torch.bool, but got {cond.dtype}")
+    if not bool(cond._host().all()):
+        raise RuntimeError(_said(message))
+
+
+def _assert_async(input: Tensor, assert_msg: str = "Expected Tensor with single nonzero value, but got zero") -> None:
+    """`RuntimeError` unless the one element is not zero. Waits for it."""
+    if not input:
+        raise ConversionError(assert_msg)

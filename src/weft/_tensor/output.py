@@ -1,0 +1,58 @@
+"""`out=`: results that go into a tensor that is there already."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from weft._base.state import ambient
+from weft._tensor.foreign import kind_of, way_in
+from weft._tensor.tensor import Tensor
+from weft._tensor.view import check_cast, check_overlap, write
+from weft.errors import ArgumentError, DTypeError, GradientError
+from weft.ops._words import c_word, scalar_word
+
+
+def write_out(out: Any, result: Any, text: str = "", sources: Sequence[Any] = (), separate: Sequence[Any] = ()) -> Any:
+    """Put a result, which was computed from `sources` and what must be `separate`, where `out=` says.
+
+    An `out` of another shape is resized, with a warning unless it has no elements. One of another type is refused with
+    `text`, or, if that is empty, as an in-place result would be.
+    """
+    if isinstance(result, tuple):
+        for target, part in zip(out, result, strict=True):
+            write_out(target, part, text, sources, separate)
+        return out
+    if not isinstance(out, Tensor):
+        raise ArgumentError(f"argument 'out' must be Tensor, not {kind_of(out)}{way_in(out)}")
+    if out.dtype is not result.dtype and text:
+        both = (result.dtype, out.dtype)
+        raise DTypeError(text.format(*map(scalar_word, both), *map(c_word, both)))
+    check_cast(result.dtype, out.dtype)
+    check_overlap(out, [x for x in sources if isinstance(x, Tensor)])
+    check_overlap(out, [x for x in separate if isinstance(x, Tensor)], wholly=True)
+    if out.numel() and out.shape != result.shape:
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not "
+            f"match the required output shape {list(result.shape)}.",
+            stacklevel=3,
+        )
+    return replace(out, result)
+
+
+def replace(out: Tensor, result: Tensor) -> Tensor:
+    """Give `out` the elements and the shape of a result, and let it keep its type."""
+    if ambient().grad and (result.requires_grad or out.requires_grad):
+        raise GradientError(
+            "out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
+        )
+    if out.shape == result.shape:
+        return write(out, result._read())
+    out.data = result if out.dtype is result.dtype else result.to(out.dtype)  # pyright: ignore[reportAttributeAccessIssue]
+    return out
+
+
+def type_of_out(out: Any) -> Any:
+    """The type in which a result is computed that goes into `out`, where nothing else is asked for."""
+    return out.dtype if isinstance(out, Tensor) else None
