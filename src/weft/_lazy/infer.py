@@ -28,6 +28,7 @@ from weft.errors import (
     WeftError,
 )
 from weft.ops._findings import Failures, Finding, finding
+from weft.ops._room import require_addressable
 from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, OpDef, Promote
 
 Casts = tuple[Any, ...]
@@ -172,8 +173,7 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     if general is None:
         family.add(numbers, found.trace.types())
     for output in found.outputs:
-        if output.aval.nbytes >= 2**63:
-            raise ShapeError(f"{op.name}(): Storage size calculation overflowed with sizes={list(output.aval.shape)}")
+        require_addressable(output.aval.shape, output.aval.dtype.itemsize)
     return found
 
 

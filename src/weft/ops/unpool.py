@@ -38,7 +38,7 @@ def _check(input: Array, indices: Array, n: int) -> None:
             f"but got indices tensor with shape: {list(indices.shape)}"
         )
     for dim in range(input.ndim - n - 1, input.ndim):
-        if not input.shape[dim]:
+        if input.shape[dim] == 0:
             raise ShapeError(
                 f"{op}_forward_out_cpu(): Expected input to have non-zero size for non-batch dimensions, "
                 f"but got {list(input.shape)} with dimension {dim} being empty."

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.dtype import DType
+from weft._base.site import warn_user
 from weft._base.state import using
 from weft._tensor.spelling import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
@@ -72,6 +73,8 @@ def dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, wh
         raise ValueRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
         return input
+    if whole_dims < 0:
+        raise ShapeError("Feature dropout requires at least 2 dimensions in the input")
     if not input.dtype.is_differentiable and p < 1:
         raise DTypeError(f"result type Float can't be cast to the desired output type {scalar_word(input.dtype)}")
     result = getattr(op, row)(input, float(p), whole_dims)
@@ -84,12 +87,40 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return dropped("dropout_train", input, p, training, inplace)
 
 
+def _beyond_channels(name: str, n: int, ndim: int) -> int:
+    """How many dims of the input the dropout `name`, which is made for `n` spatial dims, keeps or drops as one.
+
+    As in PyTorch other numbers of dims are taken, too, with advice, and the first of three dims is a batch.
+    """
+    is_usual = ndim in (n + 1, n + 2)
+    spatial = f"{n} spatial dimension{'s' if n > 1 else ''}, a channel dimension, and an optional batch dimension"
+    use = f"Note that {name} exists to provide channel-wise dropout on inputs with {spatial}"
+    if n == 1:
+        if not is_usual:
+            raise ShapeError(f"{name}: Expected 2D or 3D input, but received a {ndim}D input. {use} (i.e. 2D or 3D inputs).")
+        return 1
+    if not is_usual:
+        warn_user(
+            f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in an error in a future "
+            "release. To retain the behavior and silence this warning, please use dropout instead. "
+            f"{use} (i.e. {n + 1}D or {n + 2}D inputs)."
+        )
+    if n == 2 and ndim == 3:
+        warn_user(
+            f"{name}: Received a 3D input to {name} and assuming that channel-wise 1D dropout behavior is desired - "
+            "input is interpreted as shape (N, C, L), where C is the channel dim. To maintain the 1D channel-wise "
+            "dropout behavior, please switch to using dropout1d instead."
+        )
+    return ndim - 2 if n == 2 or ndim == n + 2 else ndim - 1
+
+
 def _channel_dropout(n: int) -> Callable[..., Tensor]:
     """`dropout` of whole channels with `n` spatial dims."""
+    name = f"dropout{n}d"
 
-    @composite(f"dropout{n}d", doc="`dropout` that keeps or drops whole channels.", module=_FUNCTIONAL)
+    @composite(name, doc="`dropout` that keeps or drops whole channels.", module=_FUNCTIONAL)
     def channel_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        return dropped("dropout_train", input, p, training, inplace, n)
+        return dropped("dropout_train", input, p, training, inplace, _beyond_channels(name, n, input.ndim))
 
     return channel_dropout
 
@@ -108,7 +139,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
 @composite(module=_FUNCTIONAL)
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` that keeps or drops whole channels."""
-    return dropped("alpha_dropout_train", input, p, training, inplace, max(input.ndim - 2, 0))
+    return dropped("alpha_dropout_train", input, p, training, inplace, input.ndim - 2)
 
 
 def _normalised(
@@ -296,12 +327,19 @@ def interpolate(
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool = False,
 ) -> Tensor:  # fmt: skip
     """Images of (batch, channels, ...) resized to `size`, or by `scale_factor`."""
-    if antialias:
-        raise ArgumentError("interpolate: antialias is not supported; smooth the input before shrinking it")
     if align_corners is not None and (mode.startswith("nearest") or mode == "area"):
         raise ValueRangeError(
             "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
         )
+    if recompute_scale_factor and size is not None and scale_factor is None:
+        raise ValueRangeError("recompute_scale_factor is not meaningful with an explicit size.")
+    if antialias:
+        if mode not in ("bilinear", "bicubic", "lanczos") or input.ndim != 4:
+            raise ValueRangeError(
+                "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as "
+                "input"
+            )
+        raise ArgumentError("interpolate: antialias is not supported; smooth the input before shrinking it")
     sizes, scales = output_sizes(tuple(input.shape[2:]), size, scale_factor, _MODES, mode)
     if mode == "area":
         return getattr(op, f"adaptive_avg_pool{len(sizes)}d")(input, sizes)

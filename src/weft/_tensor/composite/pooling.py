@@ -8,7 +8,7 @@ from typing import Any
 
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
-from weft.errors import ShapeError, ValueRangeError
+from weft.errors import IndexRangeError, ShapeError, ValueRangeError
 from weft.ops._neural import ntuple, wrapped
 
 _FUNCTIONAL = "nn.functional"
@@ -114,14 +114,16 @@ def _fractional_size(input: Tensor, n: int, size: Any, ratio: Any) -> tuple[int,
     ratios = ntuple(ratio, n)
     if len(ratios) > n:
         raise ValueRangeError(f"{op_name} requires output_ratio to either be a single Int or tuple of Ints.")
-    return tuple(int(input.shape[d - n] * r) for d, r in enumerate(ratios))
+    if len(ratios) < n:
+        raise IndexRangeError(f"tuple index out of range: output_ratio has {len(ratios)} elements, and {n} are needed")
+    return tuple(int(input.shape[d - n] * ratios[d]) for d in range(n))
 
 
 def _exactntuple(value: Any, n: int, what: str) -> tuple[int, ...]:
-    sides = ntuple(value, 1)
-    if len(sides) not in (1, n):
+    sides = ntuple(value, n)
+    if len(sides) != n:
         raise ShapeError(f"{what} must either be a single Int or tuple of {'three ' if n == 3 else ''}Ints")
-    return sides * n if len(sides) == 1 else sides
+    return sides
 
 
 def _fractional_max_pool(n: int) -> None:

@@ -15,6 +15,7 @@ from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import ArgumentError, OutOfRangeError, ShapeError
+from weft.ops._dims import require_sizes
 from weft.ops._words import c_word
 
 
@@ -63,8 +64,7 @@ def randint_like(
 @composite(over=True)
 def randperm(n: int, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """The integers below `n` in random order."""
-    if n < 0:
-        raise ShapeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
+    require_sizes((n,))
     return made("randperm", (n,), dtype=dtype or int64, options=options)
 
 
