@@ -66,18 +66,27 @@ class IndexRangeError(WeftError, IndexError):
     """An index lies outside of the dim that it selects from."""
 
 
-class IndexValueError(IndexRangeError, RuntimeError):
-    """An element of an index tensor was out of range: told by the call where it is in memory, else by who reads.
+class ElementError(WeftError):
+    """An element of a tensor is none that the operator takes.
 
-    PyTorch raises `IndexError` for some of these operators and `RuntimeError` for others.
+    Told by the call where it is in memory, else by who reads. The classes below are two builtins, PyTorch's the first.
     """
 
 
-class DomainError(ValueRangeError, RuntimeError):
-    """An element of a tensor was outside of the operator's domain: told by the call or, later, by who reads.
+class IndexValueError(ElementError, IndexRangeError, RuntimeError):
+    """An element of an index tensor was out of range."""
 
-    PyTorch raises `RuntimeError` for most of these operators and `ValueError` for a few.
-    """
+
+class IndexDomainError(ElementError, OutOfRangeError, IndexRangeError):
+    """An element of an index tensor was out of range, where PyTorch raises `RuntimeError`."""
+
+
+class DomainError(ElementError, OutOfRangeError, ValueRangeError):
+    """An element of a tensor was outside of the operator's domain."""
+
+
+class ValueDomainError(ElementError, ValueRangeError, RuntimeError):
+    """An element of a tensor was outside of the operator's domain, where PyTorch raises `ValueError`."""
 
 
 class UnsupportedDTypeError(DTypeError, NotImplementedError):

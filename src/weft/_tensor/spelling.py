@@ -148,7 +148,7 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
             take = [f"_inputs.append(_scalar({p}, {said}))", one]
             if param.default is REQUIRED and not param.optional:
                 return take
-            same = f"{p} is None" if param.default in (None, REQUIRED) else f"type({p}) is not _Tensor and {p} == d_{p}"
+            same = f"{p} is None" if param.default in (None, REQUIRED) else f"type({p}) is type(d_{p}) and {p} == d_{p}"
             kept = "None" if param.default in (None, REQUIRED) else f"d_{p}"
             return [f"if {same}:", f"    {entry} = {kept}", "else:", *(f"    {line}" for line in take)]
         case Kind.ARRAYS:

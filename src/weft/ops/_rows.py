@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from weft._base.dtype import COMPLEX, FLOAT, from_numpy
+from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
 from weft.errors import DTypeError, UnsupportedDTypeError
 from weft.ops._dims import from_size
 from weft.ops._table import TABLE, OpDef, defop
-from weft.ops._words import scalar_word
+from weft.ops._words import c_word, scalar_word
 
 
 def alias(row: OpDef, *names: str) -> None:
@@ -45,6 +45,27 @@ def refuse_complex(array: jax.Array, text: str) -> None:
     """`DTypeError` with this text for complex numbers."""
     if category(array) == COMPLEX:
         raise DTypeError(text)
+
+
+def require_scale(name: str, scale: Any, scaled: jax.Array) -> None:
+    """`DTypeError` where a number that inputs of this type are multiplied by would lose what it says."""
+    if not isinstance(scale, jax.Array):  # left at its default, which is one
+        return
+    if category(scale) == BOOL and category(scaled) != BOOL:
+        raise DTypeError(f"Boolean {name} only supported for Boolean results.")
+    if category(scale) >= FLOAT and category(scaled) < FLOAT:
+        raise DTypeError(f"For integral input tensors, argument {name} must not be a floating point number.")
+    if category(scale) == COMPLEX and category(scaled) != COMPLEX:
+        raise DTypeError(f"For non-complex input tensors, argument {name} must not be a complex number.")
+
+
+def factor(scale: Any, scaled: jax.Array) -> jax.Array:
+    """A number that inputs of this type are multiplied by; `DTypeError` for a complex one and real inputs."""
+    scale = jnp.asarray(scale)
+    if category(scale) == COMPLEX and category(scaled) != COMPLEX:
+        word = f"{scaled.dtype}_t" if category(scaled) == INTEGER else c_word(scaled)
+        raise DTypeError(f"value cannot be converted to type {word} without overflow")
+    return scale
 
 
 def in_float32(function: Callable[..., jax.Array], *arrays: jax.Array) -> jax.Array:

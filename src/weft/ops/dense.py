@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, IndexRangeError, ShapeError
+from weft.errors import DTypeError, IndexDomainError, IndexRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, einsum
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_SELF, outside_dim
@@ -142,7 +142,7 @@ def _bad_class(input: Array, num_classes: int) -> Array:
 
 @defop(
     "one_hot_classes", dims=_one_hot_dims, function=False, method=False,
-    check=_bad_class, check_text="Class values must be smaller than num_classes.",
+    check=_bad_class, check_text="Class values must be smaller than num_classes.", check_error=IndexDomainError,
 )  # fmt: skip
 def one_hot(input: Array, num_classes: int) -> Array:
     """A 1 at each class number along a new last dim, as int64."""

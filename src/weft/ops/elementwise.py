@@ -14,7 +14,17 @@ from jax import lax
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, DType, bool_, from_numpy
 from weft.errors import DomainError, DTypeError
 from weft.ops._dims import pointwise
-from weft.ops._rows import alias, category, in_float32, quotient, refuse_complex, require, unbroadcast
+from weft.ops._rows import (
+    alias,
+    category,
+    factor,
+    in_float32,
+    quotient,
+    refuse_complex,
+    require,
+    require_scale,
+    unbroadcast,
+)
 from weft.ops._table import Arithmetic, Array, Cast, Operand, Promote, Scalar, defop
 from weft.ops._words import scalar_word
 
@@ -30,15 +40,8 @@ _INTEGER_ADDCDIV = (
 
 def _times(x: Array, alpha: Scalar) -> Array:
     """`alpha * x` in the type of `x`; `DTypeError` where that would lose what `alpha` says."""
-    if not isinstance(alpha, jax.Array):  # left at its default, which is one
-        return x
-    if category(alpha) == BOOL and category(x) != BOOL:
-        raise DTypeError("Boolean alpha only supported for Boolean results.")
-    if category(alpha) >= FLOAT and category(x) < FLOAT:
-        raise DTypeError("For integral input tensors, argument alpha must not be a floating point number.")
-    if category(alpha) == COMPLEX and category(x) != COMPLEX:
-        raise DTypeError("For non-complex input tensors, argument alpha must not be a complex number.")
-    return x * alpha.astype(x.dtype)
+    require_scale("alpha", alpha, x)
+    return x * alpha.astype(x.dtype) if isinstance(alpha, jax.Array) else x
 
 
 @defop(
@@ -87,7 +90,7 @@ def mul(input: Operand, other: Operand) -> Array:
 def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
     """`input + value * tensor1 * tensor2`."""
     require(input, "addcmul_cpu_out", INTEGER, FLOAT, COMPLEX)
-    return in_float32(lambda x, v, a, b: x + v * a * b, input, jnp.asarray(value), tensor1, tensor2)
+    return in_float32(lambda x, v, a, b: x + v * a * b, input, factor(value, input), tensor1, tensor2)
 
 
 @defop(dims=pointwise, promote=Promote.COMMON, cast=Cast.PROMOTE, exact_numbers=True, inplace=True)
@@ -95,7 +98,7 @@ def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) 
     """`input + value * tensor1 / tensor2`; `DTypeError` for integers."""
     if category(input) < FLOAT:
         raise DTypeError(_INTEGER_ADDCDIV)
-    return in_float32(lambda x, v, a, b: x + v * quotient(a, b), input, jnp.asarray(value), tensor1, tensor2)
+    return in_float32(lambda x, v, a, b: x + v * quotient(a, b), input, factor(value, input), tensor1, tensor2)
 
 
 @defop(dims=pointwise, inplace=True)

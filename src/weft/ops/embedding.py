@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, IndexDomainError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import wide
 from weft.ops._table import Arithmetic, Array, defop
@@ -102,6 +102,7 @@ def _largest(vectors: Array, used: Array, bags: Array, count: int) -> Array:
 
 @defop(
     arithmetic=Arithmetic.OWN, dims=_bag_dims, function=False, method=False, check=_bad_bag,
+    check_error=IndexDomainError,
     check_text="embedding_bag: an index is outside of the table, or offsets do not rise from 0 to the input's length",
 )  # fmt: skip
 def embedding_bag(

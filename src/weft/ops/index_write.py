@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from weft.errors import DomainError, DTypeError, IndexRangeError, ShapeError
+from weft.errors import DomainError, DTypeError, IndexDomainError, IndexRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
 from weft.ops._findings import Misses, namespace
 from weft.ops._index import (
@@ -26,6 +26,7 @@ from weft.ops._index import (
     rows,
     wrapped,
 )
+from weft.ops._rows import factor
 from weft.ops._table import Arithmetic, Array, Dim, Filling, Operand, Scalar, defop
 from weft.ops._words import c_word, scalar_word
 
@@ -92,12 +93,14 @@ def _index_add_check(input: Array, dim: Dim, index: Array, source: Array, *, alp
     return outside_dim(index, input, dim)
 
 
-@defop(dims=_writes_slices, check=_index_add_check, check_text=OUT_OF_BOUNDS, inplace=True)
+@defop(
+    dims=_writes_slices, check=_index_add_check, check_text=OUT_OF_BOUNDS, check_error=IndexDomainError, inplace=True
+)
 @isolated
 def index_add(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Scalar = 1) -> Array:
     """`input` with `alpha` times the slices of `source` added at the places in `index`."""
     _require_addable(input, dim, index, source)
-    scaled = _as_slices(input, dim, source) * jnp.asarray(alpha).astype(input.dtype)
+    scaled = _as_slices(input, dim, source) * factor(alpha, input).astype(input.dtype)
     return added(_slices(input, dim, index), scaled).reshape(input.shape)
 
 

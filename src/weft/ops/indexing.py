@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, IndexRangeError, ShapeError
+from weft.errors import DTypeError, IndexDomainError, IndexRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes
 from weft.ops._findings import Misses, namespace
 from weft.ops._index import (
@@ -198,7 +198,14 @@ def _gather_check(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = F
     return outside_dim(index, input, dim)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_gathers, linear="each", check=_gather_check, check_text=OUT_OF_BOUNDS)
+@defop(
+    arithmetic=Arithmetic.NONE,
+    dims=_gathers,
+    linear="each",
+    check=_gather_check,
+    check_text=OUT_OF_BOUNDS,
+    check_error=IndexDomainError,
+)
 def gather(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -> Array:
     """Elements of `input` at the places of `index`, with the coordinate along `dim` taken from it.
 
@@ -227,7 +234,12 @@ def _take_along_dim_check(input: Array, indices: Array, dim: Dim = None) -> Miss
 
 
 @defop(
-    arithmetic=Arithmetic.NONE, dims=_takes_along, linear="each", check=_take_along_dim_check, check_text=OUT_OF_BOUNDS
+    arithmetic=Arithmetic.NONE,
+    dims=_takes_along,
+    linear="each",
+    check=_take_along_dim_check,
+    check_text=OUT_OF_BOUNDS,
+    check_error=IndexDomainError,
 )
 def take_along_dim(input: Array, indices: Array, dim: Dim = None) -> Array:
     """Elements along `dim` at `indices`, which broadcast in other dims; both are flat when `dim` is None."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft.errors import DTypeError, ShapeError, ValueRangeError
+from weft.errors import DTypeError, IndexDomainError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import Misses, misses
 from weft.ops._neural import reduced, require_float, spelled, wide
@@ -223,7 +223,7 @@ def _bad_multi_margin(input: Array, target: Array, *options: Any, **named: Any) 
 
 @defop(
     dims=_class_dims, cast=Cast.FLOAT32, partial="sum", module="nn.functional",
-    check=_bad_multi_margin, check_text="target out of range",
+    check=_bad_multi_margin, check_text="target out of range", check_error=IndexDomainError,
 )  # fmt: skip
 def multi_margin_loss(
     input: Array, target: Array, p: int = 1, margin: float = 1.0, weight: Array | None = None,
@@ -275,6 +275,7 @@ def _rows_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 @defop(
     dims=_rows_whole, cast=Cast.FLOAT32, partial="sum", module="nn.functional",
     check=_bad_multilabel, check_text="argument #2 'target' is out of range",
+    check_error=IndexDomainError,
 )  # fmt: skip
 def multilabel_margin_loss(
     input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes, broadcast_shapes, einsum
-from weft.ops._rows import alias, category, require
+from weft.ops._rows import alias, factor, require, require_scale
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, Promote, Scalar, defop
 from weft.ops._words import c_word, scalar_word
 from weft.ops.shape import expanded
@@ -218,9 +218,9 @@ def _added(input: Array, term: Array, beta: Any, alpha: Any) -> Array:
     """`beta * input + alpha * term` in the type of the term; `input` counts only where `beta` is not zero."""
     start = jnp.broadcast_to(input, expanded(input, term.shape))
     if not isinstance(beta, int):
-        scale = beta.astype(term.dtype)
+        scale = factor(beta, term).astype(term.dtype)
         start = jnp.where(scale == 0, jnp.zeros_like(start), scale * start)
-    return start + (term if isinstance(alpha, int) else alpha.astype(term.dtype) * term)
+    return start + (term if isinstance(alpha, int) else factor(alpha, term).astype(term.dtype) * term)
 
 
 def _added_dims(out: str, *terms: str) -> Rule:
@@ -262,8 +262,7 @@ def addr(input: Array, vec1: Array, vec2: Array, *, beta: Scalar = 1, alpha: Sca
         if vector.ndim != 1:
             raise ShapeError(f"addr: Expected 1-D argument {name}, but got {vector.ndim}-D")
     for name, scale in (("beta", beta), ("alpha", alpha)):
-        if category(input) < FLOAT and not isinstance(scale, int) and category(scale) >= FLOAT:
-            raise DTypeError(f"For integral input tensors, argument {name} must not be a floating point number.")
+        require_scale(name, scale, input)
     return _added(input, vec1[:, None] * vec2, beta, alpha)
 
 

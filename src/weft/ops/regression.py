@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DomainError, DTypeError, ShapeError, ValueRangeError
+from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
 from weft.ops._dims import Sizes, broadcast_shapes
 from weft.ops._neural import element_loss, reduced, require_float, size_of, wide
 from weft.ops._table import Array, Cast, Operand, Promote, defop
@@ -220,7 +220,7 @@ def _negative(input: Array, target: Array, var: Array, *options: Any, **named: A
 
 @defop(
     dims=element_loss, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL,
-    check=_negative, check_text="var has negative entry/entries", check_error=DomainError,
+    check=_negative, check_text="var has negative entry/entries", check_error=ValueDomainError,
 )  # fmt: skip
 def gaussian_nll_loss(
     input: Array, target: Array, var: Operand, full: bool = False, eps: float = 1e-6, reduction: str = "mean"

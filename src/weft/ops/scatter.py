@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
+from weft.errors import DTypeError, IndexDomainError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, cells, isolated, outside_dim, require_dtype
@@ -98,7 +98,7 @@ def _scatter_vjp(
 
 @defop(
     "scatter_src", dims=_scatters, vjp=_scatter_vjp, check=_scatter_check, check_text=OUT_OF_BOUNDS,
-    function=False, method=False,
+    check_error=IndexDomainError, function=False, method=False,
 )  # fmt: skip
 def scatter(input: Array, dim: Dim, index: Array, src: Filling, *, reduce: str | None = None) -> Array:
     """`input` with elements of `src`, or one number, written at the places of `index` along `dim`.
@@ -123,7 +123,14 @@ def _scatter_add_check(input: Array, dim: Dim, index: Array, src: Array) -> Miss
     return outside_dim(index, input, dim)
 
 
-@defop(dims=_scatters, cast=Cast.PROMOTE, check=_scatter_add_check, check_text=OUT_OF_BOUNDS, inplace=True)
+@defop(
+    dims=_scatters,
+    cast=Cast.PROMOTE,
+    check=_scatter_add_check,
+    check_text=OUT_OF_BOUNDS,
+    check_error=IndexDomainError,
+    inplace=True,
+)
 def scatter_add(input: Array, dim: Dim, index: Array, src: Array) -> Array:
     """`input` with elements of `src` added at the places of `index` along `dim`."""
     _require_cells(input, dim, index, src)
@@ -231,7 +238,7 @@ def _scatter_reduce_vjp(
 
 @defop(
     dims=_scatters, vjp=_scatter_reduce_vjp, check=_scatter_reduce_check, check_text=OUT_OF_BOUNDS,
-    inplace=True,
+    check_error=IndexDomainError, inplace=True,
 )  # fmt: skip
 def scatter_reduce(
     input: Array, dim: Dim, index: Array, src: Array, reduce: str, *, include_self: bool = True

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.errors import DTypeError, IndexDomainError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, along
 from weft.ops._reduce import (
     is_complex,
@@ -171,6 +171,7 @@ def _sorter_out_of_range(
 @defop(
     arithmetic=Arithmetic.NONE,
     dims=_searches, check=_sorter_out_of_range, check_text="torch.searchsorted(): sorter index out of range",
+    check_error=IndexDomainError,
     method=False, differentiable=False,
 )  # fmt: skip
 def searchsorted(
