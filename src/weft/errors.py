@@ -58,6 +58,12 @@ class NameKeyError(WeftError, KeyError):
     __str__ = Exception.__str__  # a KeyError shows its text as Python would write it
 
 
+class MemberError(WeftError, AttributeError, KeyError):
+    """A container of modules or parameters has no member of this name, where PyTorch raises `AttributeError`."""
+
+    __str__ = Exception.__str__
+
+
 class DimError(WeftError, IndexError):
     """A dim number lies outside of the tensor's dims."""
 

@@ -159,9 +159,7 @@ def _check_counts(input: Array, counts: Shape, op: str) -> None:
     if n == 1 and op == "max_pool1d":
         raise ShapeError(f"max_pool1d() Invalid computed output size: {counts[0]}")
     channels = input.shape[input.ndim - n - 1]
-    given, made = (
-        "x".join(map(str, _as_plane((channels, *c), n))) for c in (input.shape[input.ndim - n :], counts)
-    )
+    given, made = ("x".join(map(str, _as_plane((channels, *c), n))) for c in (input.shape[input.ndim - n :], counts))
     raise ShapeError(f"Given input size: ({given}). Calculated output size: ({made}). Output size is too small")
 
 
@@ -206,7 +204,8 @@ def _avg_pool(
     lead = input.ndim - n
     sizes = input.shape[lead:]
     if n == 3 and any(k > size for size, k in zip(sizes, kernel, strict=True)):
-        given, needed = (" ".join(f"{m}{d}: {s}" for d, s in zip("THW", of, strict=True)) for m, of in (("", sizes), ("k", kernel)))
+        given = " ".join(f"{d}: {s}" for d, s in zip("THW", sizes, strict=True))
+        needed = " ".join(f"k{d}: {k}" for d, k in zip("THW", kernel, strict=True))
         raise ShapeError(f"input image ({given}) smaller than kernel size ({needed})")
     counts = tuple(_output_size(*given, 1, ceil_mode) for given in zip(sizes, kernel, step, margin, strict=True))
     _check_counts(input, counts, op)

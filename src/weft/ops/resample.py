@@ -62,8 +62,8 @@ def _check_source(input: Array, dim: int, before: int, after: int, mode: str) ->
     size = input.shape[dim]
     if mode == "reflect" and max(before, after) >= size:
         raise ShapeError(
-            f"Argument #{2 * (input.ndim - dim) + 2}: Padding size should be less than the corresponding input dimension, but got: "
-            f"padding ({before}, {after}) at dimension {dim} of input {list(input.shape)}"
+            f"Argument #{2 * (input.ndim - dim) + 2}: Padding size should be less than the corresponding input "
+            f"dimension, but got: padding ({before}, {after}) at dimension {dim} of input {list(input.shape)}"
         )
     if mode == "circular" and max(before, after) > size:
         raise ShapeError("Padding value causes wrapping around more than once.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from weft._base.dtype import DType
@@ -12,7 +13,7 @@ from weft._base.state import using
 from weft._tensor.spelling import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
+from weft.errors import ArgumentError, DTypeError, OutOfRangeError, PreconditionError, ShapeError, ValueRangeError
 from weft.ops._neural import spelled
 from weft.ops._resize import output_sizes
 from weft.ops._table import REQUIRED, TABLE, Param
@@ -61,6 +62,10 @@ def embedding(
 ) -> Tensor:  # fmt: skip
     """Rows of `weight` at the indices, which `max_norm` first limits in place. Gradients are dense."""
     del sparse
+    if padding_idx is not None:
+        if not -weight.shape[0] <= padding_idx < weight.shape[0]:
+            raise PreconditionError("Padding_idx must be within num_embeddings")
+        padding_idx %= weight.shape[0]
     if max_norm is not None:
         with using(grad=False):
             write(weight, op.limit_rows(weight, input, max_norm, norm_type)._read())
@@ -97,7 +102,9 @@ def _beyond_channels(name: str, n: int, ndim: int) -> int:
     use = f"Note that {name} exists to provide channel-wise dropout on inputs with {spatial}"
     if n == 1:
         if not is_usual:
-            raise ShapeError(f"{name}: Expected 2D or 3D input, but received a {ndim}D input. {use} (i.e. 2D or 3D inputs).")
+            raise ShapeError(
+                f"{name}: Expected 2D or 3D input, but received a {ndim}D input. {use} (i.e. 2D or 3D inputs)."
+            )
         return 1
     if not is_usual:
         warn_user(
@@ -184,6 +191,18 @@ def instance_norm(
     return op.batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
 
 
+@composite(module=_FUNCTIONAL, over=True)
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Groups of channels of each sample, which need several elements, scaled to mean 0 and variance 1."""
+    if input.ndim > 1 and num_groups > 0:
+        size = [input.shape[0] * input.shape[1] // num_groups, num_groups, *input.shape[2:]]
+        if size[0] * prod(size[2:]) == 1:
+            raise ValueRangeError(f"Expected more than 1 value per channel when training, got input size {size}")
+    return op.group_norm(input, num_groups, weight, bias, eps)
+
+
 def _max_pools(n: int) -> None:
     """Maximum pooling over `n` dims, which gives the positions of the maxima if asked to."""
 
@@ -217,7 +236,8 @@ def cross_entropy(
 ) -> Tensor:  # fmt: skip
     """Negative log-likelihood of class numbers, or of class probabilities, under the softmax of `input`."""
     reduction = spelled(reduction, size_average, reduce)
-    return op.cross_entropy_loss(input, target, weight, ignore_index, reduction, label_smoothing)
+    smoothing = label_smoothing if label_smoothing > 0 else 0.0  # PyTorch takes what is no positive number for none
+    return op.cross_entropy_loss(input, target, weight, ignore_index, reduction, smoothing)
 
 
 @composite(module=_FUNCTIONAL)
@@ -289,11 +309,11 @@ def scaled_dot_product_attention(
 @composite(module=_FUNCTIONAL)
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """A 1 at each class number along a new last dim; -1 stands for one more than the largest."""
+    if num_classes <= 0 and not tensor.numel():
+        raise ShapeError("Can not infer total number of classes from empty tensor.")
     if num_classes == -1:
-        if not tensor.numel():
-            raise ShapeError("Can not infer total number of classes from empty tensor.")
         num_classes = int(op.amax(tensor).item()) + 1
-    return op.one_hot_classes(tensor, num_classes)
+    return op.one_hot_classes(tensor, max(num_classes, 0))
 
 
 @composite(module=_FUNCTIONAL)

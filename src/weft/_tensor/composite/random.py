@@ -14,7 +14,7 @@ from weft._tensor.composite.create import made, sizes_of
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import ArgumentError, OutOfRangeError, ShapeError
+from weft.errors import ArgumentError, OutOfRangeError
 from weft.ops._dims import require_sizes
 from weft.ops._words import c_word
 
