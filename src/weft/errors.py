@@ -58,10 +58,16 @@ class NameKeyError(WeftError, KeyError):
     __str__ = Exception.__str__  # a KeyError shows its text as Python would write it
 
 
-class MemberError(WeftError, AttributeError, KeyError):
-    """A container of modules or parameters has no member of this name, where PyTorch raises `AttributeError`."""
+class LacksAttributeError(WeftError, AttributeError):
+    """An object lacks what is asked of it."""
 
-    __str__ = Exception.__str__
+
+class MemberError(LacksAttributeError, NameKeyError):
+    """A container of parameters has no member of this name, where PyTorch raises `AttributeError`."""
+
+
+class NoFileError(LacksAttributeError, ArgumentError):
+    """An object is no path, and lacks what files have."""
 
 
 class DimError(WeftError, IndexError):
@@ -205,6 +211,14 @@ class FutureError(WeftError, RuntimeError):
 
 class CheckpointError(WeftError, RuntimeError):
     """A file is not a checkpoint, is damaged, or asks for something unsafe."""
+
+
+class EndOfFileError(WeftError, EOFError):
+    """A file has ended where something is to be read."""
+
+
+class EmptyFileError(EndOfFileError, CheckpointError):
+    """There is nothing to load where a file is read."""
 
 
 class PickleError(CheckpointError, pickle.UnpicklingError):

@@ -278,7 +278,8 @@ def _beyond_classes(target: Array, n_classes: int) -> Beyond:
 
 @defop(
     arithmetic=Arithmetic.NONE, dims=pointwise, function=False, method=False, check=_beyond_classes,
-    check_error=IndexDomainError, check_text="Target values should be in [0, {}], but values in range [{}, {}] were found.",
+    check_text="Target values should be in [0, {}], but values in range [{}, {}] were found.",
+    check_error=IndexDomainError,
 )  # fmt: skip
 def classes_within(target: Array, n_classes: int) -> Array:
     """Numbers of classes, of which there are `n_classes`."""

@@ -291,21 +291,21 @@ def _check_adaptive_source(input: Array, n: int, op: str) -> None:
         )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _ending(pooled: Array, refusal: str) -> Array:
-    """What passes no gradient on, but refuses a backward pass."""
-    del refusal
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _ending(pooled: Array, input: Array, refusal: str) -> Array:
+    """What was pooled from an input, to which no gradient is passed on: a backward pass is refused."""
+    del input, refusal
     return pooled
 
 
-def _refuse_gradient(refusal: str, saved: None, g: Array) -> tuple[Array]:
+def _refuse_gradient(refusal: str, saved: None, g: Array) -> tuple[Array, Array]:
     raise ShapeError(refusal)
 
 
-_ending.defvjp(lambda pooled, refusal: (pooled, None), _refuse_gradient)
+_ending.defvjp(lambda pooled, source, refusal: (pooled, None), _refuse_gradient)
 
 
-def _adapted_result(pooled: Array, n: int, kind: str) -> Array:
+def _adapted_result(pooled: Array, input: Array, n: int, kind: str) -> Array:
     """The result of adaptive pooling; PyTorch has no derivative of one without elements."""
     shape = _as_plane(pooled.shape, n)
     empty = first_empty(shape, 1)
@@ -313,6 +313,7 @@ def _adapted_result(pooled: Array, n: int, kind: str) -> Array:
         return pooled
     return _ending(
         pooled,
+        input,
         f"adaptive_{kind}_pool{max(n, 2)}d_backward(): Expected grad_output to have non-zero size for non-batch "
         f"dimensions, but grad_output has sizes {shape} with dimension {empty} being empty",
     )
@@ -338,13 +339,13 @@ def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
         for row, start, stop in zip(rows, *_adapted(size, count), strict=True):
             row[start:stop] = 1 / (stop - start)
         x = jnp.moveaxis(jnp.tensordot(x, rows, axes=((axis,), (1,))), -1, axis)
-    return _adapted_result(x.astype(input.dtype), n, "avg")
+    return _adapted_result(x.astype(input.dtype), input, n, "avg")
 
 
 def _adaptive_windows(n: int, input: Array, output_size: Any) -> Windows:
     op = f"adaptive_max_pool{n}d"
     counts = _adaptive_sizes(input, n, output_size, op)
-    require_float(input, op)
+    require_float(input, f"adaptive_max_pool{max(n, 2)}d{'_cpu' if n == 3 else ''}")
     windows = []
     for size, count in zip(input.shape[-n:], counts, strict=True):
         start, stop = _adapted(size, count)
@@ -376,12 +377,12 @@ def _max_rows(n: int) -> tuple[OpDef, ...]:
 
     def adaptive_max_pool(input: Array, output_size: Any) -> Array:
         """The largest element of each of `output_size` windows."""
-        return _adapted_result(_maxima(input, _adaptive_windows(n, input, output_size))[0], n, "max")
+        return _adapted_result(_maxima(input, _adaptive_windows(n, input, output_size))[0], input, n, "max")
 
     def adaptive_max_pool_with_indices(input: Array, output_size: Any) -> tuple[Array, ...]:
         """The largest element of each of `output_size` windows and its flat position in the plane."""
         maxima, places = _maxima(input, _adaptive_windows(n, input, output_size), indices=True)
-        return _adapted_result(maxima, n, "max"), places
+        return _adapted_result(maxima, input, n, "max"), places
 
     plain = {"arithmetic": Arithmetic.NONE, "dims": _space_dims(n), "function": False, "method": False}
     pair = {**plain, "dims": _space_dims(n, 2), "outputs": ("output", "indices")}
