@@ -126,6 +126,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "fill": {"input": _X, "value": np.float64(2)},
     "masked_fill": {"input": _X, "mask": numbers(2, 6, kind="bool"), "value": np.float64(2)},
     "one_hot_classes": {"input": indices(4, 2, below=6), "num_classes": 6},
+    "classes_within": {"target": indices(4, 2, below=6), "n_classes": 6},
     "renorm": {"input": _X, "p": 2.0, "dim": 0, "maxnorm": 0.5},
     # places
     "index_fill": {"input": _X, "dim": 0, "index": indices(2, below=4), "value": np.float64(2)},

@@ -58,6 +58,18 @@ class NameKeyError(WeftError, KeyError):
     __str__ = Exception.__str__  # a KeyError shows its text as Python would write it
 
 
+class LacksAttributeError(WeftError, AttributeError):
+    """An object lacks what is asked of it."""
+
+
+class MemberError(LacksAttributeError, NameKeyError):
+    """A container of parameters has no member of this name, where PyTorch raises `AttributeError`."""
+
+
+class NoFileError(LacksAttributeError, ArgumentError):
+    """An object is no path, and lacks what files have."""
+
+
 class DimError(WeftError, IndexError):
     """A dim number lies outside of the tensor's dims."""
 
@@ -203,6 +215,14 @@ class FutureError(WeftError, RuntimeError):
 
 class CheckpointError(WeftError, RuntimeError):
     """A file is not a checkpoint, is damaged, or asks for something unsafe."""
+
+
+class EndOfFileError(WeftError, EOFError):
+    """A file has ended where something is to be read."""
+
+
+class EmptyFileError(EndOfFileError, CheckpointError):
+    """There is nothing to load where a file is read."""
 
 
 class PickleError(CheckpointError, pickle.UnpicklingError):

@@ -23,7 +23,7 @@ from weft._checkpoint.safe import safe_globals as safe_globals
 from weft._checkpoint.tensorfile import TensorFile, named_tensors, writer_of
 from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, CheckpointError, ValueRangeError, WeftError
+from weft.errors import CheckpointError, EmptyFileError, NoFileError, PickleError, ValueRangeError, WeftError
 
 _SUFFIX = ".safetensors"
 _MAGIC = len(foreign.LEGACY_START)
@@ -85,7 +85,10 @@ def save(
     elif hasattr(f, "write"):
         write(f, members())
     else:
-        raise ArgumentError(f"save(): expected a path or a file open for writing, got {type(f).__name__}")
+        raise NoFileError(
+            "expected 'f' to be string, path, or a file-like object with a 'write' attribute: save() got "
+            f"{type(f).__name__}"
+        )
 
 
 def save_file(tensors: Mapping[str, Tensor], filename: Any, metadata: Mapping[str, str] | None = None) -> None:
@@ -108,7 +111,7 @@ def load(
     map_location: Any = None,
     pickle_module: Any = None,
     *,
-    weights_only: bool | None = True,
+    weights_only: bool | None = None,
     mmap: bool | None = None,
     encoding: str = "utf-8",
     _extra_files: MutableMapping[str, Any] | None = None,
@@ -120,16 +123,19 @@ def load(
     `map_location` says where tensors go, by default to the device that they were saved from: a device or its name; a
     dict from saved to new ones; or `f(storage, location)`, which returns the storage, moved with `storage.cuda(0)` or
     `storage.to(device)`, or None for the default. With `mmap`, elements stay in the file, which must be a path, until
-    they are used; checksums are not looked at then. `weights_only=False` allows no more: see `add_safe_globals`.
-    `encoding` is that of Python 2's strings in a file of PyTorch's. The names in `_extra_files` get the bytes of the
-    files that `save` has added under these names.
+    they are used; checksums are not looked at then. `weights_only=False` allows no more: see `add_safe_globals`; nor
+    does a `pickle_module`, which is not used, and refused beside `weights_only=True`. `encoding` is that of Python 2's
+    strings in a file of PyTorch's. The names in `_extra_files` get the bytes of the files that `save` has added under
+    these names.
 
     `CheckpointError` says why a file is not a checkpoint, or not a whole one; where a file of PyTorch's holds
-    something else than tensors and plain objects, it is also a `pickle.UnpicklingError`.
+    something else than tensors and plain objects, or is none of them, it is also a `pickle.UnpicklingError`; where it
+    is empty, an `EOFError`. `AttributeError` for what is no file.
     """
-    del pickle_module, weights_only
+    if weights_only and pickle_module is not None:
+        raise CheckpointError("Can not safely load weights when explicit pickle_module is specified")
     if mmap and not _is_path(f):
-        raise ValueRangeError("f must be a string filename in order to use mmap argument")
+        raise ValueRangeError("f must be a file path in order to use the mmap argument")
     locate = locator(map_location)
     with _opened(f) as (file, name), _refusals(name):
         return _load(file, locate, mapped_file(f) if mmap else None, encoding, _extra_files)
@@ -194,10 +200,14 @@ def _opened(f: Any) -> Iterator[tuple[IO[bytes], str]]:
     if _is_path(f):
         with open(f, "rb") as file:
             yield file, str(f)
-    elif hasattr(f, "read") and hasattr(f, "seek"):
-        yield f, str(getattr(f, "name", f"<{type(f).__name__}>"))
-    else:
-        raise ArgumentError(f"load(): expected a path or a file open for reading, got {type(f).__name__}")
+        return
+    for attribute in ("seek", "tell", "read"):
+        if not hasattr(f, attribute):
+            raise NoFileError(
+                f"'{type(f).__name__}' object has no attribute '{attribute}'. You can only torch.load from a file that "
+                "is seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it instead."
+            )
+    yield f, str(getattr(f, "name", f"<{type(f).__name__}>"))
 
 
 @contextmanager
@@ -220,6 +230,8 @@ def _load(
     head = file.read(_MAGIC)
     size = file.seek(0, os.SEEK_END) - start
     file.seek(start)
+    if not head:
+        raise EmptyFileError("it is empty, or has been read to its end")
     if head[:4] == b"PK\x03\x04":
         with opened(file, mapped) as reader:
             if native.DESCRIPTION not in reader:
@@ -231,4 +243,4 @@ def _load(
         return dict(named_tensors(TensorFile(file, mapped), locate))
     if head == foreign.LEGACY_START:
         return foreign.load_stream(file, size, locate, encoding)
-    raise ValueError("it is no checkpoint: neither a zip archive, nor safetensors, nor an old file of PyTorch's")
+    raise PickleError("it is no checkpoint: neither a zip archive, nor safetensors, nor an old file of PyTorch's")

@@ -80,7 +80,7 @@ def test_mapped_files_have_the_same_values():
     assert plain(found) == json.loads((FILES / "training.json").read_text())
     found["net"]["0.weight"].zero_()
     assert plain(weft.load(FILES / "training.pt")) == json.loads((FILES / "training.json").read_text())
-    with pytest.raises(ValueError, match=r"^f must be a string filename in order to use mmap argument$"):
+    with pytest.raises(ValueError, match=r"^f must be a file path in order to use the mmap argument$"):
         weft.load(io.BytesIO(TRAINING), mmap=True)
 
 
@@ -177,8 +177,9 @@ def test_map_location_in_all_its_forms():
     for where in (None, {"cuda:4": "cpu"}, lambda *_: None, lambda storage, _: storage.cuda(3)):
         with pytest.raises(RuntimeError, match=r"^cannot load <BytesIO>: .*cuda:3: .*; map_location=.cpu. loads the"):
             loaded(content, map_location=where)
-    with pytest.raises(TypeError, match=r"^load\(\): map_location must be a device, a string, a dict or a function"):
-        loaded(content, map_location=1.5)
+    for where in (1.5, 0):
+        with pytest.raises(TypeError, match=r"^'(float|int)' object is not callable: load\(\): map_location must be a"):
+            loaded(content, map_location=where)
     with pytest.raises(CheckpointError, match="a map_location function returns the storage that it was given"):
         loaded(content, map_location=lambda storage, _: "cpu")
 
@@ -241,7 +242,12 @@ def test_what_the_program_trusts_is_loaded():
     with pytest.raises(ValueError, match=r"^Expected tuple of length 2 \(global, str of callable full path\), but got"):
         serialization.add_safe_globals([(Fraction,)])
     with pytest.raises(TypeError, match=r"^Expected second item in tuple to be str of callable full path, but got: <"):
-        serialization.safe_globals([(Fraction, 1)])
+        serialization.safe_globals([(Fraction, 1)]).__enter__()
+    with serialization.safe_globals([5]):  # which no file can name
+        assert serialization.get_safe_globals() == [5]
+    assert serialization.get_safe_globals() == []
+    with pytest.raises(TypeError, match=r"^'int' object is not iterable$"), serialization.safe_globals(5):
+        pass
 
 
 @pytest.mark.parametrize("protocol", [2, 5])

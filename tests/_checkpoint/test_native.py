@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import pickle
 import struct
 import subprocess
 import sys
@@ -211,10 +212,13 @@ def test_links_and_devices_stay(tmp_path):
 
 
 def test_only_paths_and_files_are_taken():
-    with pytest.raises(TypeError, match=r"^save\(\): expected a path or a file open for writing, got int$"):
-        weft.save(1, 3)
-    with pytest.raises(TypeError, match=r"^load\(\): expected a path or a file open for reading, got int$"):
-        weft.load(3)
+    for kind in (AttributeError, TypeError):
+        with pytest.raises(
+            kind, match=r"^expected 'f' to be string, path, or a file-like object with a 'write' attrib"
+        ):
+            weft.save(1, 3)
+        with pytest.raises(kind, match=r"^'int' object has no attribute 'seek'. You can only torch.load from a file t"):
+            weft.load(3)
     with pytest.raises(FileNotFoundError):
         weft.load("/nowhere/x.weft")
 
@@ -236,7 +240,28 @@ def refused(content, reason):
 def test_every_truncation_is_noticed():
     content = content_of([weft.ones(100), "x"])
     for size in range(0, len(content), 7):
-        refused(content[:size], "it is (truncated|no checkpoint)")
+        refused(content[:size], "it is (truncated|no checkpoint|empty)")
+
+
+@pytest.mark.parametrize(("content", "kind"), [(b"", EOFError), (b"no archive at all", pickle.UnpicklingError)])
+def test_what_is_no_checkpoint_at_all_is_refused(content, kind):
+    with pytest.raises(kind) as caught:
+        weft.load(io.BytesIO(content))
+    assert isinstance(caught.value, CheckpointError)
+
+
+def test_a_file_that_was_read_to_its_end_is_empty():
+    file = io.BytesIO()
+    weft.save(1, file)
+    with pytest.raises(EOFError):
+        weft.load(file)
+
+
+def test_only_what_is_not_weights_alone_takes_a_pickle_module():
+    content = content_of([1])
+    assert weft.load(io.BytesIO(content), pickle_module=pickle) == [1]
+    with pytest.raises(RuntimeError, match=r"^Can not safely load weights when explicit pickle_module is specified$"):
+        weft.load(io.BytesIO(content), pickle_module=pickle, weights_only=True)
 
 
 def test_a_flipped_bit_in_the_elements_is_noticed():

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import weft
-from weft import linalg
+from weft import linalg, nn
 from weft._base.state import ambient, using
 from weft._lazy import realize
 from weft.nn import functional as F
@@ -269,3 +269,24 @@ def test_what_tells_of_failures_by_itself_does_not_raise():
     assert linalg.lu_factor_ex(SINGULAR).info.item() == 2
     assert linalg.det(SINGULAR).item() == 0
     assert linalg.cond(SINGULAR, 1).item() == float("inf")
+
+
+@pytest.mark.parametrize("at_hand", [True, False])
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda bad: F.one_hot(bad - 2, 3), "Class values must be non-negative."),
+        (lambda bad: F.one_hot(bad + 1, 3), "Class values must be smaller than num_classes."),
+        (lambda bad: F.embedding_bag(bad, weft.ones(9, 2), bad - 1), "start from position 0. However, got -1"),
+        (lambda bad: F.embedding_bag(bad, weft.ones(9, 2), bad * 7), "input's length 3 but got offsets[-1] of 14"),
+        (lambda bad: F.embedding_bag(bad * -5, weft.ones(9, 2), bad), "found idx to be -5"),
+        (lambda bad: nn.AdaptiveLogSoftmaxWithLoss(4, 2, [1])(weft.ones(3, 4), bad - 1).loss, "range [-1, 1] were"),
+        (lambda bad: F.max_unpool1d(weft.ones(1, 1, 3), bad.view(1, 1, 3) * 9, 1), "index: 18 (output volu"),
+    ],
+)
+def test_a_check_says_which_of_several_things_it_has_found(call, text, at_hand):
+    bad = weft.tensor([0, 1, 2]) if at_hand else computed([0, 1, 2])
+    with pytest.raises(RuntimeError) as caught:
+        call(bad).tolist()
+    assert text in str(caught.value)
+    assert next(kind for kind in type(caught.value).__mro__ if kind.__module__ == "builtins") is RuntimeError

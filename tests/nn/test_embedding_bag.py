@@ -127,9 +127,17 @@ def test_bad_arguments(arguments, error, text):
         F.embedding_bag(*eval(arguments))
 
 
-@pytest.mark.parametrize(("index", "offsets"), [(6, [0]), (0, [1]), (0, [0, 2])])
-def test_bad_values_are_refused_by_the_call(index, offsets):
-    with pytest.raises(RuntimeError, match="an index is outside of the table, or offsets do not rise from 0"):
+@pytest.mark.parametrize(
+    ("index", "offsets", "text"),
+    [
+        (6, [0], "Expected idx >= 0 && idx < num_embeddings but found idx to be 6"),
+        (0, [1], r"offsets\[0\] has to be 0, .* However, got 1"),
+        (0, [0, 2], r"offsets\[-1\] can not be greater than input's length 1 but got offsets\[-1\] of 2"),
+        (0, [0, 1, 0], "offsets have to rise"),
+    ],
+)
+def test_bad_values_are_refused_by_the_call(index, offsets, text):
+    with pytest.raises(RuntimeError, match=text):
         F.embedding_bag(weft.tensor([index]), table(), weft.tensor(offsets))
 
 

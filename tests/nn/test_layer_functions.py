@@ -183,3 +183,55 @@ def test_a_warning_that_is_an_error_records_nothing():
             F.mse_loss(weft.ones(3, 2), weft.ones(2))
     with pytest.raises(RuntimeError, match=r"size of tensor a \(3\)"), pytest.warns(UserWarning, match="target size"):
         F.mse_loss(weft.ones(3), weft.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "shared"),
+    [
+        (F.dropout1d, (40, 3), (1,)), (F.dropout1d, (8, 5, 3), (2,)), (F.dropout2d, (8, 5, 2, 3), (2, 3)),
+        (F.dropout2d, (8, 5, 3), (2,)), (F.dropout2d, (40, 3), ()), (F.dropout3d, (40, 2, 2, 2), (1, 2, 3)),
+        (F.dropout3d, (8, 5, 2, 2, 2), (2, 3, 4)), (F.dropout3d, (40, 2, 3), (1, 2)),
+    ],
+)  # fmt: skip
+def test_which_dims_dropout_keeps_or_drops_as_one(function, shape, shared):
+    usual = len(shape) != 3 if function is F.dropout2d else True
+    usual = usual and len(shape) - int(function.__name__[7]) in (1, 2)
+    weft.manual_seed(0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = function(weft.ones(shape), 0.5).numpy()
+    assert bool(caught) is not usual
+    alike = found.max(axis=shared, keepdims=True) == found if shared else np.array(True)
+    assert alike.all()
+    assert set(np.unique(found)) == {0.0, 2.0}
+
+
+def test_means_of_weighted_losses():
+    x, target, weight = weft.arange(4.0), weft.full((4,), 0.5), weft.tensor([1.0, 2.0, 3.0, 4.0])
+    assert F.mse_loss(x, target, weight=weight).item() == 3.25
+    assert F.l1_loss(x, target, weight=weight).item() == pytest.approx(1.6)
+    assert F.huber_loss(x, target, weight=weight).item() == 2.84375  # by the number of elements
+    with pytest.warns(UserWarning, match="different to the input size"):
+        assert F.mse_loss(x, weft.ones(2, 4), weight=weight).item() == 4.0
+
+
+@pytest.mark.parametrize("smoothing", [-0.5, float("nan")])
+def test_smoothing_by_what_is_no_positive_number_is_none(smoothing):
+    scores = cosines(3, 4)
+    for target in (weft.tensor([0, 3, 1]), cosines(3, 4).softmax(1)):
+        found = F.cross_entropy(scores, target, label_smoothing=smoothing)
+        assert found.item() == F.cross_entropy(scores, target).item()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: F.adaptive_max_pool1d(weft.ones(1, 1, 4), 2**40),
+        lambda: F.adaptive_avg_pool1d(weft.ones(1, 1, 4), 2**40),
+        lambda: F.interpolate(weft.ones(1, 1, 4), size=2**40, mode="linear"), lambda: weft.tril_indices(2**30, 2**30),
+        lambda: F.max_pool1d(weft.ones(1, 1, 4), 2**60, padding=2**59, stride=2**59),
+    ],
+)  # fmt: skip
+def test_results_that_no_memory_holds_are_refused_before_anything_is_made(call):
+    with pytest.raises(RuntimeError, match="DefaultCPUAllocator: can't allocate memory: you tried to allocate"):
+        call()

@@ -124,8 +124,6 @@ REFUSED = [
      "need ONNX exportability."),
     (lambda: pack_padded_sequence(Z(3, 2), [2, 1, 1]), RuntimeError,
      "Expected `len(lengths)` to be equal to batch_size, but got 3 (batch_size=2)"),
-    (lambda: pack_padded_sequence(Z(3, 2), [4, 1]), RuntimeError,
-     "pack_padded_sequence: the longest of `lengths` is 4, but input has 3 steps"),
     (lambda: pack_padded_sequence(Z(3, 2), T([[2, 1]])), RuntimeError,
      "'lengths' argument should be a 1D CPU int64 tensor, but got 2D cpu Long tensor"),
     (lambda: pack_padded_sequence(Z(0, 2), [1, 1]), RuntimeError, "Cannot pack empty tensors."),
@@ -147,6 +145,13 @@ REFUSED = [
     (lambda: unpad_sequence(Z(3, 2), T([1])), ValueError, "zip() argument 2 is shorter than argument 1"),
     (lambda: PackedSequence(Z(3)), AssertionError, "Expected data to be a list or tuple of length 2"),
 ]  # fmt: skip
+
+
+def test_a_length_beyond_the_steps_packs_what_there_is():
+    packed = pack_padded_sequence(T([[1.0, 2.0], [3.0, 4.0]]), [3, 1])
+    assert (packed.data.tolist(), packed.batch_sizes.tolist()) == ([1, 2, 3], [2, 1, 1])
+    with pytest.raises(RuntimeError):
+        pad_packed_sequence(packed)[0].tolist()
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), REFUSED, ids=[text[:40] for *_, text in REFUSED])

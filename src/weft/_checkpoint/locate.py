@@ -45,7 +45,7 @@ def locator(wanted: Any) -> Locate:
     """What `map_location` asks for. `TypeError` for what is no location."""
     if wanted is None:
         return lambda saved, _: _existing(device(saved))
-    if isinstance(wanted, (str, int, device)):
+    if isinstance(wanted, (str, device)):
         fixed = _existing(device(wanted))
         return lambda saved, _: fixed
     if isinstance(wanted, Mapping):
@@ -53,7 +53,8 @@ def locator(wanted: Any) -> Locate:
         return lambda saved, _: _existing(named.get(saved) or device(saved))
     if not callable(wanted):
         raise ArgumentError(
-            f"load(): map_location must be a device, a string, a dict or a function, not {type(wanted).__name__}"
+            f"'{type(wanted).__name__}' object is not callable: load(): map_location must be a device, a string, a "
+            "dict or a function"
         )
 
     def ask(saved: str, nbytes: int) -> device:

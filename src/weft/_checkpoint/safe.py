@@ -42,7 +42,8 @@ def _named(trusted: Iterable[Any]) -> dict[str, Any]:
                 )
             found[name] = entry
         else:
-            found[f"{entry.__module__}.{entry.__qualname__}"] = entry
+            name = getattr(entry, "__qualname__", None)  # what has none, no file can ask for
+            found[f"{entry.__module__}.{name}" if name else repr(entry)] = entry
     return found
 
 
@@ -68,11 +69,11 @@ class safe_globals:
     """Trust classes and functions within a `with` block."""
 
     def __init__(self, safe_globals: list[Any]) -> None:
-        self._trusted = _named(safe_globals)
+        self._trusted = safe_globals
 
     def __enter__(self) -> None:
         self._before = _Allowed.by_name
-        _Allowed.by_name = self._before | self._trusted
+        _Allowed.by_name = self._before | _named(self._trusted)
 
     def __exit__(self, *_: object) -> None:
         _Allowed.by_name = self._before

@@ -28,6 +28,7 @@ from weft.errors import (
     WeftError,
 )
 from weft.ops._findings import Failures, Finding, finding
+from weft.ops._room import require_addressable
 from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, OpDef, Promote
 
 Casts = tuple[Any, ...]
@@ -174,8 +175,7 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     for output in found.outputs:
         if len(output.aval.shape) > 64:
             raise ShapeError("only tensors with up to 64 dims are supported")
-        if output.aval.nbytes >= 2**63:
-            raise ShapeError(f"Storage size calculation overflowed with sizes={list(output.aval.shape)}: {op.name}()")
+        require_addressable(output.aval.shape, output.aval.dtype.itemsize)
     return found
 
 

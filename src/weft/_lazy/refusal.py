@@ -20,6 +20,8 @@ def refusal(op: OpDef, avals: tuple[Aval, ...], error: Exception) -> Exception:
     if "::" in op.name:
         return error
     reason = str(error).split("\n", 1)[0]
+    if isinstance(error, MemoryError):
+        return ShapeError(f"{op.name}(): can't allocate memory: {reason or 'tables of positions are too large'}")
     shapes = _BROADCAST.search(reason)
     if shapes is not None:
         try:

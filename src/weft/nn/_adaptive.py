@@ -79,6 +79,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         single = target_.ndim == 0
         input = op.unsqueeze(input_, 0) if single else input_
         target: Any = (op.unsqueeze(target_, 0) if single else target_).to(int64)
+        target = op.classes_within(target, self.n_classes)
         head = F.log_softmax(self.head(input), 1)
         output = _chosen(head, self._head_class(target))
         for at, (start, stop) in enumerate(pairwise(self.cutoffs)):
@@ -89,11 +90,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return _Result(output.squeeze(0) if single else output, loss)
 
     def _head_class(self, target: Tensor) -> Tensor:
-        """What the head has to choose: a class, or the cluster that it is in. Outside of the classes lies -1."""
-        found = op.where(target < 0, -1, target)
+        """What the head has to choose: a class, or the cluster that it is in."""
+        found = target
         for at, (start, stop) in enumerate(pairwise(self.cutoffs)):
             found = op.where((target >= start) & (target < stop), self.shortlist_size + at, found)
-        return op.where(target >= self.n_classes, -1, found)
+        return found
 
     def log_prob(self, input: Tensor) -> Tensor:
         """Log-probabilities of all classes: (batch, n_classes)."""

@@ -82,7 +82,7 @@ class MultiheadAttention(Module):
         Masks are true (or -inf) where a key may not be attended to: `attn_mask` is (queries, keys) or (batch * heads,
         queries, keys), `key_padding_mask` is (batch, keys). `is_causal` promises that `attn_mask` is the causal mask.
         """
-        batched = is_batched(query, key, value, key_padding_mask=key_padding_mask, attn_mask=attn_mask)
+        batched = is_batched(query, key, value, self.num_heads, key_padding_mask=key_padding_mask, attn_mask=attn_mask)
         require_mask(attn_mask, is_causal)
         require_width(query, self.embed_dim)
         if not batched:

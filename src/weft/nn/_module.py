@@ -182,7 +182,6 @@ class Module(Lookup):
         elif kind == "_modules":
             self._modules[name] = _hooks.registering("module", self, name, value)
         elif isinstance(value, Buffer):
-            self._forget(name, "_buffers")
             self.register_buffer(name, value, value.persistent)
         elif kind:
             self.register_buffer(name, value, name not in self._non_persistent_buffers_set)
@@ -247,6 +246,8 @@ class Module(Lookup):
 
     def to(self: Self, *args: Any, **kwargs: Any) -> Self:
         """Move all tensors to a device, and cast the floating ones: `to(device, dtype)`, `to(dtype)`, `to(tensor)`."""
+        if "copy" in kwargs or len(args) > (2 if isinstance(args[0] if args else None, DType | Tensor) else 3):
+            raise ModuleError(".to() does not accept copy argument")
         given = [kwargs.get("dtype"), *args]
         if args and isinstance(args[0], Tensor):
             given = [args[0].dtype]
@@ -347,14 +348,14 @@ class Module(Lookup):
 
     def get_extra_state(self) -> Any:
         """What a subclass saves beside its tensors."""
-        raise NotImplementedError(
+        raise ModuleError(
             "Reached a code path in Module.get_extra_state() that should never be called. Override it with "
             "set_extra_state() in the module."
         )
 
     def set_extra_state(self, state: Any) -> None:
         """Put back what `get_extra_state` returned."""
-        raise NotImplementedError(
+        raise ModuleError(
             "Reached a code path in Module.set_extra_state() that should never be called. Override it with "
             "get_extra_state() in the module."
         )

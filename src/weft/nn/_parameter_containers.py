@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, MemberError, ModuleError
 from weft.nn._containers import pairs, position
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
@@ -70,9 +70,20 @@ class ParameterList(Module):
     def __iadd__(self: _L, values: Iterable[Any]) -> _L:
         return self.extend(values)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise ModuleError("ParameterList should not be called.")
+
     def extra_repr(self) -> str:
         """One line per object."""
         return "\n".join(_described(at, value, plain=True) for at, value in enumerate(self))
+
+
+def _require_string(key: Any) -> None:
+    if not isinstance(key, str):
+        raise ArgumentError(
+            "Index given to ParameterDict cannot be used as a key as it is not a string "
+            f"(type is '{type(key).__name__}')."
+        )
 
 
 class ParameterDict(Module):
@@ -85,16 +96,13 @@ class ParameterDict(Module):
             self.update(parameters)
 
     def __getitem__(self, key: str) -> Any:
+        _require_string(key)
         if key not in self._keys:
-            raise KeyError(key)
+            raise MemberError(f"'{self._get_name()}' object has no attribute '{key}'")
         return getattr(self, key)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if not isinstance(key, str):
-            raise ArgumentError(
-                "Index given to ParameterDict cannot be used as a key as it is not a string "
-                f"(type is '{type(key).__name__}')."
-            )
+        _require_string(key)
         self._keys[key] = None
         setattr(self, key, _as_parameter(value))
 
@@ -142,7 +150,7 @@ class ParameterDict(Module):
     def popitem(self) -> tuple[str, Any]:
         """Take the last object out, and return its name and it."""
         if not self._keys:
-            raise KeyError("dictionary is empty")
+            raise KeyError("popitem(): dictionary is empty")
         key = next(reversed(self._keys))
         return key, self.pop(key)
 

@@ -9,6 +9,7 @@ from typing import Any
 from weft._tensor import packing
 from weft._tensor.composite.recurrent import run
 from weft._tensor.spelling import op
+from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ShapeError, ValueRangeError
 from weft.nn._linear import fresh, uniform_by_fan
 from weft.nn._lookup import options_beside
@@ -289,13 +290,15 @@ class LSTM(RNNBase):
         return hx if permutation is None else _each(hx, lambda state: op.index_select(state, 1, permutation))
 
     def _check_hidden_dims(self, hx: Any, batched: bool) -> None:
-        if not isinstance(hx, tuple | list) or len(hx) != 2:
+        if not isinstance(hx, tuple | list | Tensor) or (len(hx) != 2 and not isinstance(hx, Tensor)):
             raise ArgumentError(f"LSTM: hx must be a pair (h_0, c_0) of tensors, got {type(hx).__name__}")
-        h, c = (state.ndim for state in hx)
+        h, c = hx[0].ndim, hx[1].ndim
         if batched and (h, c) != (3, 3):
             raise ShapeError(f"For batched 3-D input, hx and cx should also be 3-D but got ({h}-D, {c}-D) tensors")
         if not batched and (h, c) != (2, 2):
             raise ShapeError(f"For unbatched 2-D input, hx and cx should also be 2-D but got ({h}-D, {c}-D) tensors")
+        if isinstance(hx, Tensor):  # PyTorch looks at its parts, too, before it refuses it
+            raise ArgumentError("lstm(): argument 'hx' must be tuple of Tensors, not Tensor")
 
     def _zeros(self, input: Any, batch: int) -> Any:
         cell = super()._zeros(input, batch)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft._base.state import using
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, StateDictError
+from weft.errors import ArgumentError, PreconditionError, StateDictError
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
 
@@ -134,7 +134,7 @@ def _run_post_hooks(module: Module, keys: IncompatibleKeys) -> None:
             _run_post_hooks(child, keys)
     for hook in list(module._load_state_dict_post_hooks.values()):
         if hook(module, keys) is not None:
-            raise StateDictError(
+            raise PreconditionError(
                 "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new values, "
                 "if incompatible_keys need to be modified, it should be done inplace."
             )

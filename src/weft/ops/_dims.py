@@ -47,6 +47,12 @@ def broadcast_shapes(*shapes: Sizes) -> Sizes:
     return tuple(out)
 
 
+def require_sizes(sizes: Sequence[int]) -> None:
+    """`RuntimeError` if a size is negative."""
+    if any(size < 0 for size in sizes):
+        raise ShapeError(f"Trying to create tensor with negative dimension {min(sizes)}: {list(sizes)}")
+
+
 def pointwise(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """Broadcasting from the right; every output dim comes from the dims above it."""
     del static
@@ -82,8 +88,7 @@ def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """No tensor input: output dims come from nowhere."""
     del shapes
     size = static.get("size", ())
-    if any(part < 0 for part in size):
-        raise ShapeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
+    require_sizes(size)
     return Factors((), (tuple(f"new:{i}" for i in range(len(size))),))
 
 

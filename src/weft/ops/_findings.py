@@ -96,6 +96,55 @@ class Failures:
         return template.format(f"(Batch element {code >> 32}): " if self.info.ndim else "", code & 0xFFFFFFFF)
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=["templates"])
+@dataclass(frozen=True)
+class FirstOf:
+    """Several findings with texts of their own, of which the first that has found something counts."""
+
+    parts: tuple[Finding, ...]
+    templates: tuple[str, ...]
+
+    def code(self) -> Array:
+        """The code of the part, less its upper bits, and its number, counted from 1."""
+        found: Any = np.int64(0)
+        for at, part in reversed(list(enumerate(self.parts, 1))):
+            code = part.code()
+            found = namespace(code).where(code != 0, (code << _PART_BITS) | at, found)
+        return found
+
+    def text(self, template: str, code: int) -> str:
+        """The template has one field, for the text of the part."""
+        at = (code & ((1 << _PART_BITS) - 1)) - 1
+        return template.format(self.parts[at].text(self.templates[at], code >> _PART_BITS))
+
+
+_PART_BITS = 3
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["stop"])
+@dataclass(frozen=True)
+class Beyond:
+    """Values of which some are negative or not less than `stop`."""
+
+    values: Array
+    stop: int
+
+    def code(self) -> Array:
+        """The least and the largest value, as far as 32 bits hold them."""
+        xp = namespace(self.values)
+        if not self.values.size:
+            return xp.zeros((), np.int64)
+        low, high = (xp.clip(of(self.values), -(2**31), 2**31 - 1).astype(np.int64) for of in (xp.min, xp.max))
+        return xp.where((low < 0) | (high >= self.stop), (low << 32) | (high & 0xFFFFFFFF), 0)
+
+    def text(self, template: str, code: int) -> str:
+        """The template has three fields: the last value that may be, the least and the largest."""
+        return template.format(self.stop - 1, code >> 32, ((code + 2**31) & 0xFFFFFFFF) - 2**31)
+
+
+_KINDS = (Misses, Failures, FirstOf, Beyond)
+
+
 def finding(result: Any) -> Finding:
     """What a row's check returns as a finding: it may be a plain array of flags."""
-    return result if isinstance(result, Misses | Failures) else Flags(result)
+    return result if isinstance(result, _KINDS) else Flags(result)

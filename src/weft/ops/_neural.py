@@ -21,6 +21,21 @@ def require_float(x: Array, kernel: str) -> None:
         raise UnsupportedDTypeError(f"\"{kernel}\" not implemented for '{scalar_word(x)}'")
 
 
+def first_empty(x: Array | Sequence[int], start: int) -> int | None:
+    """The first dim from `start` on that has no elements, of an array or a shape, or None."""
+    shape = x if isinstance(x, Sequence) else x.shape
+    return next((dim for dim in range(start, len(shape)) if shape[dim] == 0), None)
+
+
+def require_space(x: Array, n: int) -> None:
+    """Refuse all but channels of `n` dims, and batches of these, of which the batch alone may be empty."""
+    if x.ndim not in (n + 1, n + 2) or first_empty(x, x.ndim - n - 1) is not None:
+        raise ShapeError(
+            f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero "
+            f"dimensions for input, but got: {list(x.shape)}"
+        )
+
+
 def wide(x: Array) -> Array:
     """`x` in the type that PyTorch accumulates in: float32 for the half types, else its own."""
     return x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from weft.errors import UnsupportedShapeError, ValueRangeError
+from weft.errors import ArgumentError, OutOfRangeError, UnsupportedShapeError, ValueRangeError
 from weft.ops._table import Array, Shape
 
 Taps = list[tuple[np.ndarray, np.ndarray | None]]  # source positions and weights for every output position
@@ -83,7 +83,7 @@ def output_sizes(
     if (size is None) == (scale_factor is None):
         which = "either" if size is None else "only one of"
         raise ValueRangeError(f"{which} size or scale_factor should be defined")
-    if mode not in modes:
+    if mode not in modes or len(sizes) not in (1, 2, 3):
         raise UnsupportedShapeError(
             "Input Error: Only 3D, 4D and 5D input Tensors supported "
             f"(got {len(sizes) + 2}D) for the modes: {' | '.join(modes)} (got {mode})"
@@ -97,6 +97,19 @@ def output_sizes(
             f"dimensions of {list(sizes)} and {kind} of {given}. Please give one {noun} entry per spatial dim"
         )
     if scale_factor is None:
+        if not all(map(_is_integer, values)):
+            raise ArgumentError(
+                "expected size to be one of int or Tuple[int] or Tuple[int, int] or Tuple[int, int, int], but got size "
+                f"with types {[type(v) for v in values]}"
+            )
         return tuple(int(v) for v in values), None
     scales = tuple(float(v) for v in values)
-    return tuple(math.floor(s * f) for s, f in zip(sizes, scales, strict=True)), scales
+    found = tuple(math.floor(s * f) for s, f in zip(sizes, scales, strict=True))
+    if any(abs(made) >= 2**63 for made in found):
+        raise OutOfRangeError("value cannot be converted to type int64_t without overflow")
+    return found, scales
+
+
+def _is_integer(value: Any) -> bool:
+    """Whether it is an integer: Python's, NumPy's, or a tensor of an integer type."""
+    return hasattr(value, "__index__") and not getattr(getattr(value, "dtype", None), "is_floating_point", False)

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, ShapeError
+from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes
-from weft.ops._neural import per_channel, spread
+from weft.ops._neural import first_empty, ntuple, per_channel, require_space, spread, wrapped
 from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
 from weft.ops._words import c_word, scalar_word
 
@@ -258,9 +258,26 @@ def _unfolded(x: Array, kernel: Shape, dilation: Shape, padding: Shape, stride: 
     return blocks.reshape(x.shape[0], x.shape[1] * len(slices), counts[0] * counts[1])
 
 
+def _pair(value: Any, name: str) -> Shape:
+    pair = ntuple(value, 2)
+    if len(pair) not in (1, 2):
+        raise ShapeError(f"It is expected {name} equals to 2, but got size {len(pair)}")
+    return pair * 2 if len(pair) == 1 else pair
+
+
 def _pairs(*values: Any) -> tuple[Shape, ...]:
+    """Kernel, dilation, padding and stride of blocks, each as two numbers that blocks can have."""
     names = ("kernel_size", "dilation", "padding", "stride")
-    return tuple(spread(v, 2, n) for v, n in zip(values, names, strict=True))
+    pairs = tuple(_pair(value, name) for value, name in zip(values, names, strict=True))
+    for at, what, word in ((0, "kernel size", "kernel"), (1, "dilation", "dilation"), (3, "stride", "stride")):
+        if min(pairs[at]) < 1:
+            height, width = pairs[at]
+            sizes = f"{word}_height: {height} {word}_width: {width}"
+            raise OutOfRangeError(f"{what} should be greater than zero, but got {sizes}")
+    if min(pairs[2]) < 0:
+        sizes = f"pad_height: {pairs[2][0]} pad_width: {pairs[2][1]}"
+        raise OutOfRangeError(f"padding should be non-negative, but got {sizes}")
+    return pairs
 
 
 def _first_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -272,12 +289,10 @@ def _first_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 @defop(arithmetic=Arithmetic.NONE, dims=_first_whole, function=False, method=False)
 def im2col(input: Array, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Array:
     """Sliding blocks of (batch, channels, height, width) as columns: (batch, channels * kernel, blocks)."""
+    for dim in (1, 2):
+        wrapped(dim, input.ndim)
     steps = _pairs(kernel_size, dilation, padding, stride)
-    if input.ndim not in (3, 4):
-        raise ShapeError(
-            "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
-            f"dimensions for input, but got: {list(input.shape)}"
-        )
+    require_space(input, 2)
     x = input if input.ndim == 4 else input[None]
     counts = _blocks(x.shape[2:], *steps)
     if min(counts) < 1:
@@ -319,9 +334,9 @@ def col2im(
     input: Array, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Array:
     """Columns summed into the places that `im2col` takes them from."""
-    size = spread(output_size, 2, "output_size")
+    size = _pair(output_size, "output_size")
     steps = _pairs(kernel_size, dilation, padding, stride)
-    if input.ndim not in (2, 3):
+    if input.ndim not in (2, 3) or first_empty(input, input.ndim - 2) is not None:
         raise ShapeError(
             "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size "
             f"and non-zero dimensions for input, but got: {list(input.shape)}"

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DTypeError, IndexDomainError, IndexRangeError, ShapeError
+from weft.errors import DTypeError, IndexDomainError, ShapeError
 from weft.ops._dims import Factors, Sizes, einsum
-from weft.ops._findings import Misses
+from weft.ops._findings import FirstOf, Flags, Misses
 from weft.ops._index import OUT_OF_SELF, outside_dim
 from weft.ops._neural import lengths, wide
 from weft.ops._table import Arithmetic, Array, Cast, Scalar, defop
@@ -93,7 +93,7 @@ def _embedding_vjp(
         counts = jnp.zeros(weight.shape[0], g.dtype).at[rows].add(1, mode="drop")
         g = g / jnp.take(counts, rows, mode="clip")[:, None]
     if padding_idx is not None:
-        g = jnp.where((rows == padding_idx % weight.shape[0])[:, None], 0, g)
+        g = jnp.where((rows == padding_idx)[:, None], 0, g)
     return None, jnp.zeros(weight.shape, g.dtype).at[rows].add(g, mode="drop").astype(weight.dtype)
 
 
@@ -105,6 +105,11 @@ def _bad_row(input: Array, weight: Array, *options: object, **named: object) -> 
 @defop(function=False, method=False, differentiable=False)
 def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float) -> Array:
     """`weight`, of which those rows that `indices` name are scaled down to a norm of `max_norm`."""
+    if weight.ndim != 2:
+        raise ShapeError(
+            f"Expected 2-dimensional tensor, but got {weight.ndim}-dimensional tensor for argument #1 'self' "
+            "(while checking arguments for embedding_renorm_)"
+        )
     norms = lengths(wide(weight), norm_type, 1)
     named = jnp.zeros((weight.shape[0], 1), bool).at[indices.reshape(-1)].set(True, mode="drop")
     scaled = weight * (max_norm / (norms + 1e-7))  # just under the bound, as in PyTorch
@@ -125,8 +130,6 @@ def embedding(input: Array, weight: Array, padding_idx: int | None = None, scale
         )
     if weight.ndim != 2:
         raise ShapeError("'weight' must be 2-D")
-    if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
-        raise IndexRangeError("Padding_idx must be within num_embeddings")
     return jnp.take(weight, input, axis=0, mode="clip")
 
 
@@ -136,13 +139,14 @@ def _one_hot_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     return Factors((letters,), ((*letters, "class"),), frozenset({"class"}))
 
 
-def _bad_class(input: Array, num_classes: int) -> Array:
-    return (input < 0) | (input >= num_classes)
+def _bad_class(input: Array, num_classes: int) -> FirstOf:
+    texts = ("Class values must be non-negative.", "Class values must be smaller than num_classes.")
+    return FirstOf((Flags(input < 0), Flags(input >= num_classes)), texts)
 
 
 @defop(
     "one_hot_classes", dims=_one_hot_dims, function=False, method=False,
-    check=_bad_class, check_text="Class values must be smaller than num_classes.", check_error=IndexDomainError,
+    check=_bad_class, check_text="{}", check_error=IndexDomainError,
 )  # fmt: skip
 def one_hot(input: Array, num_classes: int) -> Array:
     """A 1 at each class number along a new last dim, as int64."""

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, ShapeError
 from weft.ops._dims import Factors, Sizes
+from weft.ops._findings import FirstOf, Flags, misses
+from weft.ops._index import outside
 from weft.ops._neural import wide
 from weft.ops._table import Arithmetic, Array, defop
 from weft.ops._words import scalar_word
@@ -57,12 +59,24 @@ def _bad_bag(
     input: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None,
     mode: str = "mean", include_last_offset: bool = False, padding_idx: int | None = None,
     scale_grad_by_freq: bool = False,
-) -> Array:  # fmt: skip
+) -> FirstOf:  # fmt: skip
     del per_sample_weights, mode, include_last_offset, padding_idx, scale_grad_by_freq
-    bad = ((input < 0) | (input >= weight.shape[0])).any()
+    rows = outside(input, weight.shape[0], "")
     if offsets is None or not offsets.size:
-        return bad
-    return bad | (offsets[0] != 0) | (offsets[-1] > input.size) | (offsets[1:] < offsets[:-1]).any()
+        return FirstOf((rows,), (_BAD_ROW,))
+    first, last = offsets[:1], offsets[-1:]
+    parts = (
+        misses(first, first != 0, ""), misses(last, last > input.size, str(input.size)), rows,
+        Flags(offsets[1:] < offsets[:-1]),
+    )  # fmt: skip
+    return FirstOf(parts, (_BAD_FIRST, _BAD_LAST, _BAD_ROW, "offsets have to rise"))
+
+
+_BAD_ROW = "embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {}"
+_BAD_FIRST = (
+    "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {}"
+)
+_BAD_LAST = "offsets[-1] can not be greater than input's length {1} but got offsets[-1] of {0}"
 
 
 def _bags(input: Array, offsets: Array | None, include_last_offset: bool) -> tuple[Array, int]:
@@ -103,7 +117,7 @@ def _largest(vectors: Array, used: Array, bags: Array, count: int) -> Array:
 @defop(
     arithmetic=Arithmetic.OWN, dims=_bag_dims, function=False, method=False, check=_bad_bag,
     check_error=IndexDomainError,
-    check_text="embedding_bag: an index is outside of the table, or offsets do not rise from 0 to the input's length",
+    check_text="{}",
 )  # fmt: skip
 def embedding_bag(
     input: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None,

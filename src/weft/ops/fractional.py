@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.errors import DTypeError, ShapeError
-from weft.ops._dims import Factors, Sizes
+from weft.ops._dims import Factors, Sizes, require_sizes
 from weft.ops._neural import require_float
 from weft.ops._table import Arithmetic, Array, OpDef, Shape, defop
 
@@ -30,7 +30,7 @@ def _plane_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 def _check(input: Array, samples: Array, kernel: Shape, counts: Shape, n: int) -> None:
     op = f"fractional_max_pool{n}d{'_out' if n == 3 else ''}()"
     for dim in range(input.ndim - n - 1, input.ndim):
-        if not input.shape[dim]:
+        if input.shape[dim] == 0:
             raise ShapeError(
                 f"{op}: Expected input to have non-zero size for non-batch dimensions, "
                 f"but got{list(input.shape)} with dimension {dim} being empty."
@@ -41,6 +41,7 @@ def _check(input: Array, samples: Array, kernel: Shape, counts: Shape, n: int) -
     for side, size, k, count in zip(_SIDES[3 - n :], sizes, kernel, counts, strict=True):
         if count + k - 1 >= size + 1:
             raise ShapeError(f"{op}: pool {side} {k} too large relative to input {side} {size}")
+    require_sizes((*input.shape[: input.ndim - n], *counts))
     require_float(input, f"fractional_max_pool{n}d_out_frame")
     _check_samples(input, samples, n)
 

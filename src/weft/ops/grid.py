@@ -15,6 +15,7 @@ from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._neural import require_float, wide
 from weft.ops._resize import keys
+from weft.ops._room import require_room
 from weft.ops._rows import alias
 from weft.ops._table import Array, Cast, Shape, defop
 from weft.ops._words import scalar_word
@@ -182,6 +183,7 @@ def affine_grid_generator(theta: Array, size: Shape, align_corners: bool) -> Arr
             f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {rest[1]}] "
             f"but got: [{theta.shape[0]}, {rest[1]}]."
         )
+    require_room((*size[:1], *size[2:], theta.shape[1]), theta.dtype)
     sides = np.meshgrid(*(_centres(s, align_corners) for s in size[2:]), indexing="ij")
     points = np.stack([*reversed(sides), np.ones_like(sides[0])], axis=-1).astype(theta.dtype)
     return jnp.einsum("...k,bnk->b...n", points, theta)

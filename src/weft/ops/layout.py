@@ -13,6 +13,7 @@ from jax import lax
 
 from weft.errors import DimError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Rule, Sizes, along
+from weft.ops._room import require_addressable
 from weft.ops._rows import alias
 from weft.ops._shape_dims import fresh, once, same, square, wrapped
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, Dims, Promote, Scalar, Shape, defop
@@ -131,6 +132,7 @@ def _tiled(input: Array, counts: Shape) -> Array:
     for size, count in zip(sizes, padded, strict=True):
         if count < 0:
             raise ShapeError(f"Trying to create tensor with negative dimension {size}: {sizes}")
+    require_addressable(sizes, input.dtype.itemsize)
     return jnp.tile(input, padded)
 
 
@@ -165,7 +167,8 @@ def repeat_interleave(input: Array, repeats: int | tuple[int, ...], dim: Dim = N
             "repeats must have the same size as input along dim, but got "
             f"repeats.size(0) = {len(counts)} and input.size({dim or 0}) = {size}"
         )
-    total = int(np.broadcast_to(counts, size).sum())
+    total = int(counts[0]) * size if len(counts) == 1 else int(counts.sum())
+    require_addressable((total,), input.dtype.itemsize)
     return jnp.repeat(flat, counts, axis=dim or 0, total_repeat_length=total)
 
 

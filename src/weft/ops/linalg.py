@@ -14,6 +14,7 @@ from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes
 from weft.ops._dims import einsum as einsum_rule
 from weft.ops._equation import parse
+from weft.ops._room import require_room
 from weft.ops._rows import category, documented, factory, require, unbroadcast
 from weft.ops._shape_dims import fresh, once, wrapped
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, DTypeArg, Promote, defop
@@ -190,6 +191,7 @@ def _triangle_indices(name: str, positions: Callable[..., Any], doc: str) -> Non
         for label, size in (("row", row), ("col", col)):
             if size < 0:
                 raise ShapeError(f"{label} must be non-negative, got{size}")
+        require_room((row, col), np.dtype(bool))  # the mask that NumPy makes
         found = np.stack(positions(row, offset, col))
         return jnp.asarray(found, dtype.numpy if dtype else jnp.int64)
 

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.errors import DTypeError, IndexDomainError, ShapeError, ValueRangeError
-from weft.ops._dims import Factors, Sizes
-from weft.ops._findings import Misses, misses
+from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._findings import Beyond, Misses, misses
 from weft.ops._neural import reduced, require_float, spelled, wide
-from weft.ops._table import Array, Cast, defop
+from weft.ops._table import Arithmetic, Array, Cast, defop
 from weft.ops._words import scalar_word
 
 _OUT_OF_BOUNDS = "Target {} is out of bounds."
@@ -270,6 +270,21 @@ def _rows_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     kept = letters[:-1] if static.get("reduction", "mean") == "none" else ()
     ins = tuple(letters[len(letters) - len(s) :] for s in shapes)
     return Factors(ins, (kept,), frozenset(letters) - set(kept))
+
+
+def _beyond_classes(target: Array, n_classes: int) -> Beyond:
+    return Beyond(target, n_classes)
+
+
+@defop(
+    arithmetic=Arithmetic.NONE, dims=pointwise, function=False, method=False, check=_beyond_classes,
+    check_text="Target values should be in [0, {}], but values in range [{}, {}] were found.",
+    check_error=IndexDomainError,
+)  # fmt: skip
+def classes_within(target: Array, n_classes: int) -> Array:
+    """Numbers of classes, of which there are `n_classes`."""
+    del n_classes
+    return target
 
 
 @defop(

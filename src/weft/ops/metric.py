@@ -65,7 +65,7 @@ def _whole_loss(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 def _check_cosine(input1: Array, input2: Array, target: Array) -> None:
     if target.ndim > 1:
         raise ShapeError("0D or 1D target tensor expected, multi-target not supported")
-    if max(input1.ndim, input2.ndim) != target.ndim + 1:
+    if not input1.ndim == input2.ndim == target.ndim + 1:
         raise ShapeError(
             f"{target.ndim}D target tensor expects {target.ndim + 1}D input tensors, but found inputs with "
             f"sizes {list(input1.shape)} and {list(input2.shape)}."

@@ -289,7 +289,7 @@ def _group_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(factors.ins, factors.outs, frozenset(range(1, len(shapes[0]))))
 
 
-@defop(dims=_group_dims, cast=Cast.FLOAT32, aux=2, vjp=_group_norm_vjp, method=False, also="nn.functional")
+@defop(dims=_group_dims, cast=Cast.FLOAT32, aux=2, vjp=_group_norm_vjp, method=False)
 def group_norm(
     input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:

@@ -7,7 +7,8 @@ and the derivative of the comparisons is much faster than XLA's select-and-scatt
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,8 +17,9 @@ import numpy as np
 
 from weft._base.dtype import from_numpy
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
-from weft.ops._dims import Factors, Sizes
-from weft.ops._neural import require_float, spread, wide
+from weft.ops._dims import Factors, Sizes, require_sizes
+from weft.ops._neural import first_empty, require_float, spread, wide, wrapped
+from weft.ops._room import require_room
 from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
 from weft.ops._words import scalar_word
 
@@ -98,26 +100,39 @@ def _window_arguments(
     return kernel, step, spread(padding, n, "padding", op)
 
 
-_EMPTY = {
-    1: "max_pool1d: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for input, but got:{}",
-    2: "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:{}",
-    3: "max_pool3d(): Expected input's non-batch dimensions to have positive length, but input has a shape of {}",
-}
+def _as_plane(shape: Sequence[int], n: int) -> list[int]:
+    """A shape as kernels for planes see it: one spatial dim is a plane of height 1."""
+    return [*shape[:-1], 1, shape[-1]] if n == 1 else list(shape)
 
 
 def _check_batch(input: Array, n: int, op: str) -> None:
-    if input.ndim in (n + 1, n + 2):
-        if "max" in op and 0 in input.shape[input.ndim - n - 1 :]:
-            raise ShapeError(_EMPTY[n].format(list(input.shape)))
+    if op == "avg_pool2d":
+        wrapped(-3, input.ndim)  # PyTorch asks for the channels first
+    shape = list(input.shape)
+    if input.ndim not in (n + 1, n + 2):
+        if op == "avg_pool1d":
+            raise ShapeError(
+                f"Expected 2 to 3 dimensions, but got {input.ndim}-dimensional tensor for argument #1 'self' "
+                f"(while checking arguments for {op})"
+            )
+        if op == "avg_pool2d":
+            raise ShapeError(_BATCH.format(n + 1, n + 2, shape))
+        if n == 1:
+            raise ShapeError(f"{op}: {_BATCH.format(2, 3, shape)}")
+        raise ShapeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
+    if first_empty(input, input.ndim - n - 1) is None:
         return
-    if op == "avg_pool1d":
+    if n == 3:
         raise ShapeError(
-            f"Expected 2 to 3 dimensions, but got {input.ndim}-dimensional tensor for argument #1 'self' "
-            f"(while checking arguments for {op})"
+            f"{op}(): Expected input's non-batch dimensions to have positive length, but input has a shape of {shape} "
+            "and non-batch dimension 0 has length zero!"
         )
-    if n == 1:
-        raise ShapeError(_EMPTY[1].format(list(input.shape)))
-    raise ShapeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
+    if op == "max_pool1d":
+        raise ShapeError(f"{op}: {_BATCH.format(2, 3, shape)}")
+    raise ShapeError(_BATCH.format(3, 4, _as_plane(shape, n)))
+
+
+_BATCH = "Expected {}D or {}D (batch mode) tensor with optional 0 dim batch size for input, but got:{}"
 
 
 def _check_padding(n: int, kernel: Shape, padding: Shape, dilation: Shape, op: str) -> None:
@@ -143,8 +158,8 @@ def _check_counts(input: Array, counts: Shape, op: str) -> None:
     n = len(counts)
     if n == 1 and op == "max_pool1d":
         raise ShapeError(f"max_pool1d() Invalid computed output size: {counts[0]}")
-    channels = (input.shape[input.ndim - n - 1],)
-    given, made = ("x".join(map(str, channels + c)) for c in (input.shape[input.ndim - n :], counts))
+    channels = input.shape[input.ndim - n - 1]
+    given, made = ("x".join(map(str, _as_plane((channels, *c), n))) for c in (input.shape[input.ndim - n :], counts))
     raise ShapeError(f"Given input size: ({given}). Calculated output size: ({made}). Output size is too small")
 
 
@@ -161,6 +176,7 @@ def _max_windows(
     sizes = input.shape[input.ndim - n :]
     counts = tuple(_output_size(*given, ceil_mode) for given in zip(sizes, kernel, step, margin, apart, strict=True))
     _check_counts(input, counts, op)
+    require_room([size + 2 * p for size, p in zip(sizes, margin, strict=True)], input.dtype)
     windows = []
     for size, k, s, p, d, count in zip(sizes, kernel, step, margin, apart, counts, strict=True):
         places = [np.arange(count) * s + o * d for o in range(k)]
@@ -187,6 +203,10 @@ def _avg_pool(
         raise OutOfRangeError("divisor must be not zero")
     lead = input.ndim - n
     sizes = input.shape[lead:]
+    if n == 3 and any(k > size for size, k in zip(sizes, kernel, strict=True)):
+        given = " ".join(f"{d}: {s}" for d, s in zip("THW", sizes, strict=True))
+        needed = " ".join(f"k{d}: {k}" for d, k in zip("THW", kernel, strict=True))
+        raise ShapeError(f"input image ({given}) smaller than kernel size ({needed})")
     counts = tuple(_output_size(*given, 1, ceil_mode) for given in zip(sizes, kernel, step, margin, strict=True))
     _check_counts(input, counts, op)
     x = wide(input)
@@ -218,10 +238,10 @@ def _divisor(
     return divisor
 
 
-def _adapted(size: int, count: int) -> Iterator[tuple[int, int]]:
-    """Start and end of each of `count` windows over `size` positions."""
-    for i in range(count):
-        yield i * size // count, -(-(i + 1) * size // count)
+def _adapted(size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where each of `count` windows over `size` positions starts, and where it ends."""
+    at = np.arange(count)
+    return at * size // max(count, 1), -(-(at + 1) * size // max(count, 1))
 
 
 def _adaptive_sizes(input: Array, n: int, output_size: Any, op: str) -> Shape:
@@ -244,6 +264,7 @@ def _adaptive_sizes(input: Array, n: int, output_size: Any, op: str) -> Shape:
             )
         colon = ":" if "max" in op else ""
         raise ShapeError(f"{op}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {list(input.shape)}")
+    _check_adaptive_source(input, n, op)
     values = values * n if len(values) == 1 else values
     sizes = tuple(s if v is None else v for v, s in zip(values, input.shape[-n:], strict=True))
     if min(sizes) < 0 and "avg" in op:
@@ -251,18 +272,61 @@ def _adaptive_sizes(input: Array, n: int, output_size: Any, op: str) -> Shape:
             f"{op}: elements of output_size must be greater than or equal to 0 but received "
             f"{{{', '.join(map(str, sizes))}}}"
         )
-    if min(sizes) < 0:
-        shape = [*input.shape[: input.ndim - n], *sizes]
-        raise ShapeError(f"Trying to create tensor with negative dimension {min(sizes)}: {shape}")
+    shape = _as_plane((*input.shape[: input.ndim - n], *sizes), n)
+    require_sizes(shape)
+    require_room(shape, input.dtype)
     return sizes
+
+
+def _check_adaptive_source(input: Array, n: int, op: str) -> None:
+    """The windows take elements from something: no dim is empty, but for a batch and, of planes' means, channels."""
+    shape = list(input.shape)
+    if "avg" in op and n == 1:
+        op, shape = "adaptive_avg_pool2d", _as_plane(shape, n)
+    empty = first_empty(shape, len(shape) - 2 if op == "adaptive_avg_pool2d" else 1)
+    if empty is not None:
+        raise ShapeError(
+            f"{op}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes {shape} "
+            f"with dimension {empty} being empty"
+        )
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _ending(pooled: Array, input: Array, refusal: str) -> Array:
+    """What was pooled from an input, to which no gradient is passed on: a backward pass is refused."""
+    del input, refusal
+    return pooled
+
+
+def _refuse_gradient(refusal: str, saved: None, g: Array) -> tuple[Array, Array]:
+    raise ShapeError(refusal)
+
+
+_ending.defvjp(lambda pooled, source, refusal: (pooled, None), _refuse_gradient)
+
+
+def _adapted_result(pooled: Array, input: Array, n: int, kind: str) -> Array:
+    """The result of adaptive pooling; PyTorch has no derivative of one without elements."""
+    shape = _as_plane(pooled.shape, n)
+    empty = first_empty(shape, 1)
+    if empty is None:
+        return pooled
+    return _ending(
+        pooled,
+        input,
+        f"adaptive_{kind}_pool{max(n, 2)}d_backward(): Expected grad_output to have non-zero size for non-batch "
+        f"dimensions, but grad_output has sizes {shape} with dimension {empty} being empty",
+    )
 
 
 def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
     """A matrix product per dim, whose rows average the windows."""
     counts = _adaptive_sizes(input, n, output_size, f"adaptive_avg_pool{n}d")
     if not from_numpy(input.dtype).is_floating_point:
-        needed = "Input dtype must be either a floating point or complex dtype."
-        raise DTypeError(f"mean(): could not infer output dtype. {needed} Got: {scalar_word(input)}")
+        if max(counts) == min(counts) == 1:
+            needed = "Input dtype must be either a floating point or complex dtype."
+            raise DTypeError(f"mean(): could not infer output dtype. {needed} Got: {scalar_word(input)}")
+        require_float(input, "adaptive_avg_pool3d_cpu" if n == 3 else "adaptive_avg_pool2d")
     x = wide(input)
     for axis, count in zip(range(-n, 0), counts, strict=True):
         size = x.shape[axis]
@@ -272,22 +336,22 @@ def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
             x = jnp.mean(x, axis=axis, keepdims=True)
             continue
         rows = np.zeros((count, size), x.dtype)
-        for row, (start, stop) in zip(rows, _adapted(size, count), strict=True):
+        for row, start, stop in zip(rows, *_adapted(size, count), strict=True):
             row[start:stop] = 1 / (stop - start)
         x = jnp.moveaxis(jnp.tensordot(x, rows, axes=((axis,), (1,))), -1, axis)
-    return x.astype(input.dtype)
+    return _adapted_result(x.astype(input.dtype), input, n, "avg")
 
 
 def _adaptive_windows(n: int, input: Array, output_size: Any) -> Windows:
     op = f"adaptive_max_pool{n}d"
     counts = _adaptive_sizes(input, n, output_size, op)
-    require_float(input, op)
+    require_float(input, f"adaptive_max_pool{max(n, 2)}d{'_cpu' if n == 3 else ''}")
     windows = []
     for size, count in zip(input.shape[-n:], counts, strict=True):
-        bounds = list(_adapted(size, count))
-        longest = max((stop - start for start, stop in bounds), default=1)
+        start, stop = _adapted(size, count)
+        longest = (stop - start).max(initial=1)
         # a short window repeats its last place, which never is the first of its value
-        places = [np.array([min(start + o, stop - 1) for start, stop in bounds], np.int64) for o in range(longest)]
+        places = [np.minimum(start + o, stop - 1) for o in range(longest)]
         windows.append((places, (0, 0)))
     return windows
 
@@ -313,11 +377,12 @@ def _max_rows(n: int) -> tuple[OpDef, ...]:
 
     def adaptive_max_pool(input: Array, output_size: Any) -> Array:
         """The largest element of each of `output_size` windows."""
-        return _maxima(input, _adaptive_windows(n, input, output_size))[0]
+        return _adapted_result(_maxima(input, _adaptive_windows(n, input, output_size))[0], input, n, "max")
 
     def adaptive_max_pool_with_indices(input: Array, output_size: Any) -> tuple[Array, ...]:
         """The largest element of each of `output_size` windows and its flat position in the plane."""
-        return tuple(_maxima(input, _adaptive_windows(n, input, output_size), indices=True))
+        maxima, places = _maxima(input, _adaptive_windows(n, input, output_size), indices=True)
+        return _adapted_result(maxima, input, n, "max"), places
 
     plain = {"arithmetic": Arithmetic.NONE, "dims": _space_dims(n), "function": False, "method": False}
     pair = {**plain, "dims": _space_dims(n, 2), "outputs": ("output", "indices")}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
 from weft.ops._dims import Sizes, broadcast_shapes
-from weft.ops._neural import element_loss, reduced, require_float, size_of, wide
+from weft.ops._neural import element_loss, reduced, require_float, size_of, spelled, wide
 from weft.ops._table import Array, Cast, Operand, Promote, defop
 from weft.ops._words import scalar_word
 
@@ -19,20 +19,20 @@ _FUNCTIONAL = "nn.functional"
 _FLOAT_MEAN = "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype."
 
 
-def _weighted(
-    loss: Array,
-    weight: Array | None,
-    reduction: str,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-) -> Array:
-    """The reduced loss, or with weights their weighted sum or mean."""
+def _weighted(loss: Array, weight: Array | None, input: Array) -> Array:
+    """The losses times their weights, if there are any."""
     if weight is None:
-        return reduced(loss, reduction, size_average, reduce)
-    loss = loss * weight
-    if reduction == "mean":
-        return jnp.sum(loss) / jnp.sum(jnp.broadcast_to(weight, loss.shape))
-    return reduced(loss, reduction)
+        return loss
+    if weight.shape != input.shape:
+        raise ValueRangeError("Weights and input must have the same size.")
+    return loss * weight
+
+
+def _reduced(loss: Array, weight: Array | None, *reduction: Any) -> Array:
+    """The reduced loss; a mean of weighted losses divides by their weights."""
+    if weight is None or spelled(*reduction) != "mean":
+        return reduced(loss, *reduction)
+    return jnp.sum(loss) / jnp.sum(weight)
 
 
 def _sizes(input: Sizes, target: Sizes) -> str:
@@ -65,7 +65,8 @@ def mse_loss(
     if not jnp.iscomplexobj(input):
         require_float(input, "mse_cpu")
     broadcast_shapes(input.shape, target.shape)
-    return _weighted(jnp.square(input - target), weight, reduction, size_average, reduce)
+    loss = _weighted(jnp.square(input - target), weight, input)
+    return _reduced(loss, weight, reduction, size_average, reduce)
 
 
 @defop(
@@ -80,7 +81,8 @@ def l1_loss(
     broadcast_shapes(input.shape, target.shape)
     if reduction == "mean" and not jnp.issubdtype(input.dtype, jnp.inexact):
         raise DTypeError(f"{_FLOAT_MEAN} Got: {scalar_word(input)}")
-    return _weighted(size_of(input - target), weight, reduction, size_average, reduce)
+    loss = _weighted(size_of(input - target), weight, input)
+    return _reduced(loss, weight, reduction, size_average, reduce)
 
 
 def _near_square(gap: Array, edge: float) -> tuple[Array, Array]:
@@ -118,7 +120,7 @@ def huber_loss(
     require_float(input, "huber_cpu")
     half, size = _near_square(wide(input) - wide(target), delta)
     loss = jnp.where(size < delta, half, delta * (size - 0.5 * delta))
-    return _weighted(loss.astype(input.dtype), weight, reduction)
+    return reduced(_weighted(loss.astype(input.dtype), weight, input), reduction)
 
 
 def _check_same(input: Array, target: Array) -> None:
@@ -186,7 +188,7 @@ def kl_div(
     reduction: str = "mean", log_target: bool = False,
 ) -> Array:  # fmt: skip
     """t * (log t - input), where `target` holds t or, with `log_target`, log t."""
-    broadcast_shapes(input.shape, target.shape)
+    broadcast_shapes(target.shape, input.shape)
     if log_target:
         loss = jnp.exp(target) * (target - input)
     else:

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.errors import OutOfRangeError, ShapeError, UnsupportedShapeError
-from weft.ops._dims import Factors, Sizes
-from weft.ops._neural import like, wide
+from weft.ops._dims import Factors, Sizes, require_sizes
+from weft.ops._neural import like, require_space, wide
 from weft.ops._resize import MODES, resized
+from weft.ops._room import require_room
 from weft.ops._rows import alias
 from weft.ops._table import Arithmetic, Array, Cast, Scalar, Shape, defop
 
@@ -53,17 +54,31 @@ def _check_pad(input: Array, pad: Shape, mode: str) -> None:
             "  - 3D or 4D input: padding size = 4 (pads last 2 dimensions)\n"
             "  - 4D or 5D input: padding size = 6 (pads last 3 dimensions)"
         )
+    if mode != "circular":
+        require_space(input, len(pad) // 2)
 
 
 def _check_source(input: Array, dim: int, before: int, after: int, mode: str) -> None:
     size = input.shape[dim]
     if mode == "reflect" and max(before, after) >= size:
         raise ShapeError(
-            "Argument #4: Padding size should be less than the corresponding input dimension, but got: "
-            f"padding ({before}, {after}) at dimension {dim} of input {list(input.shape)}"
+            f"Argument #{2 * (input.ndim - dim) + 2}: Padding size should be less than the corresponding input "
+            f"dimension, but got: padding ({before}, {after}) at dimension {dim} of input {list(input.shape)}"
         )
     if mode == "circular" and max(before, after) > size:
         raise ShapeError("Padding value causes wrapping around more than once.")
+    if mode == "circular" and size + min(before, 0) + min(after, 0) < (before > 0 or after > 0):
+        raise OutOfRangeError("Negative padding value is resulting in an empty dimension")
+
+
+def _check_padded(sizes: Sequence[int], amounts: Sequence[tuple[int, int]]) -> None:
+    """Reflected or replicated dims keep an element."""
+    made = [size + before + after for size, (before, after) in zip(sizes, amounts, strict=True)]
+    if max(made) < 1:
+        words = "DHW"[3 - len(made) :]
+        given, found = ([f"{word}: {size}" for word, size in zip(words, of, strict=True)] for of in (sizes, made))
+        raise OutOfRangeError(f"input ({', '.join(given)}) is too small. Calculated output {' '.join(found)}")
+    require_sizes(made)
 
 
 @defop(arithmetic=Arithmetic.NONE, dims=_padded_whole, module=_FUNCTIONAL)
@@ -73,17 +88,21 @@ def pad(input: Array, pad: Shape, mode: str = "constant", value: Scalar | None =
     amounts = [(0, 0)] * input.ndim
     for back in range(len(pad) // 2):
         amounts[input.ndim - 1 - back] = (pad[2 * back], pad[2 * back + 1])
-    if any(size + min(a, 0) + min(b, 0) < 0 for size, (a, b) in zip(input.shape, amounts, strict=True)):
-        raise OutOfRangeError("narrow(): length must be non-negative.")
     if mode == "constant":
+        if any(size + min(a, 0) + min(b, 0) < 0 for size, (a, b) in zip(input.shape, amounts, strict=True)):
+            raise OutOfRangeError("narrow(): length must be non-negative.")
         fill = like(0 if value is None else value, input)
         return jax.lax.pad(input, fill, [(a, b, 0) for a, b in amounts])
     if value is not None:
         raise ShapeError(f'Padding mode "{mode}" doesn\'t take in value argument')
-    x = input
     for dim, (before, after) in enumerate(amounts):
         if before or after:
             _check_source(input, dim, before, after, mode)
+    if mode != "circular":
+        _check_padded(input.shape[input.ndim - len(pad) // 2 :], amounts[input.ndim - len(pad) // 2 :])
+    x = input
+    for dim, (before, after) in enumerate(amounts):
+        if before or after:
             x = _repad(x, dim, before, after, mode)
     return x
 
@@ -164,7 +183,9 @@ def channel_shuffle(input: Array, groups: int) -> Array:
     """Channels dealt out over `groups`: (batch, g, C / g, ...) with the two middle dims swapped."""
     if input.ndim < 3:
         raise ShapeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}")
-    if groups <= 0 or input.shape[1] % groups:
+    if groups <= 0:
+        raise ShapeError(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
+    if input.shape[1] % groups:
         raise ShapeError(
             f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and {groups} groups."
         )
@@ -173,6 +194,20 @@ def channel_shuffle(input: Array, groups: int) -> Array:
 
 
 alias(channel_shuffle, "native_channel_shuffle")
+
+
+def _check_resized(shape: Sequence[int], size: Sequence[int]) -> None:
+    """Elements come from some, and go somewhere: only a batch may be empty."""
+    sizes = shape[2:]
+    if min(*sizes, *size) <= 0:
+        words = "DHW"[3 - len(size) :]
+        given, made = (", ".join(f"{w}: {s}" for w, s in zip(words, of, strict=True)) for of in (sizes, size))
+        raise ShapeError(
+            f"Input and output sizes should be greater than 0, but got input ({given}) "
+            f"{'and ' if len(size) == 1 else ''}output ({made})"
+        )
+    if shape[1] == 0:
+        raise ShapeError(f"Non-empty {len(shape)}D data tensor expected but got a tensor with sizes {list(shape)}")
 
 
 @defop("interpolate_to", dims=_space_whole, cast=Cast.NONE, function=False, method=False)
@@ -184,6 +219,8 @@ def interpolate(
     space = input.ndim - 2
     if ndim not in (0, space):
         raise UnsupportedShapeError(f"Got {input.ndim}D input, but {mode} mode needs {ndim + 2}D input")
+    _check_resized(input.shape, size)
+    require_room((*input.shape[:2], *size), input.dtype)
     x = wide(input) if ndim else input
     for i, (before, after) in enumerate(zip(input.shape[2:], size, strict=True)):
         scale = None if scales is None else scales[i]

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
+from weft.ops._findings import Misses
+from weft.ops._index import outside
 from weft.ops._neural import require_float
 from weft.ops._table import Arithmetic, Array, Shape, defop
 from weft.ops._words import scalar_word
@@ -38,7 +40,7 @@ def _check(input: Array, indices: Array, n: int) -> None:
             f"but got indices tensor with shape: {list(indices.shape)}"
         )
     for dim in range(input.ndim - n - 1, input.ndim):
-        if not input.shape[dim]:
+        if input.shape[dim] == 0:
             raise ShapeError(
                 f"{op}_forward_out_cpu(): Expected input to have non-zero size for non-batch dimensions, "
                 f"but got {list(input.shape)} with dimension {dim} being empty."
@@ -46,9 +48,10 @@ def _check(input: Array, indices: Array, n: int) -> None:
     require_float(input, f"max_unpool{n}d")
 
 
-def _bad_place(input: Array, indices: Array, output_size: Shape) -> Array:
+def _bad_place(input: Array, indices: Array, output_size: Shape) -> Misses:
     del input
-    return (indices < 0) | (indices >= math.prod(output_size))
+    plane = output_size if len(output_size) > 1 else (*output_size, 1)
+    return outside(indices, math.prod(output_size), "x".join(map(str, plane)))
 
 
 def _flat(x: Array, n: int) -> Array:
@@ -64,7 +67,7 @@ def _unpool_vjp(g: Array, out: Array, input: Array, indices: Array, output_size:
 @defop(
     arithmetic=Arithmetic.NONE,
     dims=_planes, vjp=_unpool_vjp, function=False, method=False, check=_bad_place, check_error=DomainError,
-    check_text="Found an invalid max index",
+    check_text="Found an invalid max index: {} (output volumes are of size {})",
 )  # fmt: skip
 def max_unpool(input: Array, indices: Array, output_size: Shape) -> Array:
     """Planes of `output_size` that are 0 but for the elements of the input, put at their flat positions."""

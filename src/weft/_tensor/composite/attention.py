@@ -153,7 +153,7 @@ _MASK_DIMS = {  # words and dims with a batch, and without
 }
 
 
-def is_batched(query: Tensor, key: Tensor, value: Tensor, **masks: Tensor | None) -> bool:
+def is_batched(query: Tensor, key: Tensor, value: Tensor, heads: int, **masks: Tensor | None) -> bool:
     """Whether the inputs have a batch; an error where they disagree."""
     if query.ndim not in (2, 3):
         raise PreconditionError(
@@ -172,6 +172,9 @@ def is_batched(query: Tensor, key: Tensor, value: Tensor, **masks: Tensor | None
             raise PreconditionError(
                 f"{case}, expected `{name}` to be `None`{words} but found {mask.ndim}-D tensor instead"
             )
+        sizes = (heads, query.shape[0], key.shape[0])
+        if mask is not None and mask.ndim == 3 and not batched and tuple(mask.shape) != sizes:
+            raise PreconditionError(f"Expected `{name}` shape to be {sizes} but got {mask.shape}")
     return batched
 
 
@@ -228,7 +231,7 @@ def multi_head_attention_forward(
 
     `static_k` and `static_v` (batch * heads, length, features / heads) take the place of projected keys and values.
     """
-    batched = is_batched(query, key, value, key_padding_mask=key_padding_mask, attn_mask=attn_mask)
+    batched = is_batched(query, key, value, num_heads, key_padding_mask=key_padding_mask, attn_mask=attn_mask)
     require_mask(attn_mask, is_causal)
     require_width(query, embed_dim_to_check)
     weights = _input_weights(

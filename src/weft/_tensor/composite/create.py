@@ -16,6 +16,7 @@ from weft._tensor.scalar import Number, fitting
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from weft.ops._dims import require_sizes
 from weft.ops._words import c_word, scalar_word
 
 
@@ -65,8 +66,7 @@ def sizes_of(name: str, size: Any, options: dict[str, Any] | None = None) -> tup
     if options and "size" in options:
         size = (options.pop("size"),)
     sizes = sizes_one_by_one(size, "size", name)
-    if any(n < 0 for n in sizes):
-        raise ShapeError(f"Trying to create tensor with negative dimension {min(sizes)}: {list(sizes)}")
+    require_sizes(sizes)
     return sizes
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from weft._base.dtype import DType
+from weft._base.site import warn_user
 from weft._base.state import using
 from weft._tensor.spelling import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
+from weft.errors import ArgumentError, DTypeError, OutOfRangeError, PreconditionError, ShapeError, ValueRangeError
 from weft.ops._neural import spelled
 from weft.ops._resize import output_sizes
 from weft.ops._table import REQUIRED, TABLE, Param
@@ -60,6 +62,10 @@ def embedding(
 ) -> Tensor:  # fmt: skip
     """Rows of `weight` at the indices, which `max_norm` first limits in place. Gradients are dense."""
     del sparse
+    if padding_idx is not None:
+        if not -weight.shape[0] <= padding_idx < weight.shape[0]:
+            raise PreconditionError("Padding_idx must be within num_embeddings")
+        padding_idx %= weight.shape[0]
     if max_norm is not None:
         with using(grad=False):
             write(weight, op.limit_rows(weight, input, max_norm, norm_type)._read())
@@ -72,6 +78,8 @@ def dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, wh
         raise ValueRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
         return input
+    if whole_dims < 0:
+        raise ShapeError("Feature dropout requires at least 2 dimensions in the input")
     if not input.dtype.is_differentiable and p < 1:
         raise DTypeError(f"result type Float can't be cast to the desired output type {scalar_word(input.dtype)}")
     result = getattr(op, row)(input, float(p), whole_dims)
@@ -84,12 +92,42 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return dropped("dropout_train", input, p, training, inplace)
 
 
+def _beyond_channels(name: str, n: int, ndim: int) -> int:
+    """How many dims of the input the dropout `name`, which is made for `n` spatial dims, keeps or drops as one.
+
+    As in PyTorch other numbers of dims are taken, too, with advice, and the first of three dims is a batch.
+    """
+    is_usual = ndim in (n + 1, n + 2)
+    spatial = f"{n} spatial dimension{'s' if n > 1 else ''}, a channel dimension, and an optional batch dimension"
+    use = f"Note that {name} exists to provide channel-wise dropout on inputs with {spatial}"
+    if n == 1:
+        if not is_usual:
+            raise ShapeError(
+                f"{name}: Expected 2D or 3D input, but received a {ndim}D input. {use} (i.e. 2D or 3D inputs)."
+            )
+        return 1
+    if not is_usual:
+        warn_user(
+            f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in an error in a future "
+            "release. To retain the behavior and silence this warning, please use dropout instead. "
+            f"{use} (i.e. {n + 1}D or {n + 2}D inputs)."
+        )
+    if n == 2 and ndim == 3:
+        warn_user(
+            f"{name}: Received a 3D input to {name} and assuming that channel-wise 1D dropout behavior is desired - "
+            "input is interpreted as shape (N, C, L), where C is the channel dim. To maintain the 1D channel-wise "
+            "dropout behavior, please switch to using dropout1d instead."
+        )
+    return ndim - 2 if n == 2 or ndim == n + 2 else ndim - 1
+
+
 def _channel_dropout(n: int) -> Callable[..., Tensor]:
     """`dropout` of whole channels with `n` spatial dims."""
+    name = f"dropout{n}d"
 
-    @composite(f"dropout{n}d", doc="`dropout` that keeps or drops whole channels.", module=_FUNCTIONAL)
+    @composite(name, doc="`dropout` that keeps or drops whole channels.", module=_FUNCTIONAL)
     def channel_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        return dropped("dropout_train", input, p, training, inplace, n)
+        return dropped("dropout_train", input, p, training, inplace, _beyond_channels(name, n, input.ndim))
 
     return channel_dropout
 
@@ -108,7 +146,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
 @composite(module=_FUNCTIONAL)
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` that keeps or drops whole channels."""
-    return dropped("alpha_dropout_train", input, p, training, inplace, max(input.ndim - 2, 0))
+    return dropped("alpha_dropout_train", input, p, training, inplace, input.ndim - 2)
 
 
 def _normalised(
@@ -153,6 +191,18 @@ def instance_norm(
     return op.batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
 
 
+@composite(module=_FUNCTIONAL, over=True)
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Groups of channels of each sample, which need several elements, scaled to mean 0 and variance 1."""
+    if input.ndim > 1 and num_groups > 0:
+        size = [input.shape[0] * input.shape[1] // num_groups, num_groups, *input.shape[2:]]
+        if size[0] * prod(size[2:]) == 1:
+            raise ValueRangeError(f"Expected more than 1 value per channel when training, got input size {size}")
+    return op.group_norm(input, num_groups, weight, bias, eps)
+
+
 def _max_pools(n: int) -> None:
     """Maximum pooling over `n` dims, which gives the positions of the maxima if asked to."""
 
@@ -186,7 +236,8 @@ def cross_entropy(
 ) -> Tensor:  # fmt: skip
     """Negative log-likelihood of class numbers, or of class probabilities, under the softmax of `input`."""
     reduction = spelled(reduction, size_average, reduce)
-    return op.cross_entropy_loss(input, target, weight, ignore_index, reduction, label_smoothing)
+    smoothing = label_smoothing if label_smoothing > 0 else 0.0  # PyTorch takes what is no positive number for none
+    return op.cross_entropy_loss(input, target, weight, ignore_index, reduction, smoothing)
 
 
 @composite(module=_FUNCTIONAL)
@@ -258,11 +309,11 @@ def scaled_dot_product_attention(
 @composite(module=_FUNCTIONAL)
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """A 1 at each class number along a new last dim; -1 stands for one more than the largest."""
+    if num_classes <= 0 and not tensor.numel():
+        raise ShapeError("Can not infer total number of classes from empty tensor.")
     if num_classes == -1:
-        if not tensor.numel():
-            raise ShapeError("Can not infer total number of classes from empty tensor.")
         num_classes = int(op.amax(tensor).item()) + 1
-    return op.one_hot_classes(tensor, num_classes)
+    return op.one_hot_classes(tensor, max(num_classes, 0))
 
 
 @composite(module=_FUNCTIONAL)
@@ -296,12 +347,19 @@ def interpolate(
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool = False,
 ) -> Tensor:  # fmt: skip
     """Images of (batch, channels, ...) resized to `size`, or by `scale_factor`."""
-    if antialias:
-        raise ArgumentError("interpolate: antialias is not supported; smooth the input before shrinking it")
     if align_corners is not None and (mode.startswith("nearest") or mode == "area"):
         raise ValueRangeError(
             "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
         )
+    if recompute_scale_factor and size is not None and scale_factor is None:
+        raise ValueRangeError("recompute_scale_factor is not meaningful with an explicit size.")
+    if antialias:
+        if mode not in ("bilinear", "bicubic", "lanczos") or input.ndim != 4:
+            raise ValueRangeError(
+                "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as "
+                "input"
+            )
+        raise ArgumentError("interpolate: antialias is not supported; smooth the input before shrinking it")
     sizes, scales = output_sizes(tuple(input.shape[2:]), size, scale_factor, _MODES, mode)
     if mode == "area":
         return getattr(op, f"adaptive_avg_pool{len(sizes)}d")(input, sizes)

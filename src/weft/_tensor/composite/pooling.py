@@ -9,7 +9,7 @@ from typing import Any
 from weft._base.determinism import refuse_undetermined
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
-from weft.errors import ShapeError, ValueRangeError
+from weft.errors import IndexRangeError, ShapeError, ValueRangeError
 from weft.ops._neural import ntuple, wrapped
 
 _FUNCTIONAL = "nn.functional"
@@ -60,11 +60,25 @@ def _lp_pool(n: int) -> None:
 # --- the partial inverse of maximum pooling -------------------------------------------------------------------
 
 
+def _first(name: str, value: Any, n: int) -> tuple[Any, ...]:
+    """The first `n` of several numbers, or `n` times one."""
+    values = ntuple(value, n)
+    if len(values) < n:
+        raise IndexRangeError(f"tuple index out of range: {name} has {len(values)} elements, and {n} are needed")
+    return values[:n]
+
+
 def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any, given: Any) -> tuple[int, ...]:
     """The size that pooling came from: what is given, if it could be, else the smallest."""
     n = len(sizes)
-    steps = ntuple(kernel if stride is None else stride, n)
-    sides = zip(sizes, ntuple(kernel, n), steps, ntuple(padding, n), strict=True)
+    kernel = ntuple(kernel, n)
+    if n > 1 and len(kernel) < n:
+        words = "two elements (height, width)" if n == 2 else "three elements (depth, height, width)"
+        raise ShapeError(f"There should be exactly {words} in output_size, but got {len(kernel)} elements.")
+    if len(kernel) > n:
+        raise IndexRangeError(f"tuple index out of range: kernel_size has {len(kernel)} elements for {n} dims")
+    steps = _first("stride", kernel if stride is None else stride, n)
+    sides = zip(sizes, kernel, steps, _first("padding", padding, n), strict=True)
     usual = tuple((size - 1) * s + k - 2 * p for size, k, s, p in sides)
     if given is None:
         found = usual
@@ -113,17 +127,17 @@ def _fractional_size(input: Tensor, n: int, size: Any, ratio: Any) -> tuple[int,
         return _exactntuple(size, n, f"{op_name}: output_size")
     if ratio is None:
         raise ValueRangeError(f"{op_name} requires specifying either an output_size or an output_ratio")
-    ratios = ntuple(ratio, n)
-    if len(ratios) > n:
+    ratios = _first("output_ratio", ratio, n)
+    if n == 2 and len(ntuple(ratio, n)) > n:
         raise ValueRangeError(f"{op_name} requires output_ratio to either be a single Int or tuple of Ints.")
     return tuple(int(input.shape[d - n] * r) for d, r in enumerate(ratios))
 
 
 def _exactntuple(value: Any, n: int, what: str) -> tuple[int, ...]:
-    sides = ntuple(value, 1)
-    if len(sides) not in (1, n):
+    sides = ntuple(value, n)
+    if len(sides) != n:
         raise ShapeError(f"{what} must either be a single Int or tuple of {'three ' if n == 3 else ''}Ints")
-    return sides * n if len(sides) == 1 else sides
+    return sides
 
 
 def _fractional_max_pool(n: int) -> None:

@@ -16,7 +16,8 @@ from weft._tensor.scalar import fitting
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
-from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
+from weft.errors import ArgumentError, DTypeError, OutOfRangeError, UnsupportedDTypeError
+from weft.ops._dims import require_sizes
 from weft.ops._words import c_word, scalar_word
 
 
@@ -96,8 +97,7 @@ def randint_like(
 def randperm(n: int, *, out: Tensor | None = None, dtype: DType | None = None, **options: Any) -> Tensor:
     """The integers below `n` in random order."""
     settled = type_for(out, dtype, int64)
-    if n < 0:
-        raise ShapeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
+    require_sizes((n,))
     if settled.category in (BOOL, COMPLEX):
         raise UnsupportedDTypeError(f"\"randperm\" not implemented for '{scalar_word(settled)}'")
     if settled.category == INTEGER:

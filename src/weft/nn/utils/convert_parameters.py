@@ -11,16 +11,25 @@ from weft.errors import ArgumentError
 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
-    """All elements, one parameter after another."""
-    return op.cat([op.reshape(parameter, (-1,)) for parameter in parameters])
+    """All elements, one parameter after another; they have to be on one device."""
+    listed = list(parameters)
+    _require_one_device(listed)
+    return op.cat([op.view(parameter, (-1,)) for parameter in listed])
+
+
+def _require_one_device(parameters: list[Any]) -> None:
+    if len({parameter.device for parameter in parameters}) > 1:
+        raise ArgumentError("Found two parameters on different devices, this is currently not supported.")
 
 
 def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
     """Give the parameters the elements of a vector; the rest of the vector is ignored."""
     if not isinstance(vec, Tensor):
         raise ArgumentError(f"expected torch.Tensor, but got: {type(vec).__name__}")
+    listed = list(parameters)
+    _require_one_device(listed)
     start = 0
-    for parameter in parameters:
+    for parameter in listed:
         end = start + parameter.numel()
         part = vec[start:end]  # pyright: ignore[reportIndexIssue]  derived from the operator table
         parameter.data = op.view(part, tuple(parameter.shape))

@@ -151,7 +151,7 @@ def _lengths(given: Any) -> np.ndarray[Any, Any]:
 
 def _check_lengths(lengths: np.ndarray[Any, Any], input: Any, batch_first: bool) -> None:
     """What packing needs of sorted lengths."""
-    batch, steps = input.shape[not batch_first], input.shape[int(batch_first)]
+    batch = input.shape[not batch_first]
     if not input.numel():
         raise ShapeError("Cannot pack empty tensors.")
     if len(lengths) != batch:
@@ -168,8 +168,6 @@ def _check_lengths(lengths: np.ndarray[Any, Any], input: Any, batch_first: bool)
             "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you "
             "do not need ONNX exportability."
         )
-    if lengths[0] > steps:
-        raise ShapeError(f"pack_padded_sequence: the longest of `lengths` is {lengths[0]}, but input has {steps} steps")
 
 
 def pack_padded_sequence(
@@ -192,7 +190,11 @@ def pack_padded_sequence(
         padded = op.index_select(padded, 1, order)
     else:
         padded = op.clone(padded)  # later writes to the input must not show
-    return packed_like(padded, from_numpy_array(packing.conjugate(sizes)), order)
+    batch_sizes = from_numpy_array(packing.conjugate(sizes))
+    steps = padded.shape[0]
+    if sizes[0] > steps:  # PyTorch packs what there is; whoever reads such a sequence misses the rest
+        return PackedSequence(packing.pack(padded, batch_sizes.numpy()[:steps]), batch_sizes, order)
+    return packed_like(padded, batch_sizes, order)
 
 
 def pad_packed_sequence(
@@ -264,7 +266,7 @@ def _on_host(sequence: Any) -> bool:
 def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
     """The sequences (length, …) of a padded tensor, one per length."""
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
-    return [row[:length] for row, length in zip(rows, lengths.tolist(), strict=True)]
+    return [row[:length] for row, length in zip(rows, lengths.to(rows.device).tolist(), strict=True)]
 
 
 def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:

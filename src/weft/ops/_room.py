@@ -1,0 +1,35 @@
+"""Results that no memory could hold: refused before a body makes tables of their size."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from weft.errors import ShapeError
+
+
+@cache
+def _memory() -> int:
+    """Bytes of this machine's memory; more than anything has where that is not told."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 2**63
+
+
+def require_addressable(shape: Sequence[int], itemsize: int) -> int:
+    """The bytes of a tensor; `RuntimeError` if int64 cannot count them. Letters for sizes count as 1."""
+    nbytes = math.prod(size for size in shape if isinstance(size, int)) * itemsize
+    if nbytes >= 2**63:
+        raise ShapeError(f"Storage size calculation overflowed with sizes={list(shape)}")
+    return nbytes
+
+
+def require_room(shape: Sequence[int], dtype: Any) -> None:
+    """Refuse a result that is larger than the memory in which a body is about to lay out its positions."""
+    nbytes = require_addressable(shape, dtype.itemsize)
+    if nbytes > _memory():
+        raise ShapeError(f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {nbytes} bytes.")
