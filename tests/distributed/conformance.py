@@ -54,7 +54,7 @@ def reductions_of(dtype):
     if dtype is weft.bool:
         return (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
     if dtype.is_complex:
-        return (ReduceOp.SUM, ReduceOp.PRODUCT)
+        return (ReduceOp.SUM,)
     every = (ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX)
     return (*every, ReduceOp.AVG) if dtype.is_floating_point else (*every, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 

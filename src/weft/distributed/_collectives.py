@@ -16,10 +16,10 @@ from weft._tensor.foreign import kind_of
 from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup
-from weft.distributed._reduce_op import ReduceOp, Reduction, as_reduction
+from weft.distributed._reduce_op import ReduceOp, Reduction, as_reduction, supports_complex
 from weft.distributed._work import Work
 from weft.distributed._world import member_of
-from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
+from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError, WeftError
 
 # --- arguments --------------------------------------------------------------------------------------------------
 
@@ -59,6 +59,15 @@ def _same_type(x: Tensor, like: Tensor, name: str, operation: str) -> None:
         raise DTypeError(f"{operation}: {name} has type {x.dtype}, and the other tensor {like.dtype}")
 
 
+def _reduction(op: object, tensors: Sequence[Tensor], operation: str, error: type[WeftError] = DTypeError) -> Reduction:
+    """The reduction that is asked for; an `error` where it is none of complex numbers and tensors are complex."""
+    reduction = as_reduction(op)
+    if not supports_complex(reduction) and any(x.dtype.is_complex for x in tensors):
+        assert isinstance(reduction, ReduceOp), "sums of products with a factor are"
+        raise error(f"{operation} does not support {reduction.name} on complex tensors")
+    return reduction
+
+
 def rank_of(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
     """A rank in the group, from one in the job or one in the group."""
     if (rank is None) == (group_rank is None):
@@ -76,7 +85,8 @@ def rank_of(group: ProcessGroup, rank: int | None, group_rank: int | None, name:
 
 def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
     """Combine the tensors of all ranks, which have one shape and type, and leave the result in each."""
-    target, reduction = one_tensor(tensor, "tensor", "all_reduce"), as_reduction(op)
+    target = one_tensor(tensor, "tensor", "all_reduce")
+    reduction = _reduction(op, [target], "all_reduce", ValueRangeError)
     where = member_of(group, "all_reduce")
     if where is None:
         return None
@@ -88,7 +98,8 @@ def all_reduce_coalesced(
     tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
     """`all_reduce` of each of several tensors, as one operation."""
-    targets, reduction = _tensors(tensors, "tensors", "all_reduce_coalesced"), as_reduction(op)
+    targets = _tensors(tensors, "tensors", "all_reduce_coalesced")
+    reduction = _reduction(op, targets, "all_reduce", ValueRangeError)
     where = member_of(group, "all_reduce_coalesced")
     if where is None:
         return None
@@ -128,8 +139,11 @@ def barrier(
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """`barrier` with a `timeout` of its own; the error names all ranks that did not come."""
-    del wait_all_ranks  # all are named in either case
+    """`barrier` that tells who did not come within `timeout`, which counts on the group's first rank alone.
+
+    Its error leads with the first rank that is missing, or, with `wait_all_ranks`, with all of them. The others wait
+    until it has one, and raise as it does, or longer than the group's timeout where the first rank does not come.
+    """
     if isinstance(timeout, float):
         warnings.warn(
             f"Please specify timeout arg as a timedelta. Converting current value of {timeout} assuming it represents "
@@ -139,7 +153,7 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
         timeout = timedelta(seconds=timeout)
     where = member_of(group, "monitored_barrier")
     if where is not None:
-        where.meet("monitored_barrier", timeout)
+        where.meet_monitored(timeout, wait_all_ranks=wait_all_ranks)
 
 
 def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> Work | None:
@@ -210,7 +224,8 @@ def reduce(
     group_dst: int | None = None,
 ) -> Work | None:  # fmt: skip
     """Combine the tensors of all ranks, and leave the result in that of rank `dst`."""
-    target, reduction = one_tensor(tensor, "tensor", "reduce"), as_reduction(op)
+    target = one_tensor(tensor, "tensor", "reduce")
+    reduction = _reduction(op, [target], "reduce")
     where = member_of(group, "reduce")
     if where is None:
         return None
@@ -279,7 +294,8 @@ def reduce_scatter(
     output: Any, input_list: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
     """Combine what all ranks give for this one, `input_list[rank]`, into `output`."""
-    target, reduction = one_tensor(output, "output", "reduce_scatter"), as_reduction(op)
+    target = one_tensor(output, "output", "reduce_scatter")
+    reduction = _reduction(op, [target], "reduce_scatter")
     where = member_of(group, "reduce_scatter")
     if where is None:
         return None
@@ -295,7 +311,8 @@ def reduce_scatter_tensor(
 ) -> Work | None:
     """The same from one tensor, (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
     name = "reduce_scatter_tensor"
-    target, given, reduction = one_tensor(output, "output", name), one_tensor(input, "input", name), as_reduction(op)
+    target, given = one_tensor(output, "output", name), one_tensor(input, "input", name)
+    reduction = _reduction(op, [target], name)
     where = member_of(group, name)
     if where is None:
         return None
