@@ -181,13 +181,13 @@ def test_ranks_are_those_of_the_group():
 def test_what_is_no_list_of_one_tensor():
     def rank(group, me):
         x = one(me)
-        with pytest.raises(RuntimeError, match="^Expecting one tensor only but got 2"):
+        with pytest.raises(RuntimeError, match=r"^Expecting one tensor only but got 2"):
             group.allreduce([x, x])
         with pytest.raises(TypeError, match="opts must be BroadcastOptions, but got AllreduceOptions"):
             group.broadcast([x], dist.AllreduceOptions())
         with pytest.raises(TypeError, match="opts must be AllToAllOptions, but got int"):
             group.alltoall([x], [x], 3)
-        with dist._coalescing_manager(group), pytest.raises(RuntimeError, match="must be functions of weft.dist"):
+        with dist._coalescing_manager(group), pytest.raises(RuntimeError, match=r"must be functions of weft.dist"):
             group.allreduce([x])
 
     in_group(rank, nprocs=1)
