@@ -101,7 +101,7 @@ def test_hooks_and_static_graphs_are_told():
     def call():
         replica = DistributedDataParallel(nn.Linear(1, 1), static_graph=True)
         replica.register_comm_hook(None, hook)
-        with pytest.raises(ValueError, match="^DDP runtime logging sample rate should be equal or greater than 1$"):
+        with pytest.raises(ValueError, match=r"^DDP runtime logging sample rate should be equal or greater than 1$"):
             replica._set_ddp_runtime_logging_sample_rate(0)
         return replica._get_ddp_logging_data()
 

@@ -43,7 +43,7 @@ __getattr__, __dir__ = _on_first_use(__name__, {
         "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce",
         "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "broadcast", "gather",
         "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
-        "_all_gather_base", "_reduce_scatter_base",
+        "_all_gather_base", "_all_gather_coalesced", "_all_reduce_coalesced", "_reduce_scatter_base",
     ),
     "weft.distributed._coalescing": ("_coalescing_manager",),
     "weft.distributed._objects": (

@@ -52,7 +52,7 @@ def logged(replica: DistributedDataParallel) -> dict[str, str | int]:
         "find_unused_parameters": replica.find_unused_parameters,
         "gradient_as_bucket_view": replica.gradient_as_bucket_view,
         "bucket_cap_bytes": reducer.limits[-1],
-        "dtypes": ", ".join(sorted(_NAMES.get(dtype, dtype.name) for dtype in dtypes)),
+        "dtypes": ", ".join(sorted(_NAMES.get(dtype) or str(dtype.name) for dtype in dtypes)),
         "num_parameter_tensors": len(reducer.parameters),
         "total_parameter_size_bytes": sum(reducer.sizes),
         **reducer.counts(),

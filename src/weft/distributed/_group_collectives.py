@@ -41,7 +41,7 @@ class GroupCollectives:
         """`all_reduce_coalesced`."""
         given = _merged(options.AllreduceCoalescedOptions, opts)
         with self._as(given):
-            return _started(dist.all_reduce_coalesced(tensors, given.reduceOp, self, async_op=True))
+            return _started(dist._all_reduce_coalesced(tensors, given.reduceOp, self))
 
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, root: Any = None) -> Work:
         """`broadcast` from a rank in the group; `opts` may also be that rank."""
@@ -60,7 +60,7 @@ class GroupCollectives:
     ) -> Work:
         """`all_gather_coalesced`."""
         with self._as(_merged(options.AllgatherOptions, opts)):
-            return _started(dist.all_gather_coalesced(output_lists, input_list, self, async_op=True))
+            return _started(dist._all_gather_coalesced(output_lists, input_list, self))
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         """`all_gather_single`."""

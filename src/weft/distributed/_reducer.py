@@ -208,7 +208,7 @@ class Reducer:
         del number
         found, divisor = [wrap(grad._read()) for grad in grads], self.divisor
         operation = ReduceOp.AVG if divisor is None else ReduceOp.SUM
-        work = _collectives.all_reduce_coalesced(found, operation, self.group, async_op=self.overlaps)
+        work = _collectives._all_reduce_coalesced(found, operation, self.group, async_op=self.overlaps)
 
         def averages() -> list[Tensor]:
             if work is not None:
@@ -368,8 +368,8 @@ class Reducer:
         return self._noted(
             GradientError(
                 f"Rank {self.group.rank()}: parameters without a gradient in this backward pass: "
-                f"{self._named(unused) or 'none'}.{differs} Pass find_unused_parameters=True to DistributedDataParallel, "
-                "or make sure that the loss depends on all of them"
+                f"{self._named(unused) or 'none'}.{differs} Pass find_unused_parameters=True to "
+                "DistributedDataParallel, or make sure that the loss depends on all of them"
             )
         )
 
