@@ -142,6 +142,16 @@ def check_into_tensors(rank, size):
     equal(own, sum(value(other + rank, (2, 3), weft.float32).numpy() for other in range(size)))
 
 
+def check_uneven_lists(rank, size):
+    found = [weft.zeros(other + 1, 2) for other in range(size)]
+    dist.all_gather(found, value(rank, (rank + 1, 2), weft.float32))
+    for other, x in enumerate(found):
+        equal(x, value(other, (other + 1, 2), weft.float32).numpy())
+    own = weft.zeros(rank + 1)
+    dist.reduce_scatter(own, [weft.full((other + 1,), float(rank)) for other in range(size)])
+    equal(own, [size * (size - 1) / 2] * (rank + 1))
+
+
 def check_all_to_all(rank, size):
     given = [weft.full((rank + 1, other + 1), 10.0 * rank + other) for other in range(size)]
     found = [weft.zeros(other + 1, rank + 1) for other in range(size)]
@@ -239,7 +249,7 @@ def check_messages(rank, size):
 
 
 CHECKS = (
-    check_reductions, check_types, check_large_and_scaled_sums, check_shapes, check_into_tensors, check_all_to_all,
+    check_reductions, check_types, check_large_and_scaled_sums, check_shapes, check_into_tensors, check_uneven_lists, check_all_to_all,
     check_async, check_views_and_leaves, check_objects, check_groups, check_groups_at_once, check_messages,
 )  # fmt: skip
 

@@ -405,3 +405,9 @@ def test_one_rank_stops_in_the_debugger():
     assert "breakpoint(rank=1): the other ranks wait. Type `up` to see the frame that called it." in found.stdout
     assert "(Pdb) 'rank 1'" in found.stdout
     assert found.stdout.endswith("[3600.0, 3600.0]\n")
+
+
+def test_optimizers_have_pytorchs_modules():
+    from weft.distributed.optim import post_localSGD_optimizer
+
+    assert post_localSGD_optimizer.PostLocalSGDOptimizer is dist.optim.PostLocalSGDOptimizer
