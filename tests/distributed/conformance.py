@@ -249,7 +249,8 @@ def check_messages(rank, size):
 
 
 CHECKS = (
-    check_reductions, check_types, check_large_and_scaled_sums, check_shapes, check_into_tensors, check_uneven_lists, check_all_to_all,
+    check_reductions, check_types, check_large_and_scaled_sums, check_shapes, check_into_tensors,
+    check_uneven_lists, check_all_to_all,
     check_async, check_views_and_leaves, check_objects, check_groups, check_groups_at_once, check_messages,
 )  # fmt: skip
 

@@ -411,3 +411,35 @@ def test_optimizers_have_pytorchs_modules():
     from weft.distributed.optim import post_localSGD_optimizer
 
     assert post_localSGD_optimizer.PostLocalSGDOptimizer is dist.optim.PostLocalSGDOptimizer
+
+
+@pytest.mark.parametrize(
+    "meet", [dist.barrier, dist.monitored_barrier, lambda timeout: dist.new_group(timeout=timeout)]
+)
+def test_timeouts_are_durations(meet):
+    def rank_of(rank):
+        dist.init_process_group("threads")
+        with pytest.raises(TypeError, match=r"^Expected timeout argument to be of type datetime\.timedelta, got 3$"):
+            meet(timeout=3)
+
+    run_threads(rank_of, nprocs=1)
+
+
+def test_without_a_group_there_is_none_to_destroy():
+    with pytest.raises(AssertionError, match=r"^Process group cannot be None"):
+        dist.destroy_process_group()
+
+
+def test_questions_about_a_group_of_others():
+    def rank_of(rank):
+        dist.init_process_group("threads")
+        group = dist.new_group([1])
+        if rank:
+            return
+        for ask in (dist.get_backend, dist.get_backend_config, dist.get_process_group_ranks):
+            with pytest.raises(ValueError, match=r"^Invalid process group specified"):
+                ask(group)
+        assert (dist.get_rank(group), dist.get_world_size(group)) == (-1, -1)
+        dist.destroy_process_group(group)
+
+    run_threads(rank_of)

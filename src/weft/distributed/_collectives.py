@@ -18,7 +18,7 @@ from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup
 from weft.distributed._reduce_op import ReduceOp, Reduction, as_reduction, supports_complex
 from weft.distributed._work import Work
-from weft.distributed._world import member_of
+from weft.distributed._world import member_of, require_timedelta
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError, WeftError
 from weft.futures import Future
 
@@ -149,6 +149,8 @@ def barrier(
 ) -> Work | None:
     """Wait until all ranks are here, no longer than `timeout`, which is the group's unless given."""
     del device_ids
+    if timeout is not None:
+        require_timedelta(timeout)
     where = member_of(group, "barrier")
     if where is None:
         return None
@@ -174,6 +176,8 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
             stacklevel=2,
         )
         timeout = timedelta(seconds=timeout)
+    if timeout is not None:
+        require_timedelta(timeout)
     where = member_of(group, "monitored_barrier")
     if where is not None:
         where.meet_monitored(timeout, wait_all_ranks=wait_all_ranks)

@@ -135,11 +135,16 @@ def init_process_group(
         atexit.register(_leave_at_exit)
 
 
+def require_timedelta(timeout: Any) -> None:
+    """`TypeError` for a timeout that is something else."""
+    if not isinstance(timeout, timedelta):
+        raise ArgumentError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout!r}")
+
+
 def _checked_timeout(timeout: Any) -> timedelta:
     if timeout is None:
         return default_pg_timeout
-    if not isinstance(timeout, timedelta):
-        raise ArgumentError(f"timeout must be a datetime.timedelta, but got {timeout!r}")
+    require_timedelta(timeout)
     if timeout <= timedelta(0):
         raise ValueRangeError(f"timeout must be positive, but got {timeout}")
     return timeout

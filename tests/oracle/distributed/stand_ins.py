@@ -326,6 +326,9 @@ class profiler:
         del args, kwargs
         yield profiler
 
+    class ProfilerActivity:
+        CPU, CUDA = "cpu", "cuda"
+
     function_events = ()
 
     @staticmethod
