@@ -246,6 +246,7 @@ def test_a_gloo_group_by_itself():
         group = dist.ProcessGroupGloo(store, me, 2, chosen)
         x = one(me)
         group.allreduce([x]).wait()
+        assert group.get_group_store() is store
         assert (group.name(), group.timeout, isinstance(group, dist.ProcessGroup)) == ("gloo", chosen._timeout, True)
         dist.destroy_process_group(group)
         return x.tolist()

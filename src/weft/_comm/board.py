@@ -147,8 +147,10 @@ class Board(Breakable):
 
     def check(self, what: object) -> None:
         """Raise where the place has broken, also by another rank, of which this one has not heard yet."""
-        super().check(what)
-        if trouble := self._first_failure():
+        if self.failed is not None or self.words[self._broken]:
+            super().check(what)
+            trouble = self._first_failure()
+            assert trouble is not None, "somebody has broken it"
             self._fail_by(trouble, what)
 
     def watch(self) -> None:

@@ -77,9 +77,10 @@ def _same_type(x: Tensor, like: Tensor, name: str, operation: str, error: type[W
 def _reduction(op: object, tensors: Sequence[Tensor], operation: str, error: type[WeftError] = DTypeError) -> Reduction:
     """The reduction that is asked for; an `error` where it is none of complex numbers and tensors are complex."""
     reduction = as_reduction(op)
-    if not supports_complex(reduction) and any(x.dtype.is_complex for x in tensors):
-        assert isinstance(reduction, ReduceOp), "sums of products with a factor are"
-        raise error(f"{operation} does not support {reduction.name} on complex tensors")
+    for x in tensors:
+        if x.dtype.is_complex and not supports_complex(reduction):
+            assert isinstance(reduction, ReduceOp), "sums of products with a factor are"
+            raise error(f"{operation} does not support {reduction.name} on complex tensors")
     return reduction
 
 

@@ -197,6 +197,10 @@ class ProcessGroup(GroupCollectives):
         """The name of the backend, as it was asked for: `gloo` where that stands for another one."""
         return self.asked or self._backend.name
 
+    def get_group_store(self) -> Any:
+        """The store through which the group was made."""
+        return self.store
+
     @property
     def crowded(self) -> bool:
         """Whether this host has so few cores for the group's ranks that exchanging beside computing delays both."""
