@@ -150,7 +150,12 @@ class DistError(WeftError, RuntimeError):
 
 
 class DistBackendError(DistError):
-    """A collective failed: peers are missing, have ended, or called something else."""
+    """A collective failed: peers are missing, have ended, or called something else.
+
+    missing  the ranks of the job that did not come, or failed first, where it is known
+    """
+
+    missing: tuple[int, ...] = ()
 
 
 class DistNetworkError(DistError):

@@ -54,7 +54,7 @@ def reductions_of(dtype):
     if dtype is weft.bool:
         return (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
     if dtype.is_complex:
-        return (ReduceOp.SUM, ReduceOp.PRODUCT)
+        return (ReduceOp.SUM,)
     every = (ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX)
     return (*every, ReduceOp.AVG) if dtype.is_floating_point else (*every, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 
@@ -140,6 +140,16 @@ def check_into_tensors(rank, size):
     own = weft.zeros(2, 3)
     dist.reduce_scatter(own, [value(rank + other, (2, 3), weft.float32) for other in range(size)])
     equal(own, sum(value(other + rank, (2, 3), weft.float32).numpy() for other in range(size)))
+
+
+def check_uneven_lists(rank, size):
+    found = [weft.zeros(other + 1, 2) for other in range(size)]
+    dist.all_gather(found, value(rank, (rank + 1, 2), weft.float32))
+    for other, x in enumerate(found):
+        equal(x, value(other, (other + 1, 2), weft.float32).numpy())
+    own = weft.zeros(rank + 1)
+    dist.reduce_scatter(own, [weft.full((other + 1,), float(rank)) for other in range(size)])
+    equal(own, [size * (size - 1) / 2] * (rank + 1))
 
 
 def check_all_to_all(rank, size):
@@ -239,7 +249,8 @@ def check_messages(rank, size):
 
 
 CHECKS = (
-    check_reductions, check_types, check_large_and_scaled_sums, check_shapes, check_into_tensors, check_all_to_all,
+    check_reductions, check_types, check_large_and_scaled_sums, check_shapes, check_into_tensors,
+    check_uneven_lists, check_all_to_all,
     check_async, check_views_and_leaves, check_objects, check_groups, check_groups_at_once, check_messages,
 )  # fmt: skip
 

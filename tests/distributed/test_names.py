@@ -295,11 +295,11 @@ def test_barriers_have_a_time_of_their_own():
     def rank_of(rank):
         dist.init_process_group("threads")
         if rank == 0:
-            with pytest.raises(RuntimeError, match=r"^barrier, rank 0: waited 0\.1.* s in vain for rank 1"):
+            with pytest.raises(RuntimeError, match=r"^barrier, rank 0: Timed out waiting 100ms for rank 1"):
                 dist.barrier(timeout=timedelta(seconds=0.1))
             failed.set()
         failed.wait(60)
-        with pytest.raises(RuntimeError, match="waited"):  # on the rank that comes late, too
+        with pytest.raises(RuntimeError, match="Timed out"):  # on the rank that comes late, too
             dist.barrier()
 
     run_threads(rank_of)
@@ -322,8 +322,13 @@ def test_reductions_of_complex_numbers():
             if dist.supports_complex(op):
                 dist.all_reduce(x, op)
             else:
-                with pytest.raises(RuntimeError, match="is not defined for complex64"):
-                    dist.all_reduce(x, op)
+                for reduce in (dist.all_reduce, lambda x, op: dist.all_reduce_coalesced([x], op)):
+                    with pytest.raises(ValueError, match=f"^all_reduce does not support {op.name} on complex tensors$"):
+                        reduce(x, op)
+                with pytest.raises(RuntimeError, match=f"^reduce does not support {op.name} on complex tensors$"):
+                    dist.reduce(x, 0, op)
+                with pytest.raises(RuntimeError, match=f"^reduce_scatter does not support {op.name} on complex"):
+                    dist.reduce_scatter(x, [x], op)
         x = weft.ones(1)
         dist.all_reduce(x, dist._make_nccl_premul_sum(2.0))
         return x.item()
@@ -400,3 +405,41 @@ def test_one_rank_stops_in_the_debugger():
     assert "breakpoint(rank=1): the other ranks wait. Type `up` to see the frame that called it." in found.stdout
     assert "(Pdb) 'rank 1'" in found.stdout
     assert found.stdout.endswith("[3600.0, 3600.0]\n")
+
+
+def test_optimizers_have_pytorchs_modules():
+    from weft.distributed.optim import post_localSGD_optimizer
+
+    assert post_localSGD_optimizer.PostLocalSGDOptimizer is dist.optim.PostLocalSGDOptimizer
+
+
+@pytest.mark.parametrize(
+    "meet", [dist.barrier, dist.monitored_barrier, lambda timeout: dist.new_group(timeout=timeout)]
+)
+def test_timeouts_are_durations(meet):
+    def rank_of(rank):
+        dist.init_process_group("threads")
+        with pytest.raises(TypeError, match=r"^Expected timeout argument to be of type datetime\.timedelta, got 3$"):
+            meet(timeout=3)
+
+    run_threads(rank_of, nprocs=1)
+
+
+def test_without_a_group_there_is_none_to_destroy():
+    with pytest.raises(AssertionError, match=r"^Process group cannot be None"):
+        dist.destroy_process_group()
+
+
+def test_questions_about_a_group_of_others():
+    def rank_of(rank):
+        dist.init_process_group("threads")
+        group = dist.new_group([1])
+        if rank:
+            return
+        for ask in (dist.get_backend, dist.get_backend_config, dist.get_process_group_ranks):
+            with pytest.raises(ValueError, match=r"^Invalid process group specified"):
+                ask(group)
+        assert (dist.get_rank(group), dist.get_world_size(group)) == (-1, -1)
+        dist.destroy_process_group(group)
+
+    run_threads(rank_of)

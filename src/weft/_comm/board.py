@@ -24,7 +24,7 @@ from typing import Protocol
 
 import numpy as np
 
-from weft._comm.breakable import Breakable
+from weft._comm.breakable import Breakable, Trouble
 from weft._comm.deadline import Deadline
 from weft._comm.layout import Layout
 from weft._comm.memory import Memory
@@ -149,7 +149,9 @@ class Board(Breakable):
         """Raise where the place has broken, also by another rank, of which this one has not heard yet."""
         if self.failed is not None or self.words[self._broken]:
             super().check(what)
-            self.fail(f"{what}, rank {self.ranks[self.rank]}: {self._first_failure()}")
+            trouble = self._first_failure()
+            assert trouble is not None, "somebody has broken it"
+            self._fail_by(trouble, what)
 
     def watch(self) -> None:
         """Begin to watch the processes of the peers, which have all told their number."""
@@ -184,27 +186,24 @@ class Board(Breakable):
         """Fail where waiting is in vain; what a rank posted before it ended still counts."""
         trouble = self._trouble(missing())
         if trouble is None and deadline.left() == 0:
-            trouble = (
-                f"waited {deadline.seconds:g} s in vain for {self._names(missing())}; look what they do, "
-                "or allow more time"
-            )
+            trouble = self._timed_out(deadline, missing())
         if trouble is not None and missing():
-            self.fail(f"{what}, rank {self.ranks[self.rank]}: {trouble}")
+            self._fail_by(trouble, what)
 
-    def _trouble(self, absent: Sequence[int]) -> str | None:
+    def _trouble(self, absent: Sequence[int]) -> Trouble | None:
         with self._looking:
             self._dead.update(self._processes[descriptor] for descriptor, _ in self._watch.poll(0))
         states = [self.read(self.layout.state(rank)) for rank in range(self.size)]
         ended = [rank for rank in absent if rank in self._dead and not states[rank]]
         if ended:
-            return f"{self._names(ended)} has ended (process {self.words[self.layout.pid(ended[0])]})"
+            return f"{self._names(ended)} has ended (process {self.words[self.layout.pid(ended[0])]})", ended
         if failure := self._first_failure():
             return failure
         if absent and all(states[rank] == _LEFT for rank in absent):
-            return f"{self._names(absent)} has left the group"
+            return f"{self._names(absent)} has left the group", absent
         return None
 
-    def _first_failure(self) -> str | None:
+    def _first_failure(self) -> Trouble | None:
         """What the first rank that has failed tells."""
         if not (count := self.read(self._broken)):
             return None

@@ -19,7 +19,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from weft._comm.breakable import Breakable
+from weft._comm.breakable import Breakable, Trouble
 from weft._comm.deadline import Deadline
 from weft._comm.messages import Messages, Request
 from weft._comm.stream import Source, Streams, Target
@@ -96,7 +96,7 @@ class Meeting(Breakable):
             distance *= 2
         self._read_notices()
         if self._given_up is not None:
-            self.fail(f"{call}, rank {self.ranks[self.rank]}: {self._gave_up(*self._given_up)}")
+            self._fail_by(self._gave_up(*self._given_up), call)
         if len(known) > 1:
             listed = ", ".join(f"rank {self.ranks[rank]} called {what}" for what, rank in _sorted(known))
             self.failed, self.broken = f"the ranks call different operations: {listed}", True
@@ -158,25 +158,22 @@ class Meeting(Breakable):
         self._read_notices()
         trouble = self._trouble(missing(), may_leave)
         if trouble is None and deadline.expired:
-            trouble = (
-                f"waited {deadline.seconds:g} s in vain for {self._names(absent() or missing())}; look what "
-                "they do, or allow more time"
-            )
+            trouble = self._timed_out(deadline, absent() or missing())
         if trouble is not None and missing():
-            self.fail(f"{what}, rank {self.ranks[self.rank]}: {trouble}")
+            self._fail_by(trouble, what)
 
-    def _trouble(self, missing: Sequence[int], may_leave: bool) -> str | None:
+    def _trouble(self, missing: Sequence[int], may_leave: bool) -> Trouble | None:
         if self.failed is not None:
-            return self.failed
+            return self.failed, ()
         if self._given_up is not None:
             return self._gave_up(*self._given_up)
         ended = self._streams.ended()
         for peer in missing:
             if peer in self._left:
                 if not may_leave:
-                    return f"{self._names([peer])} has left the group"
+                    return f"{self._names([peer])} has left the group", [peer]
             elif peer in ended:
-                return f"{self._names([peer])} has ended ({ended[peer]})"
+                return f"{self._names([peer])} has ended ({ended[peer]})", [peer]
         return None
 
     # --- failing and leaving ---

@@ -14,6 +14,11 @@ __getattr__, __dir__ = _on_first_use(__name__, {
     "weft.distributed._work": ("Work",),
     "weft.distributed.remote_device": ("_remote_device",),
     "weft.distributed._group": ("ProcessGroup",),
+    "weft.distributed._group_gloo": ("ProcessGroupGloo",),
+    "weft.distributed._group_options": (
+        "AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "BarrierOptions",
+        "BroadcastOptions", "GatherOptions", "ReduceOptions", "ReduceScatterOptions", "ScatterOptions",
+    ),
     "weft.distributed._backend": (
         "Backend", "BackendConfig", "get_backend_config", "get_default_backend_for_device", "_Backend",
     ),
@@ -30,14 +35,15 @@ __getattr__, __dir__ = _on_first_use(__name__, {
     ),
     "weft.distributed._subgroups": ("new_subgroups", "new_subgroups_by_enumeration", "shrink_group", "split_group"),
     "weft.distributed.distributed_c10d": ("_get_process_group_name", "_rank_not_in_group"),
-    "weft.distributed._debug": (
-        "DebugLevel", "breakpoint", "get_debug_level", "set_debug_level", "set_debug_level_from_env",
+    "weft.distributed._debug": ("breakpoint",),
+    "weft.distributed._debug_level": (
+        "DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env",
     ),
     "weft.distributed._collectives": (
         "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce",
         "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "broadcast", "gather",
         "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
-        "_all_gather_base", "_reduce_scatter_base",
+        "_all_gather_base", "_all_gather_coalesced", "_all_reduce_coalesced", "_reduce_scatter_base",
     ),
     "weft.distributed._coalescing": ("_coalescing_manager",),
     "weft.distributed._objects": (

@@ -16,10 +16,11 @@ from weft._tensor.foreign import kind_of
 from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup
-from weft.distributed._reduce_op import ReduceOp, Reduction, as_reduction
+from weft.distributed._reduce_op import ReduceOp, Reduction, as_reduction, supports_complex
 from weft.distributed._work import Work
-from weft.distributed._world import member_of
-from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
+from weft.distributed._world import member_of, require_timedelta
+from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError, WeftError
+from weft.futures import Future
 
 # --- arguments --------------------------------------------------------------------------------------------------
 
@@ -38,25 +39,49 @@ def _tensors(xs: Any, name: str, operation: str) -> list[Tensor]:
     return list(xs)
 
 
-def _of_all_ranks(xs: Any, like: Tensor, group: ProcessGroup, name: str, operation: str) -> list[Tensor]:
-    """One tensor for each rank, in the shape and type of `like`."""
+def _of_all_ranks(
+    xs: Any, like: Tensor, group: ProcessGroup, name: str, operation: str, *, uneven: bool = False
+) -> list[Tensor]:
+    """One tensor for each rank, in the type and shape of `like`; with `uneven`, others than this rank's may differ."""
     listed = _tensors(xs, name, operation)
-    if len(listed) != group.size():
-        raise ValueRangeError(
-            f"{operation}: `{name}` has {len(listed)} tensors, but the group has {group.size()} ranks"
-        )
+    _require_one_each(listed, group, name, operation)
+    others_differ = uneven and _are_uneven(listed)
     for rank, x in enumerate(listed):
         _same_type(x, like, f"{name}[{rank}]", operation)
-        if x.shape != like.shape:
+        if x.shape != like.shape and not (others_differ and rank != group.rank()):
             raise ShapeError(
                 f"{operation}: {name}[{rank}] has shape {list(x.shape)}, and this rank's tensor {list(like.shape)}"
             )
     return listed
 
 
-def _same_type(x: Tensor, like: Tensor, name: str, operation: str) -> None:
+def _are_uneven(tensors: Sequence[Tensor]) -> bool:
+    return any(x.shape != tensors[0].shape for x in tensors)
+
+
+def _require_one_each(tensors: Sequence[Tensor], group: ProcessGroup, name: str, operation: str) -> None:
+    if len(tensors) != group.size():
+        raise OutOfRangeError(
+            f"{operation}: `{name}` has {len(tensors)} tensors, but the group has {group.size()} ranks"
+        )
+
+
+def _same_type(x: Tensor, like: Tensor, name: str, operation: str, error: type[WeftError] = ValueRangeError) -> None:
     if x.dtype is not like.dtype:
-        raise DTypeError(f"{operation}: {name} has type {x.dtype}, and the other tensor {like.dtype}")
+        raise error(
+            f"Invalid usage of tensors with different dtypes: in {operation}, {name} has {x.dtype}, and the other "
+            f"tensor {like.dtype}"
+        )
+
+
+def _reduction(op: object, tensors: Sequence[Tensor], operation: str, error: type[WeftError] = DTypeError) -> Reduction:
+    """The reduction that is asked for; an `error` where it is none of complex numbers and tensors are complex."""
+    reduction = as_reduction(op)
+    for x in tensors:
+        if x.dtype.is_complex and not supports_complex(reduction):
+            assert isinstance(reduction, ReduceOp), "sums of products with a factor are"
+            raise error(f"{operation} does not support {reduction.name} on complex tensors")
+    return reduction
 
 
 def rank_of(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
@@ -76,7 +101,8 @@ def rank_of(group: ProcessGroup, rank: int | None, group_rank: int | None, name:
 
 def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
     """Combine the tensors of all ranks, which have one shape and type, and leave the result in each."""
-    target, reduction = one_tensor(tensor, "tensor", "all_reduce"), as_reduction(op)
+    target = one_tensor(tensor, "tensor", "all_reduce")
+    reduction = _reduction(op, [target], "all_reduce", ValueRangeError)
     where = member_of(group, "all_reduce")
     if where is None:
         return None
@@ -86,9 +112,18 @@ def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None, asy
 
 def all_reduce_coalesced(
     tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Future[list[Tensor]] | None:
+    """`all_reduce` of each of several tensors, as one operation; with `async_op`, a future of them."""
+    work = _all_reduce_coalesced(tensors, op, group, async_op)
+    return None if work is None else work.get_future()
+
+
+def _all_reduce_coalesced(
+    tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = True
 ) -> Work | None:
-    """`all_reduce` of each of several tensors, as one operation."""
-    targets, reduction = _tensors(tensors, "tensors", "all_reduce_coalesced"), as_reduction(op)
+    """The same, as a work."""
+    targets = _tensors(tensors, "tensors", "all_reduce_coalesced")
+    reduction = _reduction(op, targets, "all_reduce", ValueRangeError)
     where = member_of(group, "all_reduce_coalesced")
     if where is None:
         return None
@@ -115,6 +150,8 @@ def barrier(
 ) -> Work | None:
     """Wait until all ranks are here, no longer than `timeout`, which is the group's unless given."""
     del device_ids
+    if timeout is not None:
+        require_timedelta(timeout)
     where = member_of(group, "barrier")
     if where is None:
         return None
@@ -128,8 +165,11 @@ def barrier(
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """`barrier` with a `timeout` of its own; the error names all ranks that did not come."""
-    del wait_all_ranks  # all are named in either case
+    """`barrier` that tells who did not come within `timeout`, which counts on the group's first rank alone.
+
+    Its error leads with the first rank that is missing, or, with `wait_all_ranks`, with all of them. The others wait
+    until it has one, and raise as it does, or longer than the group's timeout where the first rank does not come.
+    """
     if isinstance(timeout, float):
         warnings.warn(
             f"Please specify timeout arg as a timedelta. Converting current value of {timeout} assuming it represents "
@@ -137,25 +177,40 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
             stacklevel=2,
         )
         timeout = timedelta(seconds=timeout)
+    if timeout is not None:
+        require_timedelta(timeout)
     where = member_of(group, "monitored_barrier")
     if where is not None:
-        where.meet("monitored_barrier", timeout)
+        where.meet_monitored(timeout, wait_all_ranks=wait_all_ranks)
 
 
 def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> Work | None:
-    """Put the tensor of rank i into `tensor_list[i]`, on all ranks."""
+    """Put the tensor of rank i into `tensor_list[i]`, on all ranks; shapes may differ."""
     given = one_tensor(tensor, "tensor", "all_gather")
     where = member_of(group, "all_gather")
     if where is None:
         return None
-    results = _of_all_ranks(tensor_list, given, where, "tensor_list", "all_gather")
+    results = _of_all_ranks(tensor_list, given, where, "tensor_list", "all_gather", uneven=True)
+    if _are_uneven(results):
+        backend, shapes = where._backend, [tuple(x.shape) for x in results]
+        return where.run(
+            "all_gather", lambda x: backend.all_to_all([x] * len(shapes), shapes), [given], results, async_op=async_op
+        )
     return where.run("all_gather", where._backend.all_gather, [given], results, async_op=async_op)
 
 
 def all_gather_coalesced(
     output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
+) -> Future[list[Tensor]] | None:
+    """Put `input_tensor_list[k]` of rank i into `output_tensor_lists[i][k]`; with `async_op`, a future of all."""
+    work = _all_gather_coalesced(output_tensor_lists, input_tensor_list, group, async_op)
+    return None if work is None else work.get_future()
+
+
+def _all_gather_coalesced(
+    output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = True
 ) -> Work | None:
-    """Put the tensor `input_tensor_list[k]` of rank i into `output_tensor_lists[i][k]`, on all ranks."""
+    """The same, as a work."""
     name = "all_gather_coalesced"
     given = _tensors(input_tensor_list, "input_tensor_list", name)
     where = member_of(group, name)
@@ -190,7 +245,7 @@ def all_gather_into_tensor(
 
 def _parts(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operation: str) -> list[Tensor]:
     """Views of a tensor that holds one part for each rank, one after the other or along a dim of their own."""
-    _same_type(whole, part, name, operation)
+    _same_type(whole, part, name, operation, DTypeError)
     size, shape = group.size(), tuple(part.shape)
     if tuple(whole.shape) == (size, *shape):
         return [rows.select(whole, 0, rank) for rank in range(size)]
@@ -210,7 +265,8 @@ def reduce(
     group_dst: int | None = None,
 ) -> Work | None:  # fmt: skip
     """Combine the tensors of all ranks, and leave the result in that of rank `dst`."""
-    target, reduction = one_tensor(tensor, "tensor", "reduce"), as_reduction(op)
+    target = one_tensor(tensor, "tensor", "reduce")
+    reduction = _reduction(op, [target], "reduce")
     where = member_of(group, "reduce")
     if where is None:
         return None
@@ -278,16 +334,22 @@ def _or_first(rank: int | None, group_rank: int | None, group: ProcessGroup) -> 
 def reduce_scatter(
     output: Any, input_list: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Combine what all ranks give for this one, `input_list[rank]`, into `output`."""
-    target, reduction = one_tensor(output, "output", "reduce_scatter"), as_reduction(op)
+    """Combine what all ranks give for this one, `input_list[rank]`, into `output`; its shape may be each rank's own."""
+    target = one_tensor(output, "output", "reduce_scatter")
+    reduction = _reduction(op, [target], "reduce_scatter")
     where = member_of(group, "reduce_scatter")
     if where is None:
         return None
     backend = where._backend
-    given = _of_all_ranks(input_list, target, where, "input_list", "reduce_scatter")
-    return where.run(
-        "reduce_scatter", lambda *xs: [backend.reduce_scatter(xs, reduction)], given, [target], async_op=async_op
-    )
+    given = _of_all_ranks(input_list, target, where, "input_list", "reduce_scatter", uneven=True)
+    uneven = _are_uneven(given)
+
+    def call(*xs: Any) -> list[Any]:
+        if not uneven:
+            return [backend.reduce_scatter(xs, reduction)]
+        return [[backend.reduce(x, root, reduction) for root, x in enumerate(xs)][backend.rank]]
+
+    return where.run("reduce_scatter", call, given, [target], async_op=async_op)
 
 
 def reduce_scatter_tensor(
@@ -295,7 +357,8 @@ def reduce_scatter_tensor(
 ) -> Work | None:
     """The same from one tensor, (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
     name = "reduce_scatter_tensor"
-    target, given, reduction = one_tensor(output, "output", name), one_tensor(input, "input", name), as_reduction(op)
+    target, given = one_tensor(output, "output", name), one_tensor(input, "input", name)
+    reduction = _reduction(op, [target], name)
     where = member_of(group, name)
     if where is None:
         return None
@@ -315,8 +378,7 @@ def all_to_all(
     if where is None:
         return None
     for listed, what in ((results, "output_tensor_list"), (given, "input_tensor_list")):
-        if len(listed) != where.size():
-            raise ValueRangeError(f"{name}: `{what}` has {len(listed)} tensors, but the group has {where.size()} ranks")
+        _require_one_each(listed, where, what, name)
         for rank, x in enumerate(listed):
             _same_type(x, given[0], f"{what}[{rank}]", name)
     return _exchange(where, name, given, results, async_op=async_op)

@@ -17,6 +17,7 @@ from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
 from weft.distributed._bucket import buckets_of
+from weft.distributed._ddp_log import logged
 from weft.distributed._ddp_options import bucket_limits, require_module, require_options
 from weft.distributed._grad_bucket import GradBucket, Hook, taken_apart
 from weft.distributed._group import ProcessGroup
@@ -105,7 +106,7 @@ class DistributedDataParallel(Module, Joinable):
         return self.forward_sync_buffers
 
     def _set_static_graph(self) -> None:
-        """The same as `static_graph=True`, before the first forward pass."""
+        """The same as `static_graph=True`; `RuntimeError` after the first forward pass."""
         if self.static_graph:
             warnings.warn("You've set static_graph to be True, no need to set it again.", stacklevel=2)
             return
@@ -116,8 +117,17 @@ class DistributedDataParallel(Module, Joinable):
                 "these unused parameters will not change during training loop while calling `_set_static_graph`.",
                 stacklevel=2,
             )
-        self.static_graph = True
         self.reducer.become_static()
+        self.static_graph = True
+
+    def _get_ddp_logging_data(self) -> dict[str, str | int]:
+        """Texts and numbers about this replica and its passes, for logs."""
+        return logged(self)
+
+    def _set_ddp_runtime_logging_sample_rate(self, sample_rate: int) -> None:
+        """Take note of every `sample_rate`th pass; all are counted here, as that costs nothing."""
+        if sample_rate < 1:
+            raise ValueRangeError("DDP runtime logging sample rate should be equal or greater than 1")
 
     # --- equal replicas ---------------------------------------------------------------------------------------
 

@@ -1,61 +1,18 @@
-"""Looking into a job that runs: how much to report, and a breakpoint of one rank."""
+"""Looking into a job that runs: a breakpoint of one rank."""
 
 from __future__ import annotations
 
 import logging
-import os
 import pdb
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from datetime import timedelta
-from enum import IntEnum
 from typing import Any
 
 from weft.distributed._collectives import barrier
 from weft.distributed._world import get_rank, own_groups
-from weft.errors import ValueRangeError
 
-_VARIABLE = "TORCH_DISTRIBUTED_DEBUG"
 _log = logging.getLogger(__name__)
-
-
-class DebugLevel(IntEnum):
-    """How much is reported. It changes nothing here: ranks always tell each other what they call."""
-
-    OFF = 0
-    INFO = 1
-    DETAIL = 2
-
-
-@dataclass
-class _Chosen:
-    level: DebugLevel
-
-
-def _from_environment() -> DebugLevel:
-    found = os.environ.get(_VARIABLE, "OFF").upper()
-    if found not in DebugLevel.__members__:
-        raise ValueRangeError(f"The value of {_VARIABLE} must be OFF, INFO, or DETAIL.")
-    return DebugLevel[found]
-
-
-_chosen = _Chosen(_from_environment())
-
-
-def get_debug_level() -> DebugLevel:
-    """The level that was set, or that `TORCH_DISTRIBUTED_DEBUG` had when it was first asked for."""
-    return _chosen.level
-
-
-def set_debug_level(level: DebugLevel) -> None:
-    """Set the level."""
-    _chosen.level = DebugLevel(level)
-
-
-def set_debug_level_from_env() -> None:
-    """Set the level to what `TORCH_DISTRIBUTED_DEBUG` says: `OFF`, which it is without it, `INFO` or `DETAIL`."""
-    _chosen.level = _from_environment()
 
 
 class _Debugger(pdb.Pdb):

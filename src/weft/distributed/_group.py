@@ -19,15 +19,25 @@ import jax
 import numpy as np
 
 from weft._base.state import ambient
+from weft._comm.deadline import Deadline
 from weft._lazy.realize import array_of, held_by
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import replace_value
+from weft.distributed._debug_level import DebugLevel, get_debug_level
+from weft.distributed._group_collectives import GroupCollectives
+from weft.distributed._monitored import pass_monitored
 from weft.distributed._reduce_op import Reduction
 from weft.distributed._work import Line, MessageWork, Work
 from weft.errors import ArgumentError, OptionError
 
 Array = jax.Array | np.ndarray[Any, Any]
+
+
+class _Own(threading.local):
+    """The timeout of what a thread calls; None where it is the group's."""
+
+    timeout: timedelta | None = None
 
 
 class Message(Protocol):
@@ -63,6 +73,22 @@ class Backend(ABC):
         self.rank = rank
         self.size = size
         self.timeout = timeout
+        self._own = _Own()
+
+    def _deadline(self, timeout: timedelta | None = None) -> Deadline:
+        """When an operation that begins now must be done: after its own timeout, where it has one."""
+        if timeout is None:
+            timeout = self.timeout if self._own.timeout is None else self._own.timeout
+        return Deadline(timeout.total_seconds())
+
+    @contextmanager
+    def within(self, timeout: timedelta | None) -> Iterator[None]:
+        """Operations of this thread in the block have this timeout, or the group's for None."""
+        before, self._own.timeout = self._own.timeout, timeout
+        try:
+            yield
+        finally:
+            self._own.timeout = before
 
     @abstractmethod
     def all_reduce(self, x: Array, op: Reduction) -> Array:
@@ -124,13 +150,18 @@ class Backend(ABC):
 _Call = tuple[Callable[..., Sequence[Array]], Sequence[Tensor], Sequence[Tensor]]
 
 
-class _Collected(threading.local):
-    """The calls of a block that coalesces them; None outside of one."""
+class _Block(threading.local):
+    """What a block of a thread says of the collectives in it.
+
+    calls    those of a block that coalesces them; None outside of one
+    timeout  how long they may take; None for the group's timeout
+    """
 
     calls: list[_Call] | None = None
+    timeout: timedelta | None = None
 
 
-class ProcessGroup:
+class ProcessGroup(GroupCollectives):
     """Ranks that work together: `ranks[i]` is the rank in the job of the group's rank `i`."""
 
     def __init__(
@@ -148,7 +179,8 @@ class ProcessGroup:
         self._shared = before._line if before is not None and backend.one_order else None
         self._line = self._shared or Line(name, lambda: self.enter())
         self._messages = Line(f"{name}, messages")
-        self._collected = _Collected()
+        self._block = _Block()
+        self._checks = get_debug_level() is DebugLevel.DETAIL
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_name!r}: rank {self.rank()} of {self.size()} ({self._backend.name})>"
@@ -164,6 +196,10 @@ class ProcessGroup:
     def name(self) -> str:
         """The name of the backend, as it was asked for: `gloo` where that stands for another one."""
         return self.asked or self._backend.name
+
+    def get_group_store(self) -> Any:
+        """The store through which the group was made."""
+        return self.store
 
     @property
     def crowded(self) -> bool:
@@ -183,9 +219,16 @@ class ProcessGroup:
         """Make what waits for peers fail, here and there; the group cannot be used after it."""
         self._backend.abort(f"rank {self.ranks[self.rank()]} has aborted the group {self.group_name!r}")
 
-    def meet(self, operation: str, timeout: timedelta | None = None) -> None:
+    def meet(self, operation: str) -> None:
         """Wait until all ranks are here for this `operation`: those that call another one are told."""
-        self._line.run(lambda: self._backend.barrier(timeout, operation))
+        self._meet(lambda: self._backend.barrier(operation=operation))
+
+    def meet_monitored(self, timeout: timedelta | None, *, wait_all_ranks: bool) -> None:
+        """Wait until all ranks are here; who is missing is told by the first rank."""
+        self._meet(lambda: pass_monitored(self._backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks))
+
+    def _meet(self, wait: Callable[[], None]) -> None:
+        self._line.run(wait)
         if self._unwaited:
             self._deliver()
 
@@ -211,9 +254,12 @@ class ProcessGroup:
 
         With `async_op` this returns at once; arrays are awaited, and `call` runs, in the group's own thread.
         """
-        if self._collected.calls is not None:
-            self._collected.calls.append((call, given, results))
+        block = self._block
+        if block.calls is not None:
+            block.calls.append((call, given, results))
             return None
+        if self._checks or block.timeout is not None:
+            call = self._guarded(operation, call, block.timeout)
         arrays = self._arrays_of(given)
         if not async_op:
             found = self._line.run(lambda: call(*arrays))
@@ -227,6 +273,28 @@ class ProcessGroup:
         while self._unwaited[0].delivered and len(self._unwaited) > 1:
             self._unwaited.popleft()
         return work
+
+    def _guarded(
+        self, operation: str, call: Callable[..., Sequence[Array]], timeout: timedelta | None
+    ) -> Callable[..., Sequence[Array]]:
+        """`call` with a timeout of its own and, where the level of debugging asks for it, behind a barrier."""
+
+        def guarded(*arrays: Array) -> Sequence[Array]:
+            with self._backend.within(timeout):
+                if self._checks:
+                    pass_monitored(self._backend, self.ranks, timeout, operation=operation)
+                return call(*arrays)
+
+        return guarded
+
+    @contextmanager
+    def within(self, timeout: timedelta | None) -> Iterator[None]:
+        """Collectives that this thread starts in the block have this timeout, or the group's for None."""
+        before, self._block.timeout = self._block.timeout, timeout
+        try:
+            yield
+        finally:
+            self._block.timeout = before
 
     def _deliver(self) -> None:
         """Put results of earlier operations in place, for which nobody has waited."""
@@ -242,15 +310,15 @@ class ProcessGroup:
     @contextmanager
     def collecting(self) -> Iterator[list[_Call]]:
         """Keep what this thread asks to `run` in the block, for `run_all`; `RuntimeError` in another such block."""
-        if self._collected.calls is not None:
+        if self._block.calls is not None:
             raise OptionError(
                 "collectives of this group are being coalesced already; blocks cannot stand in each other"
             )
-        calls = self._collected.calls = []
+        calls = self._block.calls = []
         try:
             yield calls
         finally:
-            self._collected.calls = None
+            self._block.calls = None
 
     def run_all(self, calls: Sequence[_Call], *, async_op: bool) -> Work | None:
         """Run what was collected, in order, as one operation."""
@@ -263,11 +331,11 @@ class ProcessGroup:
 
         return self.run("coalesced collectives", call, given, results, async_op=async_op) if calls else None
 
-    def send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
+    def start_send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
         """Begin to send to a rank of the group."""
         return self._under_way(self._backend.send(self._arrays_of([tensor])[0], peer, tag), [])
 
-    def receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
+    def start_receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
         """Begin to receive from a rank of the group, or any."""
         return self._under_way(self._backend.receive(self._arrays_of([tensor])[0], peer, tag), [tensor])
 

@@ -39,9 +39,6 @@ class HostBackend(Backend):
         self._collectives = collectives
         self._messages = messages
 
-    def _deadline(self) -> Deadline:
-        return Deadline(self.timeout.total_seconds())
-
     def all_reduce(self, x: Array, op: Reduction) -> Array:
         source = np.asarray(x)
         out = _like(source)
@@ -107,8 +104,7 @@ class HostBackend(Backend):
         return outs
 
     def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
-        deadline = self._deadline() if timeout is None else Deadline(timeout.total_seconds())
-        self._collectives.barrier(deadline, operation)
+        self._collectives.barrier(self._deadline(timeout), operation)
 
     def send(self, x: Array, peer: int, tag: int) -> _Message:
         return _Message(self, self._messages.send(np.asarray(x), peer, tag), [])

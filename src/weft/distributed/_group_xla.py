@@ -60,9 +60,6 @@ class XlaBackend(Backend):
         self._mesh = Mesh(np.array([devices[one] for one in ranks]), (_RANKS,))
         self._split = NamedSharding(self._mesh, PartitionSpec(_RANKS))
 
-    def _deadline(self) -> Deadline:
-        return Deadline(self.timeout.total_seconds())
-
     def _call(self, call: Call, x: Array, body: Body, *static: Any) -> Array:
         """What `body`, which runs on all ranks at once, gives here for `x`."""
         deadline = self._deadline()
@@ -144,8 +141,7 @@ class XlaBackend(Backend):
         return [part[:size].reshape(shape) for part, size, shape in zip(found, sizes, shapes, strict=True)]
 
     def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
-        deadline = self._deadline() if timeout is None else Deadline(timeout.total_seconds())
-        self._meeting.run(Call(operation), lambda: None, deadline)
+        self._meeting.run(Call(operation), lambda: None, self._deadline(timeout))
 
     def send(self, x: Array, peer: int, tag: int) -> _Message:
         return _Message(self, self._meeting.messages.send(np.asarray(x), peer, tag), None, x)

@@ -54,33 +54,36 @@ def _sizes_and_data(obj: Any, group: ProcessGroup, operation: str) -> tuple[list
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    """Put the object of rank i into `object_list[i]`, on all ranks."""
+    """Put the object of rank i into `object_list[i]`, on all ranks; further places stay."""
     where = member_of(group, "all_gather_object")
     if where is None:
         return
-    _require_places(object_list, where.size(), "object_list")
+    _require_places(object_list, where.size(), "object_list", more=True)
     sizes, data = _sizes_and_data(obj, where, "all_gather_object")
     parts = [zeros(data.numel(), dtype=uint8) for _ in sizes]
     _collectives.all_gather(parts, data, where)
-    object_list[:] = [_unpacked(part, size) for part, size in zip(parts, sizes, strict=True)]
+    object_list[: len(sizes)] = [_unpacked(part, size) for part, size in zip(parts, sizes, strict=True)]
 
 
 def gather_object(
     obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None, group: Any = None,
     group_dst: int | None = None,
 ) -> None:  # fmt: skip
-    """Put the object of rank i into `object_gather_list[i]` of rank `dst` (0 unless given); others give no list."""
+    """Put the object of rank i into `object_gather_list[i]` of rank `dst` (0 unless given); others give no list.
+
+    Further places of the list stay.
+    """
     where = member_of(group, "gather_object")
     if where is None:
         return
     root = _root(where, dst, group_dst, "dst")
     if where.rank() == root:
-        _require_places(object_gather_list, where.size(), "object_gather_list")
+        _require_places(object_gather_list, where.size(), "object_gather_list", more=True)
     sizes, data = _sizes_and_data(obj, where, "gather_object")
     parts = [zeros(data.numel(), dtype=uint8) for _ in sizes] if where.rank() == root else None
     _collectives.gather(data, parts, group=where, group_dst=root)
     if parts is not None and object_gather_list is not None:
-        object_gather_list[:] = [_unpacked(part, size) for part, size in zip(parts, sizes, strict=True)]
+        object_gather_list[: len(sizes)] = [_unpacked(part, size) for part, size in zip(parts, sizes, strict=True)]
 
 
 def broadcast_object_list(
@@ -166,7 +169,8 @@ def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, name: s
     return _collectives.rank_of(group, group.ranks[0] if first else rank, group_rank, name)
 
 
-def _require_places(found: Any, count: int, name: str) -> None:
-    if not isinstance(found, list) or len(found) != count:
+def _require_places(found: Any, count: int, name: str, *, more: bool = False) -> None:
+    """Raise unless a list has as many places as there are ranks, or more where it may."""
+    if not isinstance(found, list) or len(found) < count or (len(found) > count and not more):
         given = "none" if found is None else str(len(found))
         raise ValueRangeError(f"`{name}` must be a list with a place for each of the {count} ranks, but it has {given}")

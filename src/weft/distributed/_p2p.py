@@ -27,7 +27,7 @@ def isend(
     """Begin to send a tensor to rank `dst`, which receives it under the same tag."""
     given = one_tensor(tensor, "tensor", "isend")
     where = member_of(group, "isend")
-    return None if where is None else where.send(given, _peer(where, dst, group_dst, "dst"), tag)
+    return None if where is None else where.start_send(given, _peer(where, dst, group_dst, "dst"), tag)
 
 
 def irecv(
@@ -39,7 +39,7 @@ def irecv(
     if where is None:
         return None
     anyone = src is None and group_src is None
-    return where.receive(target, None if anyone else _peer(where, src, group_src, "src"), tag)
+    return where.start_receive(target, None if anyone else _peer(where, src, group_src, "src"), tag)
 
 
 def send(tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:

@@ -47,8 +47,11 @@ def as_reduction(op: object) -> Reduction:
 
 
 def supports_complex(reduceOp: Reduction) -> bool:
-    """Whether a reduction takes complex numbers: all but those that compare, or take bits. Here `PRODUCT` does, too."""
-    return reduceOp not in {ReduceOp.MIN, ReduceOp.MAX, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR}
+    """Whether a reduction takes complex numbers: those that add do."""
+    return reduceOp not in _NOT_COMPLEX
+
+
+_NOT_COMPLEX = {ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR}
 
 
 class _FormerNames:

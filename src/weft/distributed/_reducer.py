@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from weft._autograd.engine import queue_callback
 from weft._base.state import using
@@ -28,6 +28,8 @@ from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
 from weft.errors import DistBackendError, GradientError, OptionError
 from weft.futures import Future
+
+Error = TypeVar("Error", bound=Exception)
 
 MEGABYTE = 1 << 20
 
@@ -62,10 +64,17 @@ class Reducer:
         self.hook: Hook | None = None
         self.hook_state: Any = None
         self._avals = [p._read().aval for p in self.parameters]
+        self.sizes = [aval.nbytes for aval in self._avals]
         self._all = frozenset(range(len(self.parameters)))
         self._order = list(reversed(range(len(self.parameters))))
         self._foreseen = self._rebuilt = False
         self._plan()
+        self._first_sizes = self._bucket_sizes()
+        self.iterations = 0  # forward passes before a pass that averages
+        self._last_unused: frozenset[int] | None = None
+        self._same_unused = True
+        self._ready_order: list[int] = []  # of the last pass
+        self._error: str | None = None
         self._syncs = False  # whether backward passes average
         self._passes = 0  # since the last forward pass that asked for it
         self._running = False
@@ -78,7 +87,14 @@ class Reducer:
             parameter.register_post_accumulate_grad_hook(lambda _, at=at: self._ready(at))
 
     def become_static(self) -> None:
-        """Take it that all backward passes are like the first."""
+        """Take it that all backward passes are like the first; `RuntimeError` once there was a forward pass."""
+        if self.iterations:
+            raise self._noted(
+                OptionError(
+                    "set_static_graph() should be called before training loop starts and after DistributedDataParallel "
+                    "is constructed."
+                )
+            )
         self.static, self._learnt = True, False
 
     def _plan(self) -> None:
@@ -94,9 +110,11 @@ class Reducer:
         for name, parameter, aval in zip(self.names, self.parameters, self._avals, strict=True):
             now = parameter._read().aval
             if now is not aval:
-                raise OptionError(
-                    f"the parameter {name} was {aval!r} on {aval.device} when DistributedDataParallel was made, and is "
-                    f"{now!r} on {now.device} now; move or cast a module before it is wrapped"
+                raise self._noted(
+                    OptionError(
+                        f"the parameter {name} was {aval!r} on {aval.device} when DistributedDataParallel was made, "
+                        f"and is {now!r} on {now.device} now; move or cast a module before it is wrapped"
+                    )
                 )
 
     # --- order ------------------------------------------------------------------------------------------------
@@ -137,6 +155,7 @@ class Reducer:
         self._running = False
         if sync or self._passes:
             self._syncs, self._passes = sync, 0
+        self.iterations += sync
 
     def _ready(self, at: int) -> None:
         """The gradient of a parameter is there."""
@@ -150,10 +169,12 @@ class Reducer:
         if not self._learnt:
             return
         if not self.static and self._seen[at] > 1:
-            raise GradientError(
-                f"Expected to mark a variable ready only once. The parameter {self.names[at]} got a gradient twice in "
-                "one backward pass, as happens where derivatives run backward passes of their own; pass "
-                "static_graph=True to DistributedDataParallel"
+            raise self._noted(
+                GradientError(
+                    f"Expected to mark a variable ready only once. The parameter {self.names[at]} got a gradient twice "
+                    "in one backward pass, as happens where derivatives run backward passes of their own; pass "
+                    "static_graph=True to DistributedDataParallel"
+                )
             )
         self._missing[self._bucket_of[at]] -= 1
         if self.overlaps:
@@ -187,7 +208,7 @@ class Reducer:
         del number
         found, divisor = [wrap(grad._read()) for grad in grads], self.divisor
         operation = ReduceOp.AVG if divisor is None else ReduceOp.SUM
-        work = _collectives.all_reduce_coalesced(found, operation, self.group, async_op=self.overlaps)
+        work = _collectives._all_reduce_coalesced(found, operation, self.group, async_op=self.overlaps)
 
         def averages() -> list[Tensor]:
             if work is not None:
@@ -213,6 +234,8 @@ class Reducer:
         """The backward pass is over: wait for the averages, and put them in place."""
         self._running = False
         unused = self._all.difference(self._seen)
+        self._same_unused &= self._last_unused in (None, unused)
+        self._last_unused, self._ready_order = unused, list(self._seen)
         with self._explained(), using(grad=False):
             if unused and not (self.find_unused or self.static):
                 self._refuse(sorted(unused))
@@ -264,6 +287,38 @@ class Reducer:
             self._static_used = used
         return used
 
+    # --- for logs ---------------------------------------------------------------------------------------------
+
+    def counts(self) -> dict[str, str | int]:
+        """Numbers and lists about the passes so far, under PyTorch's names; lists are texts."""
+        found: dict[str, str | int] = {
+            "iteration": max(0, self.iterations - 1),
+            "bucket_sizes": ", ".join(map(str, self._first_sizes)),
+        }
+        if self._last_unused is not None:
+            found |= {
+                "has_rebuilt_buckets": int(self._rebuilt),
+                "num_buckets_reduced": len(self.buckets),
+                "prev_iteration_grad_ready_order_indices": ", ".join(map(str, self._ready_order)),
+                "unused_parameter_size": sum(self.sizes[at] for at in self._last_unused),
+            }
+            if not self.static:
+                found["can_set_static_graph"] = int(self._same_unused)
+        if self._rebuilt:
+            found["rebuilt_bucket_sizes"] = ", ".join(map(str, self._bucket_sizes()))
+            found["rebuilt_per_bucket_param_indices"] = ", ".join(" ".join(map(str, one)) for one in self.buckets)
+        if self._error is not None:
+            found |= {"has_error": 1, "error": self._error}
+        return found
+
+    def _bucket_sizes(self) -> list[int]:
+        return [sum(self.sizes[at] for at in bucket) for bucket in self.buckets]
+
+    def _noted(self, error: Error) -> Error:
+        """An error that is about to be raised."""
+        self._error = str(error)
+        return error
+
     # --- what goes wrong --------------------------------------------------------------------------------------
 
     def _named(self, parameters: Sequence[int]) -> str:
@@ -277,10 +332,12 @@ class Reducer:
         changed = [at for at, count in enumerate(counts) if count != self._fires[at]]
         if changed:
             words = (f"{self.names[at]} ({self._fires[at]} before, {counts[at]} now)" for at in changed)
-            raise GradientError(
-                "Your training graph has changed in this iteration, e.g., one parameter is unused in first iteration, "
-                "but then got used in the second iteration. this is not compatible with static_graph set to True. "
-                f"Parameters with another number of gradients: {', '.join(words)}"
+            raise self._noted(
+                GradientError(
+                    "Your training graph has changed in this iteration, e.g., one parameter is unused in first "
+                    "iteration, but then got used in the second iteration. this is not compatible with static_graph "
+                    f"set to True. Parameters with another number of gradients: {', '.join(words)}"
+                )
             )
 
     def _refuse(self, unused: list[int]) -> None:
@@ -308,10 +365,12 @@ class Reducer:
         if others:
             other = self._named(listed[others[0]]) or "none"
             differs = f" The first rank that differs is rank {others[0]}, where they are: {other}."
-        return GradientError(
-            f"Rank {self.group.rank()}: parameters without a gradient in this backward pass: "
-            f"{self._named(unused) or 'none'}.{differs} Pass find_unused_parameters=True to DistributedDataParallel, "
-            "or make sure that the loss depends on all of them"
+        return self._noted(
+            GradientError(
+                f"Rank {self.group.rank()}: parameters without a gradient in this backward pass: "
+                f"{self._named(unused) or 'none'}.{differs} Pass find_unused_parameters=True to "
+                "DistributedDataParallel, or make sure that the loss depends on all of them"
+            )
         )
 
     @contextmanager

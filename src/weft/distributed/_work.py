@@ -96,6 +96,9 @@ class Work:
         """The rank in the job that a message came from, or went to."""
         raise DistBackendError(f"{self._operation} has no source rank: it is no message")
 
+    def _source_rank(self) -> int:
+        return self.source_rank()
+
     def get_future(self) -> Future[Any]:
         """A future of the tensors with the results."""
         self._asked = True

@@ -19,7 +19,7 @@ from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed._rendezvous import rendezvous
 from weft.distributed.constants import default_pg_timeout
-from weft.errors import ArgumentError, DistBackendError, DistStoreError, OptionError, ValueRangeError
+from weft.errors import ArgumentError, DistBackendError, DistStoreError, OptionError, PreconditionError, ValueRangeError
 from weft.utils.data.distributed import ask_for_group
 
 _LONGEST_LIST = 60  # characters of a list of ranks in what ranks tell each other
@@ -56,6 +56,11 @@ def _world() -> _World:
 def become_rank(rank: ThreadRank) -> None:
     """Make this thread a rank of its own."""
     _become(rank, _World())
+
+
+def is_thread_rank() -> bool:
+    """Whether this thread is a rank of its own."""
+    return hasattr(_here, "rank")
 
 
 def _become(rank: ThreadRank, world: _World) -> None:
@@ -130,11 +135,16 @@ def init_process_group(
         atexit.register(_leave_at_exit)
 
 
+def require_timedelta(timeout: Any) -> None:
+    """`TypeError` for a timeout that is something else."""
+    if not isinstance(timeout, timedelta):
+        raise ArgumentError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout!r}")
+
+
 def _checked_timeout(timeout: Any) -> timedelta:
     if timeout is None:
         return default_pg_timeout
-    if not isinstance(timeout, timedelta):
-        raise ArgumentError(f"timeout must be a datetime.timedelta, but got {timeout!r}")
+    require_timedelta(timeout)
     if timeout <= timedelta(0):
         raise ValueRangeError(f"timeout must be positive, but got {timeout}")
     return timeout
@@ -262,7 +272,7 @@ def destroy_process_group(group: Any = None) -> None:
         return
     leaving = list(world.groups) if group is None or group is world.default else [require_group(group)]
     if not leaving and group is None:
-        require_default()
+        raise PreconditionError("Process group cannot be None: call init_process_group first")
     for one in reversed(leaving):
         one.close()
         world.groups.remove(one)
@@ -320,6 +330,8 @@ def require_group(group: Any) -> ProcessGroup:
     """A group that is given, or the default one for None; `ValueError` for one that was destroyed."""
     if group is None:
         return require_default()
+    if group is GroupMember.NON_GROUP_MEMBER:
+        raise ValueRangeError("Invalid process group specified: this rank is no member of it")
     if not isinstance(group, ProcessGroup):
         raise ArgumentError(f"group must be a ProcessGroup or None, not {type(group).__name__}")
     if group not in _world().groups:

@@ -54,6 +54,12 @@ class TestCase(unittest.TestCase):
         if _equal(first, second, **kwargs):
             self.fail(msg or f"{first!r} and {second!r} are equal")
 
+    def assertGreaterAlmostEqual(
+        self, first: float, second: float, places: int = 7, msg: Any = None, delta: float | None = None
+    ) -> None:
+        if first < second - (0.5 * 10**-places if delta is None else delta):
+            self.fail(msg or f"{first} is less than {second}")
+
     @contextlib.contextmanager
     def assertWarnsOnceRegex(self, category: type[Warning], regex: str = "") -> Iterator[None]:
         with self.assertWarnsRegex(category, regex):
@@ -319,6 +325,9 @@ class profiler:
     def profile(*args: Any, **kwargs: Any) -> Iterator[Any]:
         del args, kwargs
         yield profiler
+
+    class ProfilerActivity:
+        CPU, CUDA = "cpu", "cuda"
 
     function_events = ()
 

@@ -18,7 +18,7 @@ class DataParallel(Module):
 
     def __init__(self, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
         super().__init__()
-        _require_one(device_ids)
+        require_one(device_ids)
         self.module = module
         self.device_ids = list(device_ids or ())
         self.output_device = output_device
@@ -61,13 +61,14 @@ def data_parallel(
 ) -> Any:  # fmt: skip
     """`module(*inputs, **module_kwargs)`, as `DataParallel` runs it. `inputs` is a tuple, or one argument."""
     del output_device, dim
-    _require_one(device_ids)
+    require_one(device_ids)
     if not isinstance(inputs, tuple):
         inputs = () if inputs is None else (inputs,)
     return module(*inputs, **(module_kwargs or {}))
 
 
-def _require_one(device_ids: Sequence[Any] | None) -> None:
+def require_one(device_ids: Sequence[Any] | None) -> None:
+    """Raise for several devices."""
     if device_ids is not None and len(device_ids) > 1:
         raise OptionError(
             f"DataParallel runs on one device, but got device_ids {list(device_ids)}; start one process for each "

@@ -1,0 +1,52 @@
+"""How much of a job is checked while it runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import IntEnum
+
+from weft.errors import ValueRangeError
+
+_VARIABLE = "TORCH_DISTRIBUTED_DEBUG"
+
+
+class DebugLevel(IntEnum):
+    """How much is checked. In groups that are made at `DETAIL`, a barrier that names the missing precedes collectives.
+
+    What ranks call is compared at every level.
+    """
+
+    OFF = 0
+    INFO = 1
+    DETAIL = 2
+
+
+@dataclass
+class _Chosen:
+    level: DebugLevel
+
+
+def _from_environment() -> DebugLevel:
+    found = os.environ.get(_VARIABLE, "OFF").upper()
+    if found not in DebugLevel.__members__:
+        raise ValueRangeError(f"The value of {_VARIABLE} must be OFF, INFO, or DETAIL.")
+    return DebugLevel[found]
+
+
+_chosen = _Chosen(_from_environment())
+
+
+def get_debug_level() -> DebugLevel:
+    """The level that was set, or that `TORCH_DISTRIBUTED_DEBUG` had when it was first asked for."""
+    return _chosen.level
+
+
+def set_debug_level(level: DebugLevel) -> None:
+    """Set the level."""
+    _chosen.level = DebugLevel(level)
+
+
+def set_debug_level_from_env() -> None:
+    """Set the level to what `TORCH_DISTRIBUTED_DEBUG` says: `OFF`, which it is without it, `INFO` or `DETAIL`."""
+    _chosen.level = _from_environment()

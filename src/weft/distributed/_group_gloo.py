@@ -1,0 +1,46 @@
+"""The group of the host backend, as some programs make it by themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from weft._comm.store import Store
+from weft.distributed import _backends
+from weft.distributed._group import ProcessGroup
+from weft.distributed._world import enrol, is_thread_rank
+from weft.distributed.constants import default_pg_timeout
+
+
+class ProcessGroupGloo(ProcessGroup):
+    """A group of all processes that share `store`: of one host, or threads of one process."""
+
+    @dataclass
+    class _Options:
+        """Options: `_timeout` is how long operations wait. Devices and threads are not chosen here."""
+
+        _timeout: timedelta = default_pg_timeout
+        _devices: list[Any] = field(default_factory=list)
+        _threads: int = 2
+        backend: str = "gloo"
+        group_name: str = ""
+        global_ranks_in_group: list[int] = field(default_factory=list)
+
+    Options = _Options
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta | _Options | None = None) -> None:
+        self.options = timeout if isinstance(timeout, self._Options) else self._Options(timeout or default_pg_timeout)
+        limit = self.options._timeout
+        backend = _backends.joined("threads" if is_thread_rank() else "shm", store, rank, range(size), limit)
+        super().__init__("gloo", backend, range(size), store)
+        self.asked = "gloo"
+        enrol(self)
+
+    @staticmethod
+    def create_device(hostname: str = "", interface: str = "", lazy_init: bool | None = None) -> None:
+        """Nothing: ranks share memory."""
+
+    @staticmethod
+    def create_default_device(lazy_init: bool | None = None) -> None:
+        """Nothing: ranks share memory."""

@@ -1,0 +1,50 @@
+"""A barrier whose errors say who is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from weft.errors import DistBackendError
+
+if TYPE_CHECKING:
+    from weft.distributed._group import Backend
+
+_LATER = timedelta(seconds=5)  # how much longer than the first rank, which tells the missing ones, the others wait
+
+
+def pass_monitored(
+    backend: Backend, ranks: Sequence[int], timeout: timedelta | None = None, *, wait_all_ranks: bool = False,
+    operation: str = "monitored_barrier",
+) -> None:  # fmt: skip
+    """Return once all ranks are here for the same `operation`. `ranks` are those of the job.
+
+    On the group's first rank `timeout` counts, the group's unless given: its error names who has not come, or with
+    `wait_all_ranks` leads with all of them. The others wait for it, so that none of them gives up before.
+    """
+    first, limit = backend.rank == 0, backend.timeout if timeout is None else timeout
+    try:
+        backend.barrier(limit if first else max(limit, backend.timeout) + _LATER, operation)
+    except DistBackendError as error:
+        if not error.missing:  # nobody is missing: ranks have called different operations
+            raise
+        text = _told(error.missing, limit, wait_all_ranks) if first else _suffered(ranks)
+        told = DistBackendError(f"{text.format(rank=ranks[backend.rank])}\n{error}")
+        told.missing = error.missing
+        raise told from None
+
+
+def _told(missing: Sequence[int], limit: timedelta, wait_all_ranks: bool) -> str:
+    milliseconds = f"{round(1000 * limit.total_seconds())} ms"
+    if limit <= timedelta(0) and not wait_all_ranks:
+        return f"Rank {{rank}} timed out in monitoredBarrier after {milliseconds}."
+    names = f"Ranks {', '.join(map(str, sorted(missing)))}" if wait_all_ranks else f"Rank {min(missing)}"
+    return f"[Rank {{rank}}]: {names} failed to pass monitoredBarrier in {milliseconds}"
+
+
+def _suffered(ranks: Sequence[int]) -> str:
+    return (
+        "Rank {rank} successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank "
+        f"{ranks[0]}. Please check rank {ranks[0]} logs for faulty rank."
+    )
