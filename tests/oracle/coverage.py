@@ -71,11 +71,12 @@ def section(what: str, rows: dict[str, dict[str, Any]], names: list[str]) -> str
 def main() -> None:
     """Print the tables and write them to `docs/coverage.md`."""
     from tests.oracle import modules, samples  # need torch, which noting results does not
+    from tests.oracle.distributed import report
 
     rows, parts = _rows(), [_HEAD]
     for what, entries in (("operator", samples.entries()), ("module", modules.entries())):
         parts.append(section(what, {name: row for name, row in rows.items() if name in entries}, list(entries)))
-    text = "\n".join(parts)
+    text = "\n".join([*parts, report.written()])
     _PAGE.write_text(text)
     print(text)
 

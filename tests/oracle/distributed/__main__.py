@@ -1,4 +1,7 @@
-"""`python -m tests.oracle.distributed [PATTERN …]`: run PyTorch's distributed tests whose names hold a pattern."""
+"""`python -m tests.oracle.distributed [PATTERN …]`: run PyTorch's distributed tests whose names hold a pattern.
+
+Without a pattern all of them run, and their section of `docs/coverage.md` is written.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.oracle.distributed import imports, stand_ins
+from tests.oracle.distributed import imports, report, stand_ins
+from tests.oracle.distributed.internals import reason_of
 from tests.oracle.distributed.suites import suites
 
 _SECONDS = 90.0  # that a test may take
@@ -57,8 +61,10 @@ def main() -> None:
                 sys.stderr.write(f"\r{len(outcomes)} of {len(chosen)} tests")
     print(dict(Counter(outcome.result for outcome in outcomes)))
     for outcome in outcomes:
-        if outcome.result in ("failed", "late"):
+        if outcome.result in ("failed", "late") and not reason_of(outcome.test):
             print(outcome.test, outcome.result, _last_line(outcome.text))
+    if not options.pattern:
+        report.write(outcomes)
     if options.answers is not None:
         options.answers.write_text(json.dumps(outcomes, indent=1))
 
