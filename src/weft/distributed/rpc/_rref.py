@@ -13,7 +13,7 @@ from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._call import checked, seconds, worker
 from weft.distributed.rpc._contexts import Context, current_context, within
 from weft.distributed.rpc._references import GloballyUniqueId, Holder, Number, Owned
-from weft.distributed.rpc._service import Created, InTurn, Later, Within, applied, logged
+from weft.distributed.rpc._service import Created, InTurn, Later, Within, applied, log_failure
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
@@ -380,8 +380,11 @@ def _within(context: Context, compute: Callable[[], Any]) -> Any:
 
 
 def _computed(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    with logged(func):
+    try:
         return applied(func, args, kwargs)
+    except Exception as error:
+        log_failure(func, error)
+        raise
 
 
 def _created_by(known: Future[Any], compute: Callable[[], Any]) -> Created | Later:

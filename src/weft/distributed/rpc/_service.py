@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._comm.pipe import Bytes
@@ -94,24 +93,22 @@ def called(body: Bytes, buffers: Sequence[Any]) -> Any:
             f"{error}. Default RPC pickler does not serialize the function code. Ensure that UDFs are defined on both "
             "caller and callee modules."
         ) from error
-    with logged(function):
+    try:
         if not context:
             return applied(function, args, kwargs)
         found = current_agent().contexts.at(*context)
         with within(found):
             return Within(found, applied(function, args, kwargs))
-
-
-@contextmanager
-def logged(function: Any) -> Iterator[None]:
-    """Log what a user's function raises: its caller, who is told, may have gone or look at nothing."""
-    try:
-        yield
     except Exception as error:
-        if getattr(error, "_text_from_afar", None) is None:  # else it was logged where it was raised
-            name = getattr(function, "__qualname__", repr(function))
-            _log.exception("%s, which was called from elsewhere, has failed: %s", name, error)
+        log_failure(function, error)
         raise
+
+
+def log_failure(function: Any, error: Exception) -> None:
+    """Log what a user's function raises: its caller, who is told, may have gone or look at nothing."""
+    if getattr(error, "_text_from_afar", None) is None:  # else it was logged where it was raised
+        name = getattr(function, "__qualname__", repr(function))
+        _log.error("%s, which was called from elsewhere, has failed: %s", name, error, exc_info=error)
 
 
 def applied(function: Any, args: Any, kwargs: Any) -> Any:
