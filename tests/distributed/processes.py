@@ -30,11 +30,11 @@ def start(command, **environment):
     )  # fmt: skip
 
 
-def ended(processes):
+def ended(processes, seconds=PATIENCE):
     """Exit code, output and errors of each, when all have ended."""
     running = list(processes)
     try:
-        said = [process.communicate(timeout=PATIENCE) for process in running]
+        said = [process.communicate(timeout=seconds) for process in running]
     finally:
         for process in running:
             process.kill()

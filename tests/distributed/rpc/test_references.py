@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.distributed.rpc import job
+from weft.distributed.rpc._drops import Drops
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.futures import Future
 
 LONG = ("members", "failures", "thousands")
 
@@ -16,3 +19,17 @@ LONG = ("members", "failures", "thousands")
 )
 def test_references(program, tmp_path):
     job.run("tests.distributed.rpc.references", program, 3, tmp_path)
+
+
+def test_forks_that_become_known_later_do_not_rely_on_what_was_sent_before():
+    """A note that waited for the owner would stay unsent beside a message that has left long ago."""
+    told, owner, known = [], WorkerInfo("w1", 1), Future()
+    drops = Drops(lambda: None)
+    now = Future()
+    now.set_result(None)
+    drops.add(owner, (0, 1), (0, 2), now)
+    drops.add(owner, (0, 3), (0, 4), known)
+    drops.send(lambda *what, sending=None: told.append((*what, sending)), "a pipe")
+    assert told == [(owner, "drop_forks", [((0, 1), (0, 2))], "a pipe")]
+    known.set_result(None)
+    assert told[1:] == [(owner, "drop_forks", [((0, 3), (0, 4))], None)]

@@ -224,7 +224,7 @@ class Agent:
             self._take(None, kind, number, body, buffers)
         else:
             if self.drops:
-                self.drops.send(partial(self.note, sending=pipe))
+                self.drops.send(self.note, pipe)
             call = pipe.calls[number] = made(self, pipe, seconds)
             try:
                 self.freight.put(pipe, kind, number, body, buffers)

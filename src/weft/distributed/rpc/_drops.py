@@ -7,6 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from weft._comm.pipe import Pipe
 from weft.distributed.rpc._references import Number
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.futures import Future
@@ -34,10 +35,11 @@ class Drops:
             self.due = monotonic() + _SECONDS
             self._wake()
 
-    def send(self, note: Callable[..., None]) -> None:
-        """Tell the owners, by `note(owner, "drop_forks", forks)`, as soon as they know of the forks.
+    def send(self, note: Callable[..., None], sending: Pipe | None = None) -> None:
+        """Tell the owners, by `note(owner, "drop_forks", forks, sending=…)`, as soon as they know of the forks.
 
-        Each of `forks` is the number of a value, and of the fork that is gone.
+        Each of `forks` is the number of a value, and of the fork that is gone. Those that are told of now go with what
+        `sending` is about to send; later nothing else may be.
         """
         self.due = NEVER
         gone: dict[WorkerInfo, list[tuple[Number, Number]]] = {}
@@ -52,4 +54,4 @@ class Drops:
                 known.add_done_callback(lambda _, owner=owner, fork=fork: note(owner, "drop_forks", [fork]))
         for owner, forks in gone.items():
             for at in range(0, len(forks), _TOGETHER):
-                note(owner, "drop_forks", forks[at : at + _TOGETHER])
+                note(owner, "drop_forks", forks[at : at + _TOGETHER], sending=sending)
