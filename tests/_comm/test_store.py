@@ -292,3 +292,24 @@ def test_a_queue_wakes_those_who_wait(store):
         store.queue_push("q", "goes")
         assert (popped.result(20), waited.result(20)) == (b"goes", None)
     assert (store.queue_len("q"), store.queue_len("p")) == (0, 1)
+
+
+def test_a_store_written_in_python_has_the_extended_calls_that_it_defines():
+    class Plain(Store):
+        def get(self, key):
+            return b""
+
+    class Extended(Plain):
+        def append(self, key, value):
+            pass
+
+        def multi_get(self, keys):
+            return []
+
+        def multi_set(self, keys, values):
+            pass
+
+    assert not Plain().has_extended_api()
+    assert not PrefixStore("p", Plain()).has_extended_api()
+    assert Extended().has_extended_api()
+    assert PrefixStore("p", Extended()).has_extended_api()

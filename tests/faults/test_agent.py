@@ -30,6 +30,6 @@ def test_the_host_of_a_c10d_rendezvous_ends_the_job(job, hosts, etcd, run):
     Progress(job, 0).goes_on()
     two.nodes[0].kill(signal.SIGKILL)
     assert two.nodes[1].end() == 1
-    lost = r"^weft run: error: the node that serves the rendezvous has ended, and the state of the job has gone with it"
+    lost = r"^weft run: error: The connection to the C10d store has failed\. .* The node that serves the rendezvous has"
     assert re.search(lost, two.nodes[1].stderr, re.MULTILINE), two.nodes[1].stderr
     until_gone(two.workers[1]["pid"])

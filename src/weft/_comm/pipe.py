@@ -98,7 +98,6 @@ class Pipe:
         self._nudged = False
         self.free = weakref.finalize(self, _free, sock, self._nudge)
         """Gives the socket back: called when no thread reads it any more, at the latest with the pipe's end."""
-        self.free.atexit = False
         self._arrivals.register(self._nudge, select.POLLIN)
         self._owner = owner
         self._cipher = cipher

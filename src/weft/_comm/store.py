@@ -126,7 +126,9 @@ class Store:
 
     def has_extended_api(self) -> bool:
         """Whether `append`, `multi_get` and `multi_set` are there."""
-        return True
+        return all(
+            getattr(type(self), name) is not getattr(Store, name) for name in ("append", "multi_get", "multi_set")
+        )
 
     def close(self) -> None:
         """Give back what the store holds; it cannot be used any more. Also done when nothing refers to it."""
@@ -309,6 +311,9 @@ class PrefixStore(Store):
 
     def append(self, key: str, value: str | bytes) -> None:
         self._store.append(self._whole(key), value)
+
+    def has_extended_api(self) -> bool:
+        return self._store.has_extended_api()
 
     def check(self, keys: Sequence[str]) -> bool:
         return self._store.check(self._all(keys))

@@ -229,7 +229,8 @@ def test_a_server_that_has_ended_is_told_at_once():
     handler = get_rendezvous_handler(params)
     server.close()
     with pytest.raises(
-        RendezvousConnectionError, match=r"^the node that serves the rendezvous has ended, and the state"
+        RendezvousConnectionError,
+        match=r"^The connection to the C10d store has failed\. .* The node that serves the rendezvous has ended, and",
     ):
         handler.next_rendezvous()
     assert handler.shutdown() is False
@@ -246,7 +247,7 @@ def test_a_stopped_server_is_waited_for_as_long_as_the_options_say():
         handler = get_rendezvous_handler(RendezvousParameters("c10d", endpoint, "job", 1, 1, **options))
         server.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, server.pid, os.WSTOPPED | os.WNOWAIT)
-        failed = r"^the rendezvous store fails: .* (0\.2 s|200ms)"
+        failed = r"^The connection to the C10d store has failed\. .* (0\.2 s|200ms)"
         with pytest.raises(RendezvousConnectionError, match=failed):
             handler.next_rendezvous()
         assert handler.shutdown() is False
@@ -378,3 +379,11 @@ def test_a_file_serves_as_the_store(tmp_path):
 def test_an_unknown_kind_of_store_is_refused():
     with pytest.raises(ValueError, match=r"^Invalid store type 'cloud'\. Currently only file and tcp are supported\.$"):
         get_rendezvous_handler(RendezvousParameters("c10d", "", "job", 1, 1, store_type="cloud"))
+
+
+@pytest.mark.parametrize("backend", ["c10d", "etcd"])
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_stores_need_time_to_answer(backend, seconds):
+    params = RendezvousParameters(backend, "localhost:1", "run", 1, 1, read_timeout=seconds)
+    with pytest.raises(ValueError, match=r"^The read timeout must be a positive integer\."):
+        params.read_seconds()

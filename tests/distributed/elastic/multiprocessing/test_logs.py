@@ -12,7 +12,7 @@ import pytest
 from tests.distributed.elastic.multiprocessing import programs
 from tests.distributed.elastic.multiprocessing.programs import until
 from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, start_processes, to_map
-from weft.distributed.elastic.multiprocessing.redirects import redirect_stderr, redirect_stdout
+from weft.distributed.elastic.multiprocessing.redirects import redirect, redirect_stderr, redirect_stdout
 from weft.distributed.elastic.multiprocessing.tail_log import TailLog
 from weft.errors import DistError
 
@@ -131,3 +131,8 @@ def test_redirecting_this_process(tmp_path, capfd):
     assert (tmp_path / "out").read_text() == "below Python\n"
     assert (tmp_path / "err").read_text() == "too\n"
     assert capfd.readouterr().out == "after\n"
+
+
+def test_there_are_two_streams_to_redirect(tmp_path):
+    with pytest.raises(ValueError, match=r"^unknown standard stream <stdfoo>, must be one of"):
+        redirect("stdfoo", str(tmp_path / "file")).__enter__()

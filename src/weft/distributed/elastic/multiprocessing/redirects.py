@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from weft.errors import ValueRangeError
+
 _NUMBERS = {"stdout": 1, "stderr": 2}
 
 
@@ -19,7 +21,9 @@ def send(std: str, to_file: str) -> None:
 
 @contextmanager
 def redirect(std: str, to_file: str) -> Iterator[None]:
-    """Send `stdout` or `stderr` to a file for one block."""
+    """Send `stdout` or `stderr` to a file for one block. `ValueError` for another stream."""
+    if std not in _NUMBERS:
+        raise ValueRangeError(f"unknown standard stream <{std}>, must be one of {set(_NUMBERS)}")
     before = os.dup(_NUMBERS[std])
     try:
         send(std, to_file)

@@ -185,6 +185,15 @@ class RendezvousParameters:
             f"The rendezvous configuration option '{key}' does not represent a number of seconds: {value!r}."
         )
 
+    def read_seconds(self) -> float:
+        """`read_timeout`, how long a store may take to answer: 60 s unless given."""
+        seconds = self.get_as_float("read_timeout", 60.0)
+        if seconds <= 0:
+            raise ValueRangeError(
+                f"The read timeout must be a positive integer. It is {seconds:g}; any number above 0 will do"
+            )
+        return seconds
+
 
 RendezvousHandlerCreator = Callable[[RendezvousParameters], RendezvousHandler]
 

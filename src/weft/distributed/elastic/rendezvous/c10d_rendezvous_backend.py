@@ -35,8 +35,9 @@ OPTIONS = frozenset({"store_type", "is_host", "connect_timeout", "heartbeat_time
 _NOTHING = b"-"
 """What stands in the store before the first state; compare-and-set needs something to compare with."""
 
+_FAILED = "The connection to the C10d store has failed. See inner exception for details."
 _CHOOSE_ANOTHER = "choose another port in --rdzv-endpoint"
-_HEARTBEAT_SECONDS, _READ_SECONDS = 5.0, 60.0
+_HEARTBEAT_SECONDS = 5.0
 
 
 class C10dRendezvousBackend(RendezvousBackend):
@@ -67,11 +68,11 @@ class C10dRendezvousBackend(RendezvousBackend):
             return getattr(self._store, name)(*args)
         except PeerGoneError as error:
             raise RendezvousConnectionError(
-                "the node that serves the rendezvous has ended, and the state of the job has gone with it; start it "
-                f"again, or keep the state in etcd ({fact(error)})"
+                f"{_FAILED} The node that serves the rendezvous has ended, and the state of the job has gone with it; "
+                f"start it again, or keep the state in etcd ({fact(error)})"
             ) from error
         except (DistError, OSError) as error:
-            raise RendezvousConnectionError(f"the rendezvous store fails: {error}") from error
+            raise RendezvousConnectionError(f"{_FAILED} {error}") from error
 
     def _decoded(self, written: bytes) -> tuple[bytes, Token] | None:
         if written == _NOTHING:
@@ -91,7 +92,7 @@ def create_backend(params: RendezvousParameters) -> tuple[C10dRendezvousBackend,
     `connect_timeout` (30 s), how long to wait for the node that serves it; `heartbeat_timeout` (5 s) for one answer
     about the state, and `read_timeout` (60 s) for any other.
     """
-    patience = timedelta(seconds=params.get_as_float("read_timeout", _READ_SECONDS))
+    patience = timedelta(seconds=params.read_seconds())
     kind = str(params.get("store_type", "tcp")).strip().lower()
     if kind == "file":
         store = _file_store(params.endpoint.strip())

@@ -297,13 +297,15 @@ class DynamicRendezvousHandler(RendezvousHandler):
         max_nodes: int,
         local_addr: str | None = None,
         timeout: RendezvousTimeout | None = None,
-        keep_alive_interval: int | float = 5,
+        keep_alive_interval: int | float | timedelta = 5,
         keep_alive_max_attempt: int = 3,
         patience: float = 60,
     ) -> DynamicRendezvousHandler:
         """A handler for this process."""
         node = Node(local_addr or own_address(), os.getpid(), next(_node_numbers))
-        interval = timedelta(seconds=keep_alive_interval)
+        interval = keep_alive_interval
+        if not isinstance(interval, timedelta):
+            interval = timedelta(seconds=interval)
         settings = RendezvousSettings(
             run_id,
             min_nodes,
@@ -479,7 +481,7 @@ def create_handler(store: Store, backend: RendezvousBackend, params: RendezvousP
         timeout,
         params.get_as_float("keep_alive_interval", 5.0),
         3 if (attempts := params.get_as_int("keep_alive_max_attempt")) is None else attempts,
-        params.get_as_float("read_timeout", 60.0),
+        params.read_seconds(),
     )
 
 

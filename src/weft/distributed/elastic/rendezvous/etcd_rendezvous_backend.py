@@ -49,7 +49,7 @@ def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend,
     """
     options = EtcdOptions(
         str(params.get("protocol", "http")).strip().lower(),
-        params.get_as_float("read_timeout", 60.0),
+        params.read_seconds(),
         params.get_as_float("connect_timeout", 5.0),
         params.get("cacert", params.get("ca_cert")),
         params.get("cert", params.get("ssl_cert")),

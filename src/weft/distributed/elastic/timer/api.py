@@ -176,9 +176,9 @@ class _Configured:
 _configured = _Configured()
 
 
-def configure(timer_client: TimerClient) -> None:
-    """Set the client that `expires` uses in this process."""
-    if not isinstance(timer_client, TimerClient):
+def configure(timer_client: TimerClient | None) -> None:
+    """Set the client that `expires` uses in this process; None for none."""
+    if timer_client is not None and not isinstance(timer_client, TimerClient):
         raise ArgumentError(f"timer.configure(): timer_client must be a TimerClient, got {type(timer_client).__name__}")
     _configured.client = timer_client
 
