@@ -236,6 +236,7 @@ def join_runtime(port: int, rank: int, size: int, seconds: float) -> None:
                 "its peers when it starts; call it first, right after the imports"
             ) from None
         raise DistBackendError(f"XLA's runtime of several processes did not start: {error}") from error
+    _shutdown.start()
 
 
 @contextmanager
@@ -262,14 +263,32 @@ unfinished: list[jax.Array] = []
 """Results of exchanges with other processes that a group has given up; XLA waits for them at its end."""
 
 
+class _Shutdown(threading.Thread):
+    """Leaves XLA's runtime once asked. It starts early, since a process that ends may start no thread (Python 3.12)."""
+
+    def __init__(self) -> None:
+        super().__init__(name="leave XLA's runtime", daemon=True)
+        self._asked = threading.Event()
+
+    def run(self) -> None:
+        self._asked.wait()
+        jax.distributed.shutdown()
+
+    def within(self, seconds: float) -> bool:
+        """Leave the runtime; whether that took less than so many seconds."""
+        self._asked.set()
+        self.join(seconds)
+        return not self.is_alive()
+
+
+_shutdown = _Shutdown()
+
+
 def _leave_runtime() -> None:
     """Leave at the end of the process. Where the coordinator does not answer any more XLA would wait for minutes."""
-    if not jax.distributed.is_initialized():
+    if not (_shutdown.is_alive() and jax.distributed.is_initialized()):
         return
-    leaving = threading.Thread(target=jax.distributed.shutdown, name="leave XLA's runtime", daemon=True)
-    leaving.start()
-    leaving.join(_PARTING)
-    if leaving.is_alive():
+    if not _shutdown.within(_PARTING):
         _end("the process of rank 0 has ended before this one")
     if not all(map(is_ready, unfinished)):
         _end("XLA still waits for the ranks that have not come")
