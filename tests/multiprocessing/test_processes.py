@@ -134,19 +134,23 @@ mp.spawn(functions.waits, tuple(Connection(int(fd)) for fd in sys.argv[1:]), 2)
 """
 
 
-def test_processes_end_with_their_parent():
+IGNORING = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # as a shell's jobs in the background do
+
+
+@pytest.mark.parametrize("parent", [PARENT, IGNORING + PARENT], ids=["heeding interrupts", "ignoring interrupts"])
+def test_processes_end_with_their_parent(parent):
     pids, ready = python.Pipe(duplex=False)
     words, ended = python.Pipe(duplex=False)
     ends = [str(end.fileno()) for end in (ready, ended)]
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, *ends], pass_fds=(ready.fileno(), ended.fileno()))
+    process = subprocess.Popen([sys.executable, "-c", parent, *ends], pass_fds=(ready.fileno(), ended.fileno()))
     try:
         watched = [os.pidfd_open(received(pids)) for _ in range(2)]
     finally:
-        parent.kill()
-        parent.wait()
+        process.kill()
+        process.wait()
     assert [received(words) for _ in range(2)] == ["interrupted"] * 2
-    for process in watched:
-        os.close(process)
+    for pidfd in watched:
+        os.close(pidfd)
     for end in (pids, ready, words, ended):
         end.close()
 

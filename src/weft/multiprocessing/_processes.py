@@ -56,6 +56,8 @@ def _attached(file: Any) -> _Report:
 
 def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], report: _Report) -> None:
     """The body of a process."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited from a job in the background of a shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with_parent, name="end with the parent", daemon=True).start()
     try:
         fn(index, *args)
