@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -34,6 +35,7 @@ step, that step's position as one negative number `~position`: an optimizer's st
 Application = tuple[Signature, tuple[int, ...], list[tuple[int, int]]]
 """(signature, numbers of its inputs, (number, output) of each of its values)."""
 
+_MOST_HANDED = 65_536  # bytes that are copied in the time that moving them to their device takes at least
 _PACKS = 3  # Python floats, ints and complex numbers travel as one array each
 
 
@@ -118,9 +120,10 @@ class Program:
     costs        what it costs to compile it, and to interpret it once more, as estimated
     run          the compiled graph: (packs of numbers, arrays) -> arrays; None before its first run
     runs, spent  how often it was interpreted, and the seconds that this has cost, as estimated
+    handed       by position, the NumPy array that the compiled graph was last handed as it is
     """
 
-    __slots__ = ("__weakref__", "compiled", "device", "interpreted", "maps", "run", "runs", "spent")
+    __slots__ = ("__weakref__", "compiled", "device", "handed", "interpreted", "maps", "run", "runs", "spent")
 
     def __init__(self, graph: Graph) -> None:
         applications, wanted = graph.applications(), tuple(graph.wanted)
@@ -132,6 +135,7 @@ class Program:
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
         self.spent = 0.0
         self.runs = 0
+        self.handed: dict[int, weakref.ref[np.ndarray[Any, Any]]] = {}
 
     @property
     def costs(self) -> Costs:
@@ -141,6 +145,17 @@ class Program:
         """Whether one more interpreted run would bring what was spent on them to what compiling costs."""
         costs = self.costs
         return self.spent + costs.interpreting >= costs.compiling
+
+    def takes(self, position: int, array: np.ndarray[Any, Any]) -> bool:
+        """Whether to hand over a NumPy array as it is, which copies it.
+
+        A small one costs less so than to be moved to the device for good, unless it comes again.
+        """
+        last = self.handed.get(position)
+        if array.nbytes > _MOST_HANDED or (last is not None and last() is array):
+            return False
+        self.handed[position] = weakref.ref(array)
+        return True
 
 
 def _body(
@@ -224,7 +239,7 @@ def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[A
         program.runs += 1
         program.spent += program.costs.interpreting
         return program.interpreted(_numbered(graph, arrays))
-    operands, packs = _on_device(graph, arrays), _packs(graph)
+    operands, packs = _on_device(graph, arrays, program.takes), _packs(graph)
     if program.run is not None:
         return program.run(*packs, *operands)
     site = user_site()
@@ -244,14 +259,16 @@ def _numbered(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     return [np.asarray(leaf.array, leaf.aval.dtype.numpy) if leaf.aval.weak else next(rest) for leaf in graph.inputs]
 
 
-def _on_device(graph: Graph, arrays: Sequence[Any]) -> Sequence[jax.Array]:
-    """The arrays of the leaves, moved to the device from where they are NumPy arrays."""
+def _on_device(
+    graph: Graph, arrays: Sequence[Any], takes: Callable[[int, Any], bool] = lambda position, array: False
+) -> Sequence[Any]:
+    """The arrays of the leaves; those that are NumPy's are moved to the device, but for what the program `takes`."""
     if np.ndarray not in map(type, arrays):
         return arrays
     operands = list(arrays)
     leaves = [leaf for leaf in graph.inputs if not leaf.aval.weak]
     for at, leaf in enumerate(leaves):
-        if type(operands[at]) is np.ndarray:
+        if type(operands[at]) is np.ndarray and not takes(at, operands[at]):
             if type(leaf.array) is np.ndarray:
                 place(leaf)
                 operands[at] = leaf.array
