@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Compilation:
     """One compilation: the user's line that needed the values, seconds, operators, and what was new.
 
-    runs    how often the graph was interpreted before
+    runs                how often the graph was interpreted before
+    segments, programs  into how many parts it was cut since it repeats itself, and how many of these differ
     """
 
     site: str
@@ -27,10 +28,13 @@ class Compilation:
     operators: int
     cause: str
     runs: int = 0
+    segments: int = 1
+    programs: int = 1
 
     def __str__(self) -> str:
+        cut = f" in {self.segments} segments, {self.programs} different" if self.segments > 1 else ""
         earned = f"; interpreted {_times(self.runs)} before" if self.runs else ""
-        return f"{self.site}  {self.seconds:.2f} s  {self.operators} operators  {self.cause}{earned}"
+        return f"{self.site}  {self.seconds:.2f} s  {self.operators} operators{cut}  {self.cause}{earned}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +117,10 @@ def note_interpreted(site: str, program: Program, steps: _Steps) -> None:
     _interpreted[program] = site, len(steps)
 
 
-def note(site: str, seconds: float, steps: _Steps, runs: int) -> None:
-    """Remember one compilation, of what was interpreted so often."""
-    entry = Compilation(site, seconds, len(steps), _cause(site, steps), runs)
+def note(site: str, seconds: float, program: Program, steps: _Steps) -> None:
+    """Remember one compilation."""
+    segments, programs = program.compiled.parts
+    entry = Compilation(site, seconds, len(steps), _cause(site, steps), program.runs, segments, programs)
     if len(_log) >= _MOST:
         del _log[0]
     _log.append((entry, steps))

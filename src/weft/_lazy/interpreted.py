@@ -18,6 +18,7 @@ from weft._base.device import CPU, device
 from weft._lazy.compiled import compiled
 from weft._lazy.interpreter import Costs, prepare, quiet
 from weft._lazy.interpreter.table import Array
+from weft._lazy.segments import Application
 from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
 
@@ -29,10 +30,12 @@ Step = tuple[Run, tuple[int, ...], Sequence[tuple[int, int]], tuple[int, ...]]
 LEAST_PROGRAM = 6e-5
 """Seconds that running a compiled program takes at least. Interpreting less than that is never slower."""
 
-_PROGRAM = 0.02  # seconds to compile a program of nothing
+PROGRAM_SECONDS = 0.02
+"""What it takes to compile a program of nothing."""
+
 _DISPATCH = 5e-5  # seconds to start the program of an application
 _LEAF = 4e-6  # seconds to hand an array to a program
-_COMPILED = Costs(_PROGRAM, 2 * LEAST_PROGRAM)  # what the interpreter lacks: a program for each application
+_COMPILED = Costs(PROGRAM_SECONDS, 2 * LEAST_PROGRAM)  # what the interpreter lacks: a program for each application
 
 COMPILED_AT_ONCE = Costs(0.0, inf)
 """The costs of what nobody wants to see interpreted."""
@@ -45,17 +48,16 @@ class InterpretedGraph:
     else jax's on the device, but for Python numbers.
     """
 
-    __slots__ = ("_applications", "_costs", "_device", "_leaves", "_size", "_steps", "_wanted")
+    __slots__ = ("_applications", "_device", "_leaves", "_seconds", "_size", "_steps", "_wanted")
 
     def __init__(
         self,
-        applications: Sequence[tuple[Signature, tuple[int, ...], Sequence[tuple[int, int]]]],
+        applications: Sequence[Application],
         leaves: Sequence[int],
         wanted: Sequence[int],
         device: device,
     ) -> None:
-        """`applications`: signature, numbers of the inputs, (number, output) of each value."""
-        self._costs: Costs | None = None
+        self._seconds: float | None = None
         self._device = device
         self._applications = applications
         self._leaves = tuple(leaves)
@@ -80,26 +82,25 @@ class InterpretedGraph:
         return [apart(result) for result in results] if self._device is CPU else results
 
     @property
-    def costs(self) -> Costs:
-        """What it costs to compile the graph, and to interpret it once rather than to run it compiled."""
-        costs = self._costs
-        if costs is None:
-            costs = self._estimate()
+    def seconds(self) -> float:
+        """What it costs, as estimated, to interpret the graph once rather than to run it compiled."""
+        seconds = self._seconds
+        if seconds is None:
+            seconds = self._estimate()
             if self._device is CPU:
-                self._costs = costs
-        return costs
+                self._seconds = seconds
+        return seconds
 
-    def _estimate(self) -> Costs:
-        compiling, interpreting = _PROGRAM, -LEAST_PROGRAM - _LEAF * len(self._leaves)
+    def _estimate(self) -> float:
+        seconds = -LEAST_PROGRAM - _LEAF * len(self._leaves)
         new: set[Signature] = set()
         for signature, _, _ in self._applications:
             costs = costs_of(signature)
-            compiling += costs.compiling
-            interpreting += costs.interpreting
+            seconds += costs.interpreting
             if signature.run is None and signature not in new:  # its program is still to be compiled
                 new.add(signature)
-                interpreting += _PROGRAM + costs.compiling
-        return Costs(compiling, max(0.0, interpreting))
+                seconds += PROGRAM_SECONDS + costs.compiling
+        return max(0.0, seconds)
 
     def _prepared(self) -> list[Step]:
         needed = set(self._wanted)

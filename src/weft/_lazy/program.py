@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -17,26 +17,22 @@ from jax.sharding import SingleDeviceSharding
 
 from weft._base import config
 from weft._base.device import CPU, device
-from weft._base.dtype import COMPLEX, FLOAT
 from weft._base.site import user_site
 from weft._lazy import explain
-from weft._lazy.compiled import compiled
+from weft._lazy.compiled_graph import CompiledGraph
 from weft._lazy.interpreted import InterpretedGraph
 from weft._lazy.interpreter import Costs
-from weft._lazy.precision import settled
+from weft._lazy.packs import packs_of, places_of
 from weft._lazy.runtime import jax_device, on_fork, tier_of
-from weft._lazy.signature import Output, Signature
-from weft._lazy.value import Aval, Value
+from weft._lazy.segments import Application
+from weft._lazy.signature import Output
+from weft._lazy.value import Value
 
 Step = tuple[Output, tuple[int, ...]]
 """An output and the numbers of the application's inputs; or, for a further output of the application of an earlier
 step, that step's position as one negative number `~position`: an optimizer's step has as many outputs as inputs."""
 
-Application = tuple[Signature, tuple[int, ...], list[tuple[int, int]]]
-"""(signature, numbers of its inputs, (number, output) of each of its values)."""
-
 _MOST_HANDED = 65_536  # bytes that are copied in the time that moving them to their device takes at least
-_PACKS = 3  # Python floats, ints and complex numbers travel as one array each
 
 
 class Graph:
@@ -69,11 +65,6 @@ class Graph:
     def numbers(self) -> list[int]:
         """The number of each step, while the graph is being planned."""
         return [value.num for value in self.made]
-
-    @property
-    def leaves(self) -> list[tuple[int, Aval]]:
-        """(number, type) of each leaf, in order, while the graph is being planned."""
-        return [(value.num, value.aval) for value in self.inputs]
 
     def applications(self) -> list[Application]:
         """What is to be computed, while the graph is being planned; the outputs of one application together."""
@@ -116,7 +107,7 @@ class Program:
     """What computes the graphs of one structure.
 
     interpreted  the graph as the interpreter runs it
-    compiled     makes `run`
+    compiled     the graph as XLA compiles it: what makes `run`
     costs        what it costs to compile it, and to interpret it once more, as estimated
     run          the compiled graph: (packs of numbers, arrays) -> arrays; None before its first run
     runs, spent  how often it was interpreted, and the seconds that this has cost, as estimated
@@ -126,12 +117,12 @@ class Program:
     __slots__ = ("__weakref__", "compiled", "device", "handed", "interpreted", "maps", "run", "runs", "spent")
 
     def __init__(self, graph: Graph) -> None:
-        applications, wanted = graph.applications(), tuple(graph.wanted)
         self.device = graph.steps[0][0].aval.device
-        self.interpreted = InterpretedGraph(applications, [leaf.num for leaf in graph.inputs], wanted, self.device)
-        body = _body(applications, _leaf_places(graph), wanted)
-        self.compiled = partial(compiled, body, self.device, [_PACKS + position for position in graph.donated])
-        self.run: Callable[..., list[jax.Array]] | None = None
+        applications, leaves = graph.applications(), [leaf.num for leaf in graph.inputs]
+        wanted, places = tuple(graph.wanted), places_of([leaf.aval for leaf in graph.inputs])
+        self.interpreted = InterpretedGraph(applications, leaves, wanted, self.device)
+        self.compiled = CompiledGraph(applications, leaves, places, wanted, graph.donated, self.device)
+        self.run: Callable[..., Sequence[jax.Array]] | None = None
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
         self.spent = 0.0
         self.runs = 0
@@ -139,7 +130,7 @@ class Program:
 
     @property
     def costs(self) -> Costs:
-        return self.interpreted.costs
+        return Costs(self.compiled.seconds, self.interpreted.seconds)
 
     def is_worth_compiling(self) -> bool:
         """Whether one more interpreted run would bring what was spent on them to what compiling costs."""
@@ -156,58 +147,6 @@ class Program:
             return False
         self.handed[position] = weakref.ref(array)
         return True
-
-
-def _body(
-    applications: Sequence[Application], places: Sequence[tuple[int, int | None, int]], wanted: Sequence[int]
-) -> Callable[..., list[jax.Array]]:
-    """The function that jax traces."""
-
-    def run(*args: Any) -> list[jax.Array]:
-        entries: dict[int, jax.Array] = {}
-        for number, source, position in places:
-            entries[number] = args[_PACKS + position] if source is None else args[source][position]
-        taken = {number for _, inputs, _ in applications for number in inputs}
-        equal: dict[Any, tuple[jax.Array, ...]] = {}
-        for signature, inputs, values in applications:
-            results = equal.get((signature, inputs))
-            if results is None:
-                with jax.named_scope(signature.name.replace(" ", "_")):
-                    results = equal[signature, inputs] = signature.fn(*[entries[i] for i in inputs])
-            for number, index in values:
-                entry = results[index]
-                entries[number] = settled(entry) if signature.rounds and number in taken else entry
-        return [entries[n] for n in wanted]
-
-    return run
-
-
-def _leaf_places(graph: Graph) -> list[tuple[int, int | None, int]]:
-    """(number, pack or None for an array argument, position) of each leaf."""
-    counts: dict[int | None, int] = {}
-    places = []
-    for number, aval in graph.leaves:
-        source = pack_of(aval) if aval.weak else None
-        position = counts.get(source, 0)
-        counts[source] = position + 1
-        places.append((number, source, position))
-    return places
-
-
-def pack_of(aval: Aval) -> int:
-    """Which pack a Python number travels in: 0 floats, 1 ints and bools, 2 complex numbers."""
-    category = aval.dtype.category
-    return 0 if category == FLOAT else 2 if category == COMPLEX else 1
-
-
-def pack(numbers: tuple[list[Any], list[Any], list[Any]]) -> tuple[Any, Any, Any]:
-    """The packs as arrays; None for an empty one."""
-    floats, ints, complexes = numbers
-    return (
-        np.array(floats, np.float64) if floats else None,
-        np.array(ints, np.int64) if ints else None,
-        np.array(complexes, np.complex128) if complexes else None,
-    )
 
 
 _programs: dict[Any, Program] = {}
@@ -239,16 +178,16 @@ def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[A
         program.runs += 1
         program.spent += program.costs.interpreting
         return program.interpreted(_numbered(graph, arrays))
-    operands, packs = _on_device(graph, arrays, program.takes), _packs(graph)
+    operands, packs = _on_device(graph, arrays, program.takes), packs_of(graph.inputs)
     if program.run is not None:
         return program.run(*packs, *operands)
     site = user_site()
     start = time.perf_counter()
-    run = program.compiled()
+    run = program.compiled.run()
     with _announced(site, len(graph.steps)):
         result = run(*packs, *operands)
     program.run = run
-    explain.note(site, time.perf_counter() - start, graph.steps, program.runs)
+    explain.note(site, time.perf_counter() - start, program, graph.steps)
     return result
 
 
@@ -275,15 +214,6 @@ def _on_device(
             else:  # in doubt
                 operands[at] = placed(operands[at], leaf.aval.device)
     return operands
-
-
-def _packs(graph: Graph) -> tuple[Any, Any, Any]:
-    """The numbers among the leaves."""
-    numbers: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
-    for leaf in graph.inputs:
-        if leaf.aval.weak:
-            numbers[pack_of(leaf.aval)].append(leaf.array)
-    return pack(numbers)
 
 
 @contextmanager

@@ -1,0 +1,144 @@
+"""A graph in the second tier: one program that XLA compiles for each form of the graph's segments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+from weakref import WeakValueDictionary
+
+import jax
+
+from weft._base.device import device
+from weft._lazy.compiled import compiled
+from weft._lazy.interpreted import PROGRAM_SECONDS, costs_of
+from weft._lazy.packs import PACKS, Place, unpacked
+from weft._lazy.precision import settled
+from weft._lazy.runtime import on_fork
+from weft._lazy.segments import Application, Form, Segment, segments_of
+
+Run = Callable[..., Sequence[jax.Array]]
+
+
+class CompiledGraph:
+    """A graph that is compiled when that has been earned.
+
+    leaves, wanted   numbers of entries
+    places           where the leaves are among the arguments of the compiled graph
+    donated          positions, among leaves that are arrays, whose buffers may be overwritten
+    """
+
+    def __init__(
+        self,
+        applications: Sequence[Application],
+        leaves: Sequence[int],
+        places: Sequence[Place],
+        wanted: Sequence[int],
+        donated: Sequence[int],
+        where: device,
+    ) -> None:
+        self._form = Form(tuple(applications), tuple(leaves), tuple(wanted))
+        self._places = places
+        self._donated = [PACKS + position for position in donated]
+        self._device = where
+
+    @cached_property
+    def seconds(self) -> float:
+        """What compiling it takes, as estimated. It does not depend on what other graphs have compiled."""
+        signatures = [signature for form in self._forms for signature, _, _ in form.applications]
+        return PROGRAM_SECONDS * len(self._forms) + sum([costs_of(signature).compiling for signature in signatures])
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        """How many segments it has, and how many of them differ."""
+        return max(1, len(self._segments)), len(self._forms)
+
+    @cached_property
+    def _segments(self) -> list[Segment]:
+        seconds = [costs_of(signature).compiling for signature, _, _ in self._form.applications]
+        return segments_of(self._form.applications, self._form.wanted, seconds)
+
+    @cached_property
+    def _forms(self) -> list[Form]:
+        return list(dict.fromkeys([segment.form for segment in self._segments])) or [self._form]
+
+    def run(self) -> Run:
+        """The graph as a function of the packs of numbers and the arrays, which is compiled in the first call."""
+        if not self._segments:
+            body = _body(self._form)
+            return compiled(lambda *args: body(*unpacked(args, self._places)), self._device, self._donated)
+        donated = {n for n, (at, _) in zip(self._form.leaves, self._places, strict=True) if at in self._donated}
+        steps, wanted = _steps(self._segments, donated, self._device), self._form.wanted
+
+        def run(*args: Any) -> list[jax.Array]:
+            entries = dict(zip(self._form.leaves, unpacked(args, self._places), strict=True))
+            for program, inputs, results, ending in steps:
+                arrays = program(*[entries[number] for number in inputs])
+                entries.update(zip(results, arrays, strict=True))
+                for number in ending:
+                    del entries[number]
+            return [entries[number] for number in wanted]
+
+        return run
+
+
+def _body(form: Form) -> Run:
+    """A form as the function of its leaves that jax traces."""
+    taken = {number for _, inputs, _ in form.applications for number in inputs}
+
+    def run(*leaves: Any) -> list[jax.Array]:
+        entries: dict[int, jax.Array] = dict(zip(form.leaves, leaves, strict=True))
+        equal: dict[Any, tuple[jax.Array, ...]] = {}
+        for signature, inputs, values in form.applications:
+            results = equal.get((signature, inputs))
+            if results is None:
+                with jax.named_scope(signature.name.replace(" ", "_")):
+                    results = equal[signature, inputs] = signature.fn(*[entries[i] for i in inputs])
+            for number, index in values:
+                entry = results[index]
+                entries[number] = settled(entry) if signature.rounds and number in taken else entry
+        return [entries[number] for number in form.wanted]
+
+    return run
+
+
+_programs: WeakValueDictionary[Any, Run] = WeakValueDictionary()
+"""By form, device and donated leaves, the programs of segments that some graph uses."""
+on_fork(_programs.clear)
+
+
+def _steps(
+    segments: Sequence[Segment], donated: set[int], where: device
+) -> list[tuple[Run, Sequence[int], Sequence[int], Sequence[int]]]:
+    """(program, its inputs, its results, entries that end with it) of each segment.
+
+    Only the last segment overwrites leaves: nothing is lost where the compilation of one is interrupted.
+    """
+    last = segments[-1]
+    overwritten = _overwritten(last, donated)
+    return [(_program(s.form, where, overwritten if s is last else ()), *s[1:]) for s in segments]
+
+
+def _overwritten(segment: Segment, donated: set[int]) -> tuple[int, ...]:
+    """Positions of a segment's leaves that may be overwritten and whose buffers fit one of its results."""
+    types = {}
+    for signature, inputs, values in segment.form.applications:
+        types.update(zip(inputs, signature.avals, strict=True))
+        types.update((number, signature.outputs[index].aval) for number, index in values)
+    spare = Counter(types[number] for number in segment.form.wanted)
+    positions = []
+    for position, (number, within) in enumerate(zip(segment.leaves, segment.form.leaves, strict=True)):
+        if number in donated and number in segment.ending and spare[types[within]]:
+            spare[types[within]] -= 1
+            positions.append(position)
+    return tuple(positions)
+
+
+def _program(form: Form, where: device, donated: tuple[int, ...]) -> Run:
+    """The program of a form: that of an earlier segment where there is one."""
+    key = form, where, donated
+    program = _programs.get(key)
+    if program is None:
+        program = _programs[key] = compiled(_body(form), where, donated)
+    return program

@@ -1,0 +1,51 @@
+"""Packs: the Python numbers among a program's leaves travel as one array of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._base.dtype import COMPLEX, FLOAT
+from weft._lazy.value import Aval, Value
+
+PACKS = 3
+"""Floats, ints (with bools) and complex numbers; a program takes the packs, and then the arrays."""
+
+Place = tuple[int, int | None]
+"""Where among a program's arguments a leaf is, and where in that one if it is a pack."""
+
+
+def places_of(avals: Iterable[Aval]) -> list[Place]:
+    """The place of each leaf."""
+    counts = [0] * (PACKS + 1)
+    places: list[Place] = []
+    for aval in avals:
+        kind = _pack_of(aval) if aval.weak else PACKS
+        places.append((kind, counts[kind]) if aval.weak else (PACKS + counts[kind], None))
+        counts[kind] += 1
+    return places
+
+
+def packs_of(leaves: Iterable[Value]) -> tuple[Any, Any, Any]:
+    """The packs of the numbers among some leaves; None for an empty one."""
+    floats, ints, complexes = numbers = ([], [], [])
+    for leaf in leaves:
+        if leaf.aval.weak:
+            numbers[_pack_of(leaf.aval)].append(leaf.array)
+    return (
+        np.array(floats, np.float64) if floats else None,
+        np.array(ints, np.int64) if ints else None,
+        np.array(complexes, np.complex128) if complexes else None,
+    )
+
+
+def unpacked(args: Sequence[Any], places: Iterable[Place]) -> list[Any]:
+    """The leaves at these places among a program's arguments."""
+    return [args[at] if within is None else args[at][within] for at, within in places]
+
+
+def _pack_of(aval: Aval) -> int:
+    category = aval.dtype.category
+    return 0 if category == FLOAT else 2 if category == COMPLEX else 1
