@@ -21,6 +21,7 @@ from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_overlap, check_shape, check_writable, write
 from weft.errors import GradientError, OutOfRangeError, ShapeError, ValueRangeError
+from weft.ops._room import require_addressable
 from weft.ops._strides import row_major
 from weft.ops._words import scalar_word
 
@@ -163,8 +164,7 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
         raise GradientError("cannot resize variables that require grad")
     if prod(wanted) >= 2**63:
         raise OutOfRangeError("numel: integer multiplication overflow")
-    if prod(wanted) * input.itemsize >= 2**63:
-        raise ShapeError(f"Storage size calculation overflowed with sizes={list(wanted)}")
+    require_addressable(wanted, input.itemsize)
     more = prod(wanted) - input.numel()
     alone = input._alias is None and all(ref() is None for ref in input._views or ())
     offset = layout_of(input, exact=True).offset

@@ -16,6 +16,7 @@ from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.ops._room import require_addressable_places
 from weft.ops._strides import Layout
 from weft.ops._words import scalar_word
 
@@ -46,11 +47,11 @@ def empty_strided(
     if len(size) != len(stride):
         raise ShapeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
     settled = dtype or default_dtype()
-    room = Layout(tuple(size), tuple(stride), 0, settled).extent
-    if room * settled.itemsize >= 2**63:
-        raise ShapeError(f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}")
-    made = strided_view(op.zeros((max(room, 0),), dtype=settled, device=device), tuple(size), tuple(stride), 0)
-    return made._require_grad(True) if requires_grad else made
+    places = Layout(tuple(size), tuple(stride), 0, settled)
+    require_addressable_places(places)
+    storage = op.zeros((max(places.extent, 0),), dtype=settled, device=device)
+    view = strided_view(storage, places.sizes, places.strides, 0)
+    return view._require_grad(True) if requires_grad else view
 
 
 @composite("as_strided_", function=True)
