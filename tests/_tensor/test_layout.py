@@ -181,6 +181,8 @@ def test_overlapping_writes_are_refused():
     for write in (
         assign, lambda: x[1:].copy_(x[:-1]), lambda: x[1:].add_(x[:-1]), lambda: weft.add(x[:-1], 1, out=x[1:]),
         lambda: square.add_(square.t()), lambda: square.mul_(square[0]),
+        lambda: weft.scatter(weft.ones(5), 0, x.long(), x, out=x),
+        lambda: weft.masked_select(x, weft.ones(5, dtype=weft.bool), out=x),
     ):  # fmt: skip
         with pytest.raises(RuntimeError, match=text):
             write()

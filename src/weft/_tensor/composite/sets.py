@@ -10,7 +10,6 @@ import numpy as np
 from weft._base.dtype import bool_, float32
 from weft._lazy.refusal import wrap_dim
 from weft._tensor.convert import from_host
-from weft._tensor.output import write_out
 from weft._tensor.spelling import composite, op
 from weft._tensor.subscript import getitem, nonzero_dims
 from weft._tensor.tensor import Tensor
@@ -42,17 +41,13 @@ def argwhere(input: Tensor) -> Tensor:
     return nonzero(input)
 
 
-@composite()
-def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
+@composite(out="masked_select(): self and result must have the same scalar type", separate=("input", "mask"))
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where `mask`, which broadcasts against `input`, is true, in one dim."""
     if mask.dtype is not bool_:
         raise DTypeError("masked_select: expected BoolTensor for mask")
     shape = broadcast_shapes(input.shape, mask.shape)
-    found = getitem(op.expand(input, shape), op.expand(mask, shape))
-    return found if out is None else write_out(out, found, _OTHER_OUT, separate=(input, mask))
-
-
-_OTHER_OUT = "masked_select(): self and result must have the same scalar type"
+    return getitem(op.expand(input, shape), op.expand(mask, shape))
 
 
 # ---- groups of equal elements
