@@ -81,8 +81,10 @@ def _from_tcp(
     except ValueError as error:  # says whether it is out of range, or no number
         raise ValueRangeError(f"{url!r}: {error}") from None
     if port is None:
-        raise ValueRangeError(f"Error initializing torch.distributed using tcp:// rendezvous: port number missing; "
-                              f"{url!r} must name a host and a port: tcp://HOST:PORT")  # fmt: skip
+        raise ValueRangeError(
+            f"Error initializing torch.distributed using tcp:// rendezvous: port number missing; {url!r} must name a "
+            "host and a port: tcp://HOST:PORT"
+        )
     if not parts.hostname:
         raise ValueRangeError(f"{url!r} must name a host and a port: tcp://HOST:PORT")
     rank, world_size = _from_query(url, rank, world_size)
@@ -92,8 +94,10 @@ def _from_tcp(
 def _from_file(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[Found]:
     path = urlsplit(url).path
     if not path:
-        raise ValueRangeError(f"Error initializing torch.distributed using file:// rendezvous: path missing; {url!r} "
-                              "must name a file: file:///PATH, which no earlier job has left there")  # fmt: skip
+        raise ValueRangeError(
+            f"Error initializing torch.distributed using file:// rendezvous: path missing; {url!r} must name a file: "
+            "file:///PATH, which no earlier job has left there"
+        )
     rank, world_size = _from_query(url, rank, world_size)
     store = FileStore(path, world_size)
     store.set_timeout(timeout)
