@@ -38,17 +38,17 @@ def _to(
     memory_format: Any = None,
 ) -> Tensor:
     del non_blocking  # every transfer is asynchronous
-    found = input
+    result = input
     wanted = input.dtype if dtype is None else as_dtype(dtype, dtypes.float64)
     if wanted is not input.dtype:
         if input.is_complex() and not wanted.is_complex and wanted is not dtypes.bool_:
             warnings.warn("Casting complex values to real discards the imaginary part", stacklevel=3)
-        found = op.to_dtype(input, wanted)
+        result = op.to_dtype(input, wanted)
     if device is not None:
-        found = moved(found, resolve_device(device))
-    if copy and found is input:
-        found = op.clone(found)
-    return found if memory_format in (None, preserve_format) else contiguous(found, memory_format)
+        result = moved(result, resolve_device(device))
+    if copy and result is input:
+        result = op.clone(result)
+    return result if memory_format in (None, preserve_format) else contiguous(result, memory_format)
 
 
 @composite(function=False)

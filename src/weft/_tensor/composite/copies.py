@@ -77,8 +77,8 @@ def _copying(name: str, view: View) -> None:
 
     @composite(f"{name}_copy", doc=f"What `{name}` gives, as a copy.", method=name == "narrow")
     def copied(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        found = view(input, *args, **kwargs)
-        return tuple(map(op.clone, found)) if isinstance(found, tuple) else op.clone(found)
+        result = view(input, *args, **kwargs)
+        return tuple(map(op.clone, result)) if isinstance(result, tuple) else op.clone(result)
 
 
 for _name, _view in _COPIED.items():
@@ -95,15 +95,15 @@ def _writing(name: str, view: View) -> None:
         f"{name}_scatter", doc=f"A copy of `input` with `src` in the part that `{name}` shows; its arguments follow."
     )
     def written(input: Tensor, src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        made = op.clone(input)
-        part = view(made, *args, **kwargs)
+        result = op.clone(input)
+        part = view(result, *args, **kwargs)
         if src.shape != part.shape:
             raise ShapeError(
                 "expected src to have a size equal to the slice of self. "
                 f"src size = {list(src.shape)}, slice size = {list(part.shape)}"
             )
         write(part, op.to_dtype(src, input.dtype)._read())
-        return made
+        return result
 
 
 for _name, _view in (

@@ -11,7 +11,7 @@ from weft._base.limits import INT64, limits
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination, integer, ints
-from weft._tensor.composite.create import made, sizes_of, type_for
+from weft._tensor.composite.create import create, sizes_of, type_for
 from weft._tensor.scalar import fitting
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
@@ -75,7 +75,7 @@ def randint(
     settled = type_for(out, dtype, int64)
     last = integer(high, "high", "randint")
     _require_range(low, last, settled)
-    return made("randint", ints(size, "size", "randint"), low, last, dtype=settled, options=options, out=out)
+    return create("randint", ints(size, "size", "randint"), low, last, dtype=settled, options=options, out=out)
 
 
 @composite(method=False)
@@ -86,7 +86,7 @@ def randint_like(
     first, last = (0, low) if high is None else (low, high)
     settled = dtype or input.dtype
     _require_range(first, last, settled)
-    return made("randint", tuple(input.shape), first, last, dtype=settled, options=options, like=input)
+    return create("randint", tuple(input.shape), first, last, dtype=settled, options=options, like=input)
 
 
 @composite(over=True)
@@ -100,7 +100,7 @@ def randperm(n: int, *, out: Tensor | None = None, dtype: DType | None = None, *
         fitting(n - 1, settled)
     elif settled in _MOST_IN_ORDER and n >= _end_of(settled) + 1:
         raise OutOfRangeError(f"n cannot be greater than {_MOST_IN_ORDER[settled]} for {scalar_word(settled)} type.")
-    return made("randperm", (n,), dtype=settled, options=options, out=out)
+    return create("randperm", (n,), dtype=settled, options=options, out=out)
 
 
 _MOST_IN_ORDER = {float16: "2049", float32: "2^24+1", float64: "2^53+1"}
@@ -115,7 +115,7 @@ def _require_spread(std: Any) -> None:
 def _filled(input: Tensor, row: str, first: float, second: float, options: dict[str, Any]) -> Tensor:
     """`input` after a factory row has written all of it."""
     shape, dtype = tuple(input.shape), input.dtype
-    return write(input, made(row, shape, first, second, dtype=dtype, options=options, like=input)._read())
+    return write(input, create(row, shape, first, second, dtype=dtype, options=options, like=input)._read())
 
 
 @composite()
@@ -144,7 +144,7 @@ def normal(
         return op.normal_sample(mean, std, dtype=like.dtype, out=out, **options)
     sizes = sizes_of("normal", (size,))
     settled = type_for(out, dtype, default_dtype())
-    return made("normal_by_size", sizes, mean, std, dtype=settled, options=options, out=out)
+    return create("normal_by_size", sizes, mean, std, dtype=settled, options=options, out=out)
 
 
 @composite("normal_", function=False)

@@ -53,9 +53,9 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 # ---- groups of equal elements
 
 
-def _groups(input: Tensor, found: HostArray, inverse: Any, counts: Any, wanted: tuple[bool, bool]) -> Any:
+def _groups(input: Tensor, members: HostArray, inverse: Any, counts: Any, wanted: tuple[bool, bool]) -> Any:
     """What `unique` and `unique_consecutive` return: the members, and where `wanted` inverse and counts."""
-    arrays = [found] + [array.astype(np.int64) for array, want in zip((inverse, counts), wanted, strict=True) if want]
+    arrays = [members] + [array.astype(np.int64) for array, want in zip((inverse, counts), wanted, strict=True) if want]
     tensors = tuple([from_host(array, input.device) for array in arrays])
     return tensors[0] if len(tensors) == 1 else tensors
 
@@ -83,11 +83,11 @@ def unique(
     """
     del sorted  # PyTorch sorts in any case, too
     axis = _axis(input, dim)
-    found, inverse, counts = np.unique(
+    members, inverse, counts = np.unique(
         _host(input), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )
     inverse = inverse.reshape(input.shape if dim is None else -1)
-    return _groups(input, found, inverse, counts, (return_inverse, return_counts))
+    return _groups(input, members, inverse, counts, (return_inverse, return_counts))
 
 
 @composite()
@@ -106,9 +106,9 @@ def unique_consecutive(
     starts[1:] = (rows[1:] != rows[:-1]).any(axis=1)
     inverse = np.cumsum(starts) - 1
     counts = np.diff(np.flatnonzero(starts), append=len(rows))
-    found = np.compress(starts, host, axis)
+    members = np.compress(starts, host, axis)
     inverse = inverse.reshape(input.shape) if dim is None else inverse
-    return _groups(input, found, inverse, counts, (return_inverse, return_counts))
+    return _groups(input, members, inverse, counts, (return_inverse, return_counts))
 
 
 @composite()
