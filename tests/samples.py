@@ -73,7 +73,6 @@ def indices(*shape: int, below: int) -> np.ndarray[Any, Any]:
 _X = numbers(4, 2, 6)
 _TRIO = {1: numbers(2, 4, 6), 2: numbers(2, 4, 6, 4), 3: numbers(2, 4, 4, 4, 4)}  # images of so many space dims
 _SQUARES = numbers(2, 4, 4) + np.eye(4)
-_PACKED = {"LU_data": _SQUARES, "LU_pivots": np.array([[1, 3, 3, 4], [2, 2, 4, 4]], np.int32)}
 _MATRIX, _OTHER = numbers(4, 2), numbers(2, 6)
 _CLASSES = {"input": numbers(4, 6), "target": indices(4, below=6), "reduction": "mean"}
 _CHANNELS = {"input": _TRIO[1], "weight": numbers(4), "bias": numbers(4)}
@@ -174,7 +173,9 @@ GIVEN: dict[str, dict[str, Any]] = {
     # products
     "matrix_power": {"input": numbers(2, 4, 4), "n": 3},
     "lu_factors": {"A": _SQUARES},
-    "lu_parts": _PACKED, "lu_parts_to_solve": _PACKED, "lu_parts_to_unpack": _PACKED,
+    "lu_parts": {
+        "LU_data": _SQUARES, "LU_pivots": np.array([[1, 3, 3, 4], [2, 2, 4, 4]], np.int32), "refusal": "bad pivots",
+    },
     "solve_triangular": {"A": _SQUARES, "B": numbers(2, 4, 6), "upper": True},
     "eig": {"A": _SQUARES},
     "eigvals": {"A": _SQUARES},

@@ -16,8 +16,8 @@ S = TypeVar("S")
 _log = logging.getLogger(__name__)
 
 
-class Bell(Protocol):
-    """What is rung when something is done: a queue, for who waits."""
+class Waiter(Protocol):
+    """What is told that something is done: a queue, for the thread that waits."""
 
     def put(self, _: None, /) -> None: ...
 
@@ -37,7 +37,7 @@ class Future(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Future[T]], Any]] | None = None  # most futures have none
-        self._bells: list[Bell] | None = None
+        self._waiters: list[Waiter] | None = None
 
     def done(self) -> bool:
         """Whether there is a value or an error."""
@@ -51,20 +51,20 @@ class Future(Generic[T]):
 
     def _await(self) -> None:
         """Return once it is done. What completes others while it waits is for subclasses to add."""
-        bell: SimpleQueue[None] = SimpleQueue()
-        self._ring(bell)
-        bell.get()
+        done: SimpleQueue[None] = SimpleQueue()
+        self._ring(done)
+        done.get()
 
     def _leave_to_others(self) -> None:
         """Called when a thread is about to wait for several futures, and completes none itself meanwhile."""
 
-    def _ring(self, bell: Bell) -> None:
-        """Put something into `bell` when this is done."""
+    def _ring(self, waiter: Waiter) -> None:
+        """Put something into `waiter` when this is done."""
         with _changing:
             if not self._done:
-                self._bells = [*(self._bells or ()), bell]
+                self._waiters = [*(self._waiters or ()), waiter]
                 return
-        bell.put(None)
+        waiter.put(None)
 
     @property
     def failed(self) -> bool:
@@ -127,8 +127,8 @@ class Future(Generic[T]):
             if self._done:
                 raise FutureError("Future can only be marked completed once: it has a value or an error already")
             self._value, self._error, self._done = value, error, True
-        for bell in self._bells or ():
-            bell.put(None)
+        for waiter in self._waiters or ():
+            waiter.put(None)
         if self._callbacks is not None:
             callbacks, self._callbacks = self._callbacks, None
             for callback in callbacks:
@@ -153,12 +153,12 @@ class Future(Generic[T]):
 
 def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
     """A future of the list of `futures`: done when all of them are, or as soon as one fails, with its error."""
-    listed = _listed(futures)
+    members = _members(futures)
     collected: Future[list[Future[Any]]] = Future()
-    if not listed:
-        collected.set_result(listed)
+    if not members:
+        collected.set_result(members)
         return collected
-    left = len(listed)
+    left = len(members)
     lock = threading.Lock()
 
     def count(future: Future[Any]) -> None:
@@ -166,30 +166,30 @@ def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
         with lock:
             before, left = left, 0 if future.failed else left - 1
         if before > 0 and left <= 0:
-            collected._settle(lambda: _checked(future, listed))
+            collected._settle(lambda: _checked(future, members))
 
-    for future in listed:
+    for future in members:
         future.add_done_callback(count)
     return collected
 
 
 def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
     """The values of all futures in order, once the last is done; raises the first error as soon as there is one."""
-    listed = _listed(futures)
-    if len(listed) == 1:
-        return [listed[0].wait()]
+    members = _members(futures)
+    if len(members) == 1:
+        return [members[0].wait()]
     finished: SimpleQueue[Future[Any]] = SimpleQueue()
-    for future in listed:
+    for future in members:
         if not future.done():
             future._leave_to_others()
         future._ring(_Report(future, finished))
-    for _ in listed:
+    for _ in members:
         finished.get().value()
-    return [future.value() for future in listed]
+    return [future.value() for future in members]
 
 
 class _Report:
-    """Takes the place of a bell, and puts the future itself into a queue."""
+    """Waits for a future, and puts it into a queue itself when it is done."""
 
     __slots__ = ("_finished", "_future")
 
@@ -200,18 +200,18 @@ class _Report:
         self._finished.put(self._future)
 
 
-def _checked(future: Future[Any], listed: list[Future[Any]]) -> list[Future[Any]]:
+def _checked(future: Future[Any], members: list[Future[Any]]) -> list[Future[Any]]:
     """The list, unless this future has failed."""
     future.value()
-    return listed
+    return members
 
 
-def _listed(futures: Iterable[Future[Any]]) -> list[Future[Any]]:
-    listed = list(futures)
-    for future in listed:
+def _members(futures: Iterable[Future[Any]]) -> list[Future[Any]]:
+    members = list(futures)
+    for future in members:
         if not isinstance(future, Future):
             raise ArgumentError(f"expected futures, but one is {future!r}, of type {type(future).__name__}")
-    return listed
+    return members
 
 
 def _require_callable(callback: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 import weft
@@ -137,6 +139,22 @@ REFUSED = [
 def test_hooks_that_would_never_run_are_refused(ask, text):
     with pytest.raises(RuntimeError, match=f"^{text}"):
         ask()
+
+
+def test_errors_name_hooks_that_have_a_name():
+    class Hook:
+        def __call__(self, grad):
+            return weft.ones(5)
+
+        def method(self, grad):
+            return weft.ones(5)
+
+    wider = partial(weft.mul, weft.ones(5, 1))
+    for hook, name in ((Hook(), "<unknown>"), (wider, "<unknown>"), (Hook().method, "method")):
+        x = weft.ones(2, requires_grad=True)
+        x.register_hook(hook)
+        with pytest.raises(GradientError, match=f"^hook '{name}' has changed the size of value"):
+            (x * 2).sum().backward()
 
 
 @pytest.mark.parametrize("on_leaf", [True, False])

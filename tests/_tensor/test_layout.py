@@ -144,6 +144,7 @@ def test_as_strided_passes_gradients_on():
     (((2, 2), (1,)), r"^mismatch in length of strides and shape$"),
     (((2,), (-1,)), r"^as_strided: Negative strides are not supported at the moment, got strides: \[-1\]$"),
     (((-1,), (1,)), r"^Storage size calculation overflowed with sizes=\[-1\] and strides=\[1\]$"),
+    (((2,), (2**62,)), r"^Storage size calculation overflowed with sizes=\[2\] and strides=\[4611686018427387904\]$"),
 ])  # fmt: skip
 def test_places_that_a_storage_does_not_have(arguments, text):
     with pytest.raises(RuntimeError, match=text):
@@ -180,6 +181,8 @@ def test_overlapping_writes_are_refused():
     for write in (
         assign, lambda: x[1:].copy_(x[:-1]), lambda: x[1:].add_(x[:-1]), lambda: weft.add(x[:-1], 1, out=x[1:]),
         lambda: square.add_(square.t()), lambda: square.mul_(square[0]),
+        lambda: weft.scatter(weft.ones(5), 0, x.long(), x, out=x),
+        lambda: weft.masked_select(x, weft.ones(5, dtype=weft.bool), out=x),
     ):  # fmt: skip
         with pytest.raises(RuntimeError, match=text):
             write()

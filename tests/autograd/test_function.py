@@ -191,46 +191,41 @@ def test_once_differentiable_leaves_the_tape(x):
     assert not first.requires_grad
 
 
-def returns(*found):
-    """A function whose `backward` returns this."""
+def function(**members):
+    """A function made of these: methods, which are static, and options."""
+    return type("F", (Function,), {name: staticmethod(x) if callable(x) else x for name, x in members.items()})
 
-    class Wrong(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
 
-        @staticmethod
-        def backward(ctx, g):
-            return found
-
-    return Wrong
+def returns(*gradients):
+    """A function whose `backward` returns these."""
+    return function(forward=lambda ctx, x: x * 1, backward=lambda ctx, g: gradients)
 
 
 WRONG = [
     (
         "too many",
         [weft.ones(2), weft.ones(2)],
-        r"^function WrongBackward returned an incorrect number of gradients \(exp",
+        r"^function FBackward returned an incorrect number of gradients \(exp",
     ),
-    ("too few", [], r"^function WrongBackward returned an incorrect number of gradients \(expected 1, got 0\)$"),
+    ("too few", [], r"^function FBackward returned an incorrect number of gradients \(expected 1, got 0\)$"),
     (
         "shape",
         [weft.ones(3)],
-        r"^Function WrongBackward returned an invalid gradient at index 0 - got \[3\] but expected ",
+        r"^Function FBackward returned an invalid gradient at index 0 - got \[3\] but expected ",
     ),
     ("kind", [1.0], r"^expected Variable or None \(got float\)$"),
     (
         "complex",
         [weft.ones(2) * 1j],
-        r"^Function WrongBackward returned a complex gradient at index 0 for a real input$",
+        r"^Function FBackward returned a complex gradient at index 0 for a real input$",
     ),
 ]
 
 
-@pytest.mark.parametrize(("found", "text"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
-def test_wrong_gradients_are_refused(x, found, text):
+@pytest.mark.parametrize(("gradients", "text"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
+def test_wrong_gradients_are_refused(x, gradients, text):
     with pytest.raises(RuntimeError, match=text):
-        returns(*found).apply(x).sum().backward()
+        returns(*gradients).apply(x).sum().backward()
 
 
 def test_a_gradient_gets_the_type_and_the_shape_of_its_input(x):
@@ -250,44 +245,22 @@ def test_trailing_nones_are_dropped(x):
 
 
 def test_what_is_missing_is_named(x):
-    class Empty(Function):
-        pass
-
     with pytest.raises(NotImplementedError, match=r"^You must implement the forward function for custom autograd"):
-        Empty.apply(x)
-
-    class Forward(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
-
+        function().apply(x)
     with pytest.raises(NotImplementedError, match=r"^You must implement either the backward or vjp method"):
-        Forward.apply(x).sum().backward()
-
-
-def function(forward, backward=lambda ctx, g: g, **names):
-    """A function made of these."""
-    return type("F", (Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward), **names})
+        function(forward=lambda ctx, x: x * 1).apply(x).sum().backward()
 
 
 def test_it_is_called_by_apply_alone(x):
     with pytest.raises(RuntimeError, match=r"^Legacy autograd function with non-static forward method is deprecated"):
-        function(lambda ctx, x: x)()(x)
+        function(forward=lambda ctx, x: x)()(x)
 
 
 def test_vjp_is_another_name_of_backward(x):
-    class Twice(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def vjp(ctx, g):
-            return g * 2
-
-    Twice.apply(x).sum().backward()
+    methods = {"forward": lambda ctx, x: x * 2, "vjp": lambda ctx, g: g * 2}
+    function(**methods).apply(x).sum().backward()
     assert x.grad.tolist() == [2, 2]
-    both = function(lambda ctx, x: x * 2, vjp=staticmethod(lambda ctx, g: g))
+    both = function(**methods, backward=methods["vjp"])
     with pytest.raises(RuntimeError, match=r"^Implementing both 'backward' and 'vjp' for a custom Function is not all"):
         both.apply(x).sum().backward()
 
@@ -323,17 +296,19 @@ MARKS = [
 @pytest.mark.parametrize(("forward", "text"), [row[1:] for row in MARKS], ids=[row[0] for row in MARKS])
 def test_marks_that_make_no_sense_are_refused(x, forward, text):
     with pytest.raises((RuntimeError, TypeError), match=f"^{text}"):
-        function(forward).apply((x * 1)[:1])
+        function(forward=forward).apply((x * 1)[:1])
 
 
 def test_saved_tensors_may_be_for_a_single_reading(x):
-    def twice(ctx, g):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 1
+
+    def backward(ctx, g):
         return g * ctx.saved_tensors[0] * ctx.saved_tensors[0]
 
     for once in (False, True):
-        y = function(
-            lambda ctx, x: (ctx.save_for_backward(x), x * 1)[1], twice, clear_saved_tensors_on_access=once
-        ).apply(x)
+        y = function(forward=forward, backward=backward, clear_saved_tensors_on_access=once).apply(x)
         if once:
             with pytest.raises(RuntimeError, match=r"^saved_tensors can only be accessed once when clear_saved"):
                 y.sum().backward()

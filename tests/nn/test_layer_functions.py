@@ -235,3 +235,18 @@ def test_smoothing_by_what_is_no_positive_number_is_none(smoothing):
 def test_results_that_no_memory_holds_are_refused_before_anything_is_made(call):
     with pytest.raises(RuntimeError, match="DefaultCPUAllocator: can't allocate memory: you tried to allocate"):
         call()
+
+
+@pytest.mark.parametrize(("pool", "shape", "text"), [
+    (F.adaptive_avg_pool2d, (2, 3, 4, 4), r"avg_pool2d_backward\(\): .* has sizes \[2, 3, 0, 0\] with dimension 2"),
+    (F.adaptive_max_pool2d, (2, 3, 4, 4), r"max_pool2d_backward\(\): .* has sizes \[2, 3, 0, 0\] with dimension 2"),
+    (F.adaptive_avg_pool1d, (2, 3, 4), r"avg_pool2d_backward\(\): .* has sizes \[2, 3, 1, 0\] with dimension 3"),
+])  # fmt: skip
+def test_pools_without_windows_can_be_read_and_refuse_a_backward_pass(pool, shape, text):
+    x = weft.ones(shape, requires_grad=True)
+    others = [x * i for i in range(40)]  # so many that a flush asks what derivatives will read
+    pooled = pool(x, 0)
+    assert pooled.flatten().tolist() == []
+    with pytest.raises(RuntimeError, match=f"^adaptive_{text} being empty$"):
+        pooled.sum().backward()
+    del others

@@ -368,15 +368,15 @@ def _on_tape(inputs: Sequence[Value]) -> tuple[int, ...]:
 def _hooked(tape: Tape, grad: Value) -> Value:
     if tape.hooks:
         for _, hook in sorted(tape.hooks.items()):
-            found = hook(grad)
-            if found is not None and found.aval is not grad.aval:
-                _check_replacement(hook.__name__, grad, found)
-            grad = found or grad
+            replacement = hook(grad)
+            if replacement is not None and replacement.aval is not grad.aval:
+                _check_replacement(hook.__name__, grad, replacement)
+            grad = replacement or grad
     return grad
 
 
-def _check_replacement(hook: str, grad: Value, found: Value) -> None:
-    old, new = grad.aval, found.aval
+def _check_replacement(hook: str, grad: Value, replacement: Value) -> None:
+    old, new = grad.aval, replacement.aval
     if old.shape != new.shape:
         raise GradientError(
             f"hook '{hook}' has changed the size of value (was {list(old.shape)} got {list(new.shape)})"

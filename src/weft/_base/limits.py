@@ -1,15 +1,32 @@
-"""The ranges of element types: `finfo` and `iinfo`."""
+"""The ranges of element types, and `finfo` and `iinfo`, which tell them."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from weft._base.dtype import BOOL, INTEGER, DType, as_dtype, float64
+from weft._base.dtype import BOOL, COMPLEX, INTEGER, DType, as_dtype, float64
 from weft._base.state import default_dtype
 from weft.errors import ArgumentError
+
+INT64 = range(-(2**63), 2**63)
+"""The integers that int64 holds."""
+
+
+@cache
+def limits(dtype: DType) -> tuple[Any, Any]:
+    """The least and the largest number of a type, which is not complex."""
+    assert dtype.category != COMPLEX, "complex numbers have no order"
+    if dtype.category == BOOL:
+        return 0, 1
+    if dtype.category == INTEGER:
+        info = np.iinfo(dtype.numpy)
+        return int(info.min), int(info.max)
+    info = ml_dtypes.finfo(dtype.numpy)
+    return float(info.min), float(info.max)
 
 
 class _Info:
@@ -45,8 +62,7 @@ class finfo(_Info):
             )
         facts: Any = ml_dtypes.finfo(dtype.numpy)
         super().__init__(dtype.itemsize * 8, dtype)
-        self.min = float(facts.min)
-        self.max = float(facts.max)
+        self.min, self.max = limits(dtype)
         self.eps = float(facts.eps)
         self.tiny = self.smallest_normal = float(facts.smallest_normal)
         self.resolution = 10.0**-facts.precision
@@ -62,7 +78,5 @@ class iinfo(_Info):
         if dtype.category != INTEGER:
             instead = "" if dtype.category == BOOL else ". Use torch.finfo instead"
             raise ArgumentError(f"torch.iinfo() requires an integer input type, got {dtype}{instead}")
-        facts = np.iinfo(dtype.numpy)
-        super().__init__(facts.bits, dtype)
-        self.min = int(facts.min)
-        self.max = int(facts.max)
+        super().__init__(dtype.itemsize * 8, dtype)
+        self.min, self.max = limits(dtype)

@@ -60,14 +60,14 @@ class CustomOp:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record the operator; tensors named in `mutates_args` get their new values."""
-        found = self._function(*args, **kwargs)
+        result = self._function(*args, **kwargs)
         if not self._mutates:
-            return None if isinstance(found, tuple) and not found else found
-        listed = list(found) if isinstance(found, tuple) else [found]
-        given = self._signature.bind(*args, **kwargs).arguments
+            return None if isinstance(result, tuple) and not result else result
+        results = list(result) if isinstance(result, tuple) else [result]
+        arguments = self._signature.bind(*args, **kwargs).arguments
         for name in reversed(self._mutates):
-            write(given[name], listed.pop()._read())
-        return None if not listed else listed[0] if self._single else tuple(listed)
+            write(arguments[name], results.pop()._read())
+        return None if not results else results[0] if self._single else tuple(results)
 
     # --- what may be added -------------------------------------------------------------------------------------
 
@@ -84,29 +84,29 @@ class CustomOp:
         """
 
         def vjp(g: Any, out: Any, *args: Any, **kwargs: Any) -> list[Any]:
-            given = arrays_in((g, out, args))
+            flat = arrays_in((g, out, args))
             places: list[list[Any]] = []
 
             def run(tensors: list[Tensor]) -> list[Tensor]:
-                grads, output, inputs = given.rebuilt(tensors)
+                grads, output, inputs = flat.rebuilt(tensors)
                 ctx = FunctionCtx()
                 ctx.needs_input_grad = tuple(isinstance(x, (Tensor, tuple)) for x in inputs)
                 if setup_context is not None:
                     extra = {"keyword_only_inputs": kwargs} if kwargs else {}
                     setup_context(ctx=ctx, inputs=inputs, output=output, **extra)
-                listed = grads if isinstance(grads, tuple) else (grads,)
-                found = backward(ctx, *listed[: len(listed) - len(self._mutates)])
-                places.append(self._by_tensor(found, len(inputs)))
+                cotangents = grads if isinstance(grads, tuple) else (grads,)
+                gradients = backward(ctx, *cotangents[: len(cotangents) - len(self._mutates)])
+                places.append(self._by_tensor(gradients, len(inputs)))
                 return [x for x in _flat(places[0]) if x is not None]
 
-            arrays = iter(traced(run, given.inputs, f"the derivative of {self._name}"))
+            arrays = iter(traced(run, flat.inputs, f"the derivative of {self._name}"))
             return _filled(places[0], arrays)
 
         self._define(replace(self.row, vjp=vjp))
 
-    def _by_tensor(self, found: Any, count: int) -> list[Any]:
+    def _by_tensor(self, gradients: Any, count: int) -> list[Any]:
         """What `backward` returned for tensor arguments, of all `count` positional ones."""
-        grads = list(found) if isinstance(found, (tuple, list)) else [found]
+        grads = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
         if len(grads) != count:
             raise GradientError(
                 f"{self._name}: its backward must return a gradient or None for each of its {count} arguments, "
@@ -117,37 +117,37 @@ class CustomOp:
     # --- the body, over arrays -----------------------------------------------------------------------------------
 
     def _traced_body(self, *args: Any, **kwargs: Any) -> tuple[jax.Array, ...]:
-        given = arrays_in((args, kwargs))
+        flat = arrays_in((args, kwargs))
         if not self._host:
             try:
-                return tuple(traced(partial(self._run, given), given.inputs, self._name))
+                return tuple(traced(partial(self._run, flat), flat.inputs, self._name))
             except NeedsValueError:
                 self._host = True
-        return self._on_host(given)
+        return self._on_host(flat)
 
-    def _run(self, given: Flat, tensors: list[Tensor]) -> list[Tensor]:
+    def _run(self, flat: Flat, tensors: list[Tensor]) -> list[Tensor]:
         """The body on tensors: its results, then the new values of what it writes to."""
-        args, kwargs = given.rebuilt(tensors)
+        args, kwargs = flat.rebuilt(tensors)
         bound = self._signature.bind(*args, **kwargs).arguments
         written = [bound[name] for name in self._mutates]
         before = [tensor._read() for tensor in tensors]
-        found = self._body(*args, **kwargs)
+        result = self._body(*args, **kwargs)
         for tensor, old in zip(tensors, before, strict=True):
             if tensor._read() is not old and not any(tensor is x for x in written):
                 name = next(name for name, x in bound.items() if x is tensor)
                 raise CompileError(f"{self._name}: it writes to {name!r}, which mutates_args does not name")
-        self._single = not isinstance(found, (tuple, list))
-        return [*self._listed(found), *written]
+        self._single = not isinstance(result, (tuple, list))
+        return [*self._listed(result), *written]
 
-    def _listed(self, found: Any) -> list[Tensor]:
+    def _listed(self, result: Any) -> list[Tensor]:
         """What the body or its fake returned; `TypeError` for what is no tensor."""
-        listed = [] if found is None else list(found) if isinstance(found, (tuple, list)) else [found]
-        for x in listed:
+        results = [] if result is None else list(result) if isinstance(result, (tuple, list)) else [result]
+        for x in results:
             if not isinstance(x, Tensor):
                 raise ArgumentError(f"{self._name}: an operator gives tensors, and it returned a {type(x).__name__}")
-        return listed
+        return results
 
-    def _on_host(self, given: Flat) -> tuple[jax.Array, ...]:
+    def _on_host(self, flat: Flat) -> tuple[jax.Array, ...]:
         if self._fake is None:
             raise CompileError(
                 f"{self._name}: its body looks at values, so it runs on the host, and the types of its results must be "
@@ -156,20 +156,20 @@ class CustomOp:
         fake = self._fake
 
         def types_of(tensors: list[Tensor]) -> list[Tensor]:
-            args, kwargs = given.rebuilt(tensors)
+            args, kwargs = flat.rebuilt(tensors)
             return self._listed(fake(*args, **kwargs))
 
-        structs = jax.eval_shape(lambda *a: tuple(traced(types_of, a, f"the fake of {self._name}")), *given.inputs)
+        structs = jax.eval_shape(lambda *a: tuple(traced(types_of, a, f"the fake of {self._name}")), *flat.inputs)
 
         def host(*arrays: Any) -> tuple[np.ndarray[Any, Any], ...]:
-            found = [tensor.numpy() for tensor in self._run(given, [from_host(np.asarray(a)) for a in arrays])]
-            for at, (array, struct) in enumerate(zip(found, structs, strict=True)):
+            results = [tensor.numpy() for tensor in self._run(flat, [from_host(np.asarray(a)) for a in arrays])]
+            for at, (array, struct) in enumerate(zip(results, structs, strict=True)):
                 if (array.shape, array.dtype) != (struct.shape, struct.dtype):
                     raise ShapeError(
                         f"{self._name}: result {at} is {array.dtype}{list(array.shape)}, and its fake says "
                         f"{struct.dtype}{list(struct.shape)}"
                     )
-            return tuple(found)
+            return tuple(results)
 
         def refuse(*_: Any) -> Any:
             raise GradientError(
@@ -185,7 +185,7 @@ class CustomOp:
             lambda *arrays: (call(*arrays), arrays),
             lambda arrays, _: jax.pure_callback(refuse, arrays),
         )  # fmt: skip
-        return call(*given.inputs)
+        return call(*flat.inputs)
 
 
 def custom_op(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from weft._base.limits import INT64
 from weft._lazy.value import Aval
 from weft.errors import ArgumentError, DimError, DTypeError, ShapeError, ValueRangeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._table import OpDef, Param
-
-_INT64 = range(-(2**63), 2**63)
 
 _BROADCAST = re.compile(r"incompatible shapes for broadcasting: \(([\d, ]*)\), \(([\d, ]*)\)")
 
@@ -35,11 +34,11 @@ def refusal(op: OpDef, avals: tuple[Aval, ...], error: Exception) -> Exception:
 def require_int64(op: str, param: Param, entry: Any) -> None:
     """`ValueError` for an integer beyond int64, `TypeError` for such a size."""
     if isinstance(entry, int):
-        if entry not in _INT64:
+        if entry not in INT64:
             raise ValueRangeError(f"Overflow when unpacking long long: argument '{param.name}' of {op}() is {entry}")
     elif isinstance(entry, tuple):
         for at, part in enumerate(entry, 1):
-            if isinstance(part, int) and part not in _INT64:
+            if isinstance(part, int) and part not in INT64:
                 raise ArgumentError(
                     f"{op}(): argument '{param.name}' failed to unpack the object at pos {at} with error "
                     f'"Overflow when unpacking long long": {part}'

@@ -29,6 +29,7 @@ from weft._base.dtype import (
     promote_types,
     uint64,
 )
+from weft._base.limits import limits
 from weft._base.state import ambient, default_device, default_dtype
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
@@ -229,9 +230,8 @@ def _numbers(data: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
         raise IntegerRangeError("Overflow when unpacking long long: an integer does not fit the type") from error
     target = wanted or inferred
     if target.category == INTEGER and array.dtype != target.numpy:
-        limits = np.iinfo(target.numpy)
-        least = limits.min or -limits.max  # a negative number wraps around in an unsigned type
-        if not ((array >= least) & (array <= limits.max)).all():
+        least, most = limits(target)
+        if not ((array >= (least or -most)) & (array <= most)).all():  # negative ones wrap around in unsigned types
             raise DTypeError(f"value cannot be converted to type {target.name} without overflow")
     return _cast(array, target)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.limits import INT64
 from weft.errors import ArgumentError, IndexRangeError, IntegerRangeError, ValueRangeError
 
 Make = Callable[[Any], Any]  # lists, NumPy arrays and tensors -> tensors
@@ -17,7 +18,6 @@ Nonzero = Callable[[Any], Sequence[Any]]  # bool tensor of n dims -> n integer v
 _MOST_ITEMS_OF_A_TUPLE = 32  # longer lists are always taken as index tensors, as in PyTorch and NumPy
 _INTEGERS = ("int64", "int32")
 _MASKS = ("bool", "uint8")
-_INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class _Walk:
                 "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables "
                 f"are valid indices (got {type(item).__name__})"
             ) from None
-        if index not in _INT64:
+        if index not in INT64:
             raise IntegerRangeError(f"Overflow when unpacking long long: the index {index}")
         size = self.sizes[self.dim]
         if not -size <= index < size:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import numbers
-from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 
 from weft._base.dtype import BOOL, COMPLEX, INTEGER, DType, bool_, complex128, float64, int64, uint64
+from weft._base.limits import INT64, limits
 from weft._lazy.value import Value, aval_of
 from weft._tensor.foreign import kind_of, way_in
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError
@@ -24,7 +23,6 @@ _WEAK = {kind: aval_of((), dtype, weak=True) for kind, dtype in
 _ABSTRACT: tuple[tuple[Any, type], ...] = (
     (bool, np.bool_), (int, numbers.Integral), (float, numbers.Real), (complex, numbers.Complex),
 )  # fmt: skip
-_INT64 = range(-(2**63), 2**63)
 
 
 def number(x: Any, name: str = "", op: str = "") -> Value:
@@ -38,7 +36,7 @@ def number(x: Any, name: str = "", op: str = "") -> Value:
                 return number(kind(x))
         expected = f"{op}(): argument '{name}' must be Tensor, not" if op else "expected a Tensor or a number, got"
         raise ArgumentError(f"{expected} {kind_of(x)}{way_in(x)}")
-    if aval.dtype is int64 and x not in _INT64:
+    if aval.dtype is int64 and x not in INT64:
         return _unsigned(x)
     return Value(aval, x)
 
@@ -74,13 +72,7 @@ def _fits(x: Any, dtype: DType) -> bool:
         return True
     if isinstance(x, complex):
         return x.imag == 0 and _fits(x.real, dtype)
-    most = _most(dtype)
+    least, most = limits(dtype)
     if dtype.category == INTEGER:
-        return math.isfinite(x) and -most - dtype.is_signed <= int(x) <= most
+        return math.isfinite(x) and (least or -most) <= int(x) <= most
     return not math.isfinite(x) or abs(x) <= most
-
-
-@lru_cache
-def _most(dtype: DType) -> Any:
-    """The largest number of a type."""
-    return int(np.iinfo(dtype.numpy).max) if dtype.category == INTEGER else float(ml_dtypes.finfo(dtype.numpy).max)

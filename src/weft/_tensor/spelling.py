@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -221,17 +221,18 @@ def _source(op: OpDef, name: str) -> str:
         if op.factory:
             lines += ["if requires_grad: _result._require_grad(True)", "return _result"]
         else:
-            lines.append(f"return _result if out is None else _write_out(out, _result, _op.out_text, {_read(op)})")
+            tensors = [p for p in op.params if p.name in op.separate or p.kind in (Kind.ARRAY, Kind.OPERAND)]
+            read = _read([f"{'*' * (p.kind is Kind.ARRAYS)}{p.name}" for p in tensors], op.separate)
+            lines.append(f"return _result if out is None else _write_out(out, _result, _op.out_text, {read})")
     head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
     return f"def {name}({head}):\n" + "".join(f"    {line}\n" for line in lines)
 
 
-def _read(op: OpDef) -> str:
-    """Source of the tensors that a row reads, and of those that must share nothing with `out`: two tuples."""
+def _read(names: Iterable[str], separate: Sequence[str]) -> str:
+    """Source of the tensors that are read, and of those that must share nothing with `out`: two tuples."""
     groups = ["", ""]
-    for p in op.params:
-        if p.name in op.separate or p.kind in (Kind.ARRAY, Kind.OPERAND):
-            groups[p.name in op.separate] += f"{'*' * (p.kind is Kind.ARRAYS)}{p.name}, "
+    for name in names:
+        groups[name.removeprefix("*") in separate] += f"{name}, "
     return "({}), ({})".format(*groups)
 
 
@@ -398,7 +399,9 @@ class Composite:
 COMPOSITES: dict[tuple[str, str], Composite] = {}
 
 
-def _bound(body: Callable[..., Any], name: str, module: str, out: str | None) -> Callable[..., Any]:
+def _bound(
+    body: Callable[..., Any], name: str, module: str, out: str | None, separate: Sequence[str]
+) -> Callable[..., Any]:
     """A composite as users call it: its arguments are converted as its annotations say, which are read as of rows."""
     scope: dict[str, Any] = {**arguments.SCOPE, "_body": body, "_write_out": write_out, "_text": out}
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
@@ -417,8 +420,8 @@ def _bound(body: Callable[..., Any], name: str, module: str, out: str | None) ->
     call = f"_body({', '.join(passed)})"
     if out is not None:
         head += ["out=None"] if has_star else ["*", "out=None"]
-        sources = ", ".join(p.removeprefix("*") for p in inspect.signature(body).parameters)
-        call = f"{call} if out is None else _write_out(out, {call}, _text, ({sources},))"
+        read = _read(inspect.signature(body).parameters, separate)
+        call = f"{call} if out is None else _write_out(out, {call}, _text, {read})"
     source = (
         f"def bound({', '.join(head)}):\n    try:\n        return {call}\n"
         f"    except _LEAKS as error:\n        raise _leaked({name!r}, error)\n"
@@ -451,6 +454,7 @@ def composite(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make the decorated function public: as function, as method (if its first parameter is `input`), in place.
 
+    Tensors of the parameters in `separate` must share nothing with what is written to, in place or by `out=`.
     With `out`, it takes tensors to write its results to; what it is says that these must have the results' types, or
     is "" where they may have any that results can be cast to.
     A function that was made inside of another one is named and described by `name` and `doc`. `over` says that there
@@ -472,7 +476,7 @@ def composite(
                 f"composite {public!r} says over={over}, but there is {'no' if over else 'a'} row of this name"
             )
         spelled = public if is_method is True else is_method or ""
-        bound = _bound(body, spelled or public, module, out)
+        bound = _bound(body, spelled or public, module, out, separate)
         COMPOSITES[key] = Composite(public, bound, spelled, inplace, tuple(separate), function, module, also)
         return body
 

@@ -10,6 +10,7 @@ from weft._tensor.alias import Alias, layout_of, owner_of, path_to
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import attach, replayed
 from weft.errors import DTypeError, ShapeError
+from weft.ops._room import require_addressable_places
 from weft.ops._strides import Layout
 
 
@@ -42,14 +43,11 @@ def _check(places: Layout, room: int) -> None:
         raise ShapeError("mismatch in length of strides and shape")
     if any(step < 0 for step in stride):
         raise ShapeError(f"as_strided: Negative strides are not supported at the moment, got strides: {stride}")
-    if any(n < 0 for n in size):
-        raise ShapeError(f"Storage size calculation overflowed with sizes={size} and strides={stride}")
+    needed = require_addressable_places(places)
     if offset < 0:
         raise ShapeError(f"Tensor: invalid storage offset {offset}")
-    itemsize = places.dtype.itemsize
-    needed = (offset + places.extent) * itemsize
-    if places.extent and needed > room:
+    if needed > room:
         raise ShapeError(
-            f"setStorage: sizes {size}, strides {stride}, storage offset {offset}, and itemsize {itemsize} requiring a "
-            f"storage size of {needed} are out of bounds for storage of size {room}"
+            f"setStorage: sizes {size}, strides {stride}, storage offset {offset}, and itemsize "
+            f"{places.dtype.itemsize} requiring a storage size of {needed} are out of bounds for storage of size {room}"
         )

@@ -250,12 +250,13 @@ class Tensor(Derived):
             raise GradientError("cannot register a hook on a tensor that doesn't require gradient")
 
         def on_value(grad: Value) -> Value | None:
-            found = hook(wrap(grad))
-            if found is None:
+            replacement = hook(wrap(grad))
+            if replacement is None:
                 return None
-            if not isinstance(found, Tensor):
-                raise ArgumentError(f"expected Variable, but hook returned '{kind_of(found)}'{way_in(found)}")
-            return operand(found)
+            if not isinstance(replacement, Tensor):
+                kind = kind_of(replacement)
+                raise ArgumentError(f"expected Variable, but hook returned '{kind}'{way_in(replacement)}")
+            return operand(replacement)
 
         on_value.__name__ = getattr(hook, "__name__", "<unknown>")  # how errors name it
         return Handle(hooks_of(self._read()), on_value)

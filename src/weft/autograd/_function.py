@@ -140,8 +140,8 @@ class Function:
         if not (ambient().grad and any(ctx.needs_input_grad)):
             return results
         several = isinstance(results, (tuple, list))
-        listed = list(results) if several else [results]
-        linked = _linked(cls, ctx, args, inputs, listed)
+        outputs = list(results) if several else [results]
+        linked = _linked(cls, ctx, args, inputs, outputs)
         return tuple(linked) if several else linked[0]
 
 
@@ -179,17 +179,17 @@ def _linked(
     custom = _custom(cls, ctx, args, results, [any(r is s for s in smooth) for r in results])
     raw = [id(value) for value in operands[:count]]
 
-    def derivative(given: dict[int, Value], members: list[Value]) -> list[Value | None]:
+    def derivative(cotangents: dict[int, Value], members: list[Value]) -> list[Value | None]:
         ctx._outputs = {raw[v.origin.index]: v for v in members if v.origin is not None}
         try:
-            found = custom(given)
+            gradients = custom(cotangents)
         finally:
             ctx._outputs = {}
         if ambient().anomaly:
-            check_finite(members[0], found)
-        return [None] * count + found
+            check_finite(members[0], gradients)
+        return [None] * count + gradients
 
-    made = {}
+    outputs = {}
     for tensor, value in zip(smooth, values, strict=True):
         value.tape = Tape(site=value.tape.site if value.tape is not None else "")
         value.tape.custom = derivative
@@ -198,17 +198,17 @@ def _linked(
             if tensor.requires_grad and tensor.is_leaf:
                 raise InPlaceError("a leaf Variable that requires grad has been used in an in-place operation.")
             write(tensor, value)
-        made[id(tensor)] = tensor if id(tensor) in ctx._dirty else wrap(value)
-    return [made.get(id(r), r) for r in results]
+        outputs[id(tensor)] = tensor if id(tensor) in ctx._dirty else wrap(value)
+    return [outputs.get(id(r), r) for r in results]
 
 
 def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any]) -> None:
     """Raise for views among what was marked as written that are no arguments, or not the only result."""
-    given = set(map(id, args))
+    arguments = set(map(id, args))
     for tensor in results:
         if id(tensor) not in ctx._dirty:
             continue
-        if id(tensor) not in given and tensor._alias is not None:
+        if id(tensor) not in arguments and tensor._alias is not None:
             raise GradientError(
                 "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been mutated "
                 "should be passed to ctx.mark_dirty()."
@@ -242,11 +242,11 @@ def _custom(
     is_tensor = [isinstance(a, Tensor) for a in args]
     avals = [r._read().aval if isinstance(r, Tensor) else None for r in results]
 
-    def custom(given: dict[int, Value]) -> list[Value | None]:
+    def custom(cotangents: dict[int, Value]) -> list[Value | None]:
         grads: list[Any] = []
         at = 0
         for aval, smooth in zip(avals, is_smooth, strict=True):
-            value = given.get(at) if smooth else None
+            value = cotangents.get(at) if smooth else None
             at += smooth
             if value is not None:
                 grads.append(wrap(value))
@@ -254,16 +254,16 @@ def _custom(
                 grads.append(wrap(leaf(aval, filled_array(aval, 0))))
             else:
                 grads.append(None)
-        found = _derivative_of(cls)(ctx, *grads)
-        listed = list(found) if isinstance(found, (tuple, list)) else [found]
-        while len(listed) > len(is_tensor) and listed[-1] is None:
-            listed.pop()
-        if len(listed) != len(is_tensor):
+        gradients = _derivative_of(cls)(ctx, *grads)
+        gradients = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
+        while len(gradients) > len(is_tensor) and gradients[-1] is None:
+            gradients.pop()
+        if len(gradients) != len(is_tensor):
             raise GradientError(
                 f"function {cls.__name__}Backward returned an incorrect number of gradients "
-                f"(expected {len(is_tensor)}, got {len(listed)})"
+                f"(expected {len(is_tensor)}, got {len(gradients)})"
             )
-        inputs = [grad for grad, given in zip(listed, is_tensor, strict=True) if given]
+        inputs = [grad for grad, wanted in zip(gradients, is_tensor, strict=True) if wanted]
         return [
             _fitted(f"{cls.__name__}Backward", *each) for each in zip(range(len(taken)), inputs, taken, strict=True)
         ]

@@ -69,7 +69,7 @@ def _check(
     outputs = _tensors(func(*args))
     smooth = [n for n, output in enumerate(outputs) if _is_smooth(output)]
     numerical = [_numerical(func, args, i, eps) for i in at]
-    if not smooth and any(found.any() for jacobians in numerical for found in jacobians):
+    if not smooth and any(jacobian.any() for jacobians in numerical for jacobian in jacobians):
         raise GradcheckError("Numerical gradient for function expected to be zero")
     analytical = [_analytical(outputs[n], [args[i] for i in at], nondet_tol) for n in smooth]
     parts = ((1, "imaginary"), (0, "real")) if any(outputs[n].is_complex() for n in smooth) else ((0, ""),)
@@ -93,8 +93,8 @@ def _check_cotangents(func: Callable[..., Any], args: list[Any], at: list[int]) 
     """Cotangents of zero give zeros."""
     outputs = _smooth_outputs(func(*args))
     zeros = [from_host(np.zeros(output.shape, output.dtype.numpy)) for output in outputs]
-    found = grad(outputs, [args[i] for i in at], zeros, allow_unused=True) if outputs and at else ()
-    if any(g is not None and g.detach().numpy().any() for g in found):
+    gradients = grad(outputs, [args[i] for i in at], zeros, allow_unused=True) if outputs and at else ()
+    if any(g is not None and g.detach().numpy().any() for g in gradients):
         raise GradcheckError("backward not multiplied by grad_output")
 
 
@@ -117,11 +117,11 @@ def gradgradcheck(
     def first(*both: Any) -> tuple[Tensor, ...]:
         here, cotangents = both[:count], both[count:]
         wanted = [a for a in here if isinstance(a, Tensor) and a.requires_grad]
-        found = grad(
+        gradients = grad(
             _smooth_outputs(func(*here)), wanted, list(cotangents), create_graph=True, allow_unused=True,
             materialize_grads=True,
         )  # fmt: skip
-        return tuple(g for g in found if g is not None)
+        return tuple(g for g in gradients if g is not None)
 
     return gradcheck(first, [*args, *seeds], **options)
 
@@ -173,8 +173,8 @@ def _rows(output: Tensor, wanted: list[Tensor]) -> list[HostArray]:
         flat = _parts(seed)
         flat[part] = 1
         cotangent = from_host(flat.view(seed.dtype).reshape(seed.shape))
-        found = grad(output, wanted, cotangent, retain_graph=True, allow_unused=True)
-        for each, x, g in zip(rows, wanted, found, strict=True):
+        gradients = grad(output, wanted, cotangent, retain_graph=True, allow_unused=True)
+        for each, x, g in zip(rows, wanted, gradients, strict=True):
             each.append(_parts(np.zeros(x.shape, x.dtype.numpy) if g is None else g.detach().numpy()))
     return [np.array(each) for each in rows]
 

@@ -43,16 +43,16 @@ def _of_all_ranks(
     xs: Any, like: Tensor, group: ProcessGroup, name: str, operation: str, *, uneven: bool = False
 ) -> list[Tensor]:
     """One tensor for each rank, in the type and shape of `like`; with `uneven`, others than this rank's may differ."""
-    listed = _tensors(xs, name, operation)
-    _require_one_each(listed, group, name, operation)
-    others_differ = uneven and _are_uneven(listed)
-    for rank, x in enumerate(listed):
+    tensors = _tensors(xs, name, operation)
+    _require_one_each(tensors, group, name, operation)
+    others_differ = uneven and _are_uneven(tensors)
+    for rank, x in enumerate(tensors):
         _same_type(x, like, f"{name}[{rank}]", operation)
         if x.shape != like.shape and not (others_differ and rank != group.rank()):
             raise ShapeError(
                 f"{operation}: {name}[{rank}] has shape {list(x.shape)}, and this rank's tensor {list(like.shape)}"
             )
-    return listed
+    return tensors
 
 
 def _are_uneven(tensors: Sequence[Tensor]) -> bool:
@@ -186,17 +186,17 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
 
 def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> Work | None:
     """Put the tensor of rank i into `tensor_list[i]`, on all ranks; shapes may differ."""
-    given = one_tensor(tensor, "tensor", "all_gather")
+    source = one_tensor(tensor, "tensor", "all_gather")
     where = member_of(group, "all_gather")
     if where is None:
         return None
-    results = _of_all_ranks(tensor_list, given, where, "tensor_list", "all_gather", uneven=True)
+    results = _of_all_ranks(tensor_list, source, where, "tensor_list", "all_gather", uneven=True)
     if _are_uneven(results):
         backend, shapes = where._backend, [tuple(x.shape) for x in results]
         return where.run(
-            "all_gather", lambda x: backend.all_to_all([x] * len(shapes), shapes), [given], results, async_op=async_op
+            "all_gather", lambda x: backend.all_to_all([x] * len(shapes), shapes), [source], results, async_op=async_op
         )
-    return where.run("all_gather", where._backend.all_gather, [given], results, async_op=async_op)
+    return where.run("all_gather", where._backend.all_gather, [source], results, async_op=async_op)
 
 
 def all_gather_coalesced(
@@ -212,20 +212,21 @@ def _all_gather_coalesced(
 ) -> Work | None:
     """The same, as a work."""
     name = "all_gather_coalesced"
-    given = _tensors(input_tensor_list, "input_tensor_list", name)
+    sources = _tensors(input_tensor_list, "input_tensor_list", name)
     where = member_of(group, name)
     if where is None:
         return None
     if not isinstance(output_tensor_lists, (list, tuple)) or len(output_tensor_lists) != where.size():
         raise ArgumentError(f"{name}: `output_tensor_lists` must have a list for each of {where.size()} ranks")
-    by_rank = [_tensors(listed, f"output_tensor_lists[{i}]", name) for i, listed in enumerate(output_tensor_lists)]
-    for rank, listed in enumerate(by_rank):
-        if len(listed) != len(given):
+    by_rank = [_tensors(outputs, f"output_tensor_lists[{i}]", name) for i, outputs in enumerate(output_tensor_lists)]
+    for rank, outputs in enumerate(by_rank):
+        if len(outputs) != len(sources):
             raise ArgumentError(
-                f"{name}: `output_tensor_lists[{rank}]` has {len(listed)} tensors, but `input_tensor_list` {len(given)}"
+                f"{name}: `output_tensor_lists[{rank}]` has {len(outputs)} tensors, but `input_tensor_list` "
+                f"{len(sources)}"
             )
     with where.collecting() as calls:
-        for x, *results in zip(given, *by_rank, strict=True):
+        for x, *results in zip(sources, *by_rank, strict=True):
             all_gather(results, x, where)
     return where.run_all(calls, async_op=async_op)
 
@@ -235,12 +236,12 @@ def all_gather_into_tensor(
 ) -> Work | None:
     """All ranks' tensors in one: (ranks * n, …) or (ranks, n, …) from (n, …)."""
     name = "all_gather_into_tensor"
-    target, given = one_tensor(output_tensor, "output_tensor", name), one_tensor(input_tensor, "input_tensor", name)
+    target, source = one_tensor(output_tensor, "output_tensor", name), one_tensor(input_tensor, "input_tensor", name)
     where = member_of(group, name)
     if where is None:
         return None
-    parts = _parts(target, given, where, "output_tensor", name)
-    return where.run(name, where._backend.all_gather, [given], parts, async_op=async_op)
+    parts = _parts(target, source, where, "output_tensor", name)
+    return where.run(name, where._backend.all_gather, [source], parts, async_op=async_op)
 
 
 def _parts(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operation: str) -> list[Tensor]:
@@ -274,8 +275,8 @@ def reduce(
     results = [target] if backend.rank == root else []
 
     def call(x: Any) -> list[Any]:
-        found = backend.reduce(x, root, reduction)
-        return [found] if results else []
+        result = backend.reduce(x, root, reduction)
+        return [result] if results else []
 
     return where.run("reduce", call, [target], results, async_op=async_op)
 
@@ -285,7 +286,7 @@ def gather(
     group_dst: int | None = None,
 ) -> Work | None:  # fmt: skip
     """Put the tensor of rank i into `gather_list[i]` of rank `dst` (0 unless given); others give no list."""
-    given = one_tensor(tensor, "tensor", "gather")
+    source = one_tensor(tensor, "tensor", "gather")
     where = member_of(group, "gather")
     if where is None:
         return None
@@ -294,10 +295,10 @@ def gather(
     if backend.rank == root:
         if gather_list is None:
             raise ValueRangeError("Argument ``gather_list`` must be specified on destination rank.")
-        results = _of_all_ranks(gather_list, given, where, "gather_list", "gather")
+        results = _of_all_ranks(gather_list, source, where, "gather_list", "gather")
     elif gather_list:
         raise ValueRangeError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
-    return where.run("gather", lambda x: backend.gather(x, root) or [], [given], results, async_op=async_op)
+    return where.run("gather", lambda x: backend.gather(x, root) or [], [source], results, async_op=async_op)
 
 
 def scatter(
@@ -310,18 +311,18 @@ def scatter(
     if where is None:
         return None
     backend, root = where._backend, rank_of(where, *_or_first(src, group_src, where), "src")
-    given = [target]
+    sources = [target]
     if backend.rank == root:
         if not scatter_list:
             raise ValueRangeError("Argument ``scatter_list`` must be specified on source rank.")
-        given += _of_all_ranks(scatter_list, target, where, "scatter_list", "scatter")
+        sources += _of_all_ranks(scatter_list, target, where, "scatter_list", "scatter")
     elif scatter_list:
         raise ValueRangeError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
 
     def call(like: Any, *xs: Any) -> list[Any]:
         return [backend.scatter(xs or None, like, root)]
 
-    return where.run("scatter", call, given, [target], async_op=async_op)
+    return where.run("scatter", call, sources, [target], async_op=async_op)
 
 
 def _or_first(rank: int | None, group_rank: int | None, group: ProcessGroup) -> tuple[int | None, int | None]:
@@ -341,15 +342,15 @@ def reduce_scatter(
     if where is None:
         return None
     backend = where._backend
-    given = _of_all_ranks(input_list, target, where, "input_list", "reduce_scatter", uneven=True)
-    uneven = _are_uneven(given)
+    sources = _of_all_ranks(input_list, target, where, "input_list", "reduce_scatter", uneven=True)
+    uneven = _are_uneven(sources)
 
     def call(*xs: Any) -> list[Any]:
         if not uneven:
             return [backend.reduce_scatter(xs, reduction)]
         return [[backend.reduce(x, root, reduction) for root, x in enumerate(xs)][backend.rank]]
 
-    return where.run("reduce_scatter", call, given, [target], async_op=async_op)
+    return where.run("reduce_scatter", call, sources, [target], async_op=async_op)
 
 
 def reduce_scatter_tensor(
@@ -357,13 +358,13 @@ def reduce_scatter_tensor(
 ) -> Work | None:
     """The same from one tensor, (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
     name = "reduce_scatter_tensor"
-    target, given = one_tensor(output, "output", name), one_tensor(input, "input", name)
+    target, source = one_tensor(output, "output", name), one_tensor(input, "input", name)
     reduction = _reduction(op, [target], name)
     where = member_of(group, name)
     if where is None:
         return None
     backend = where._backend
-    parts = _parts(given, target, where, "input", name)
+    parts = _parts(source, target, where, "input", name)
     return where.run(name, lambda *xs: [backend.reduce_scatter(xs, reduction)], parts, [target], async_op=async_op)
 
 
@@ -373,15 +374,15 @@ def all_to_all(
     """Give `input_tensor_list[i]` to rank i, and put what it gives into `output_tensor_list[i]`; shapes may differ."""
     name = "all_to_all"
     results = _tensors(output_tensor_list, "output_tensor_list", name)
-    given = _tensors(input_tensor_list, "input_tensor_list", name)
+    sources = _tensors(input_tensor_list, "input_tensor_list", name)
     where = member_of(group, name)
     if where is None:
         return None
-    for listed, what in ((results, "output_tensor_list"), (given, "input_tensor_list")):
-        _require_one_each(listed, where, what, name)
-        for rank, x in enumerate(listed):
-            _same_type(x, given[0], f"{what}[{rank}]", name)
-    return _exchange(where, name, given, results, async_op=async_op)
+    for tensors, what in ((results, "output_tensor_list"), (sources, "input_tensor_list")):
+        _require_one_each(tensors, where, what, name)
+        for rank, x in enumerate(tensors):
+            _same_type(x, sources[0], f"{what}[{rank}]", name)
+    return _exchange(where, name, sources, results, async_op=async_op)
 
 
 def all_to_all_single(
@@ -393,22 +394,22 @@ def all_to_all_single(
     Parts have one size, or those of `input_split_sizes` and `output_split_sizes`.
     """
     name = "all_to_all_single"
-    target, given = one_tensor(output, "output", name), one_tensor(input, "input", name)
+    target, source = one_tensor(output, "output", name), one_tensor(input, "input", name)
     where = member_of(group, name)
     if where is None:
         return None
-    _same_type(target, given, "output", name)
+    _same_type(target, source, "output", name)
     return _exchange(
-        where, name, _split(given, input_split_sizes, where.size(), "input"),
+        where, name, _split(source, input_split_sizes, where.size(), "input"),
         _split(target, output_split_sizes, where.size(), "output"), async_op=async_op,
     )  # fmt: skip
 
 
 def _exchange(
-    group: ProcessGroup, name: str, given: list[Tensor], results: list[Tensor], *, async_op: bool
+    group: ProcessGroup, name: str, sources: list[Tensor], results: list[Tensor], *, async_op: bool
 ) -> Work | None:
     backend, shapes = group._backend, [tuple(x.shape) for x in results]
-    return group.run(name, lambda *xs: backend.all_to_all(xs, shapes), given, results, async_op=async_op)
+    return group.run(name, lambda *xs: backend.all_to_all(xs, shapes), sources, results, async_op=async_op)
 
 
 def _split(x: Tensor, sizes: Sequence[int] | None, count: int, name: str) -> list[Tensor]:

@@ -28,10 +28,10 @@ class _Chosen:
 
 
 def _from_environment() -> DebugLevel:
-    found = os.environ.get(_VARIABLE, "OFF").upper()
-    if found not in DebugLevel.__members__:
+    level = os.environ.get(_VARIABLE, "OFF").upper()
+    if level not in DebugLevel.__members__:
         raise ValueRangeError(f"The value of {_VARIABLE} must be OFF, INFO, or DETAIL.")
-    return DebugLevel[found]
+    return DebugLevel[level]
 
 
 _chosen = _Chosen(_from_environment())

@@ -105,15 +105,15 @@ def _explained_value(message: str) -> str:
 
 def _explained_flag(message: str) -> str:
     known = [name for flag in (*_FLAGS, *_SWITCHES) for name in flag.names]
-    given = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
+    words = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
     if message.startswith("ambiguous option"):  # followed by both spellings of all that begin so
-        near = [name for name in known if name.startswith(given[0].replace("_", "-"))]
-        message = f"{given[0]} is no flag"
+        near = [name for name in known if name.startswith(words[0].replace("_", "-"))]
+        message = f"{words[0]} is no flag"
     else:
-        near = [match for word in given if word not in known for match in _alike(word, known)]
+        near = [match for word in words if word not in known for match in _alike(word, known)]
     if near:
         return f"{message}; did you mean {', '.join(near)}?"
-    return f"{message}; flags of the program go behind it" if given else message
+    return f"{message}; flags of the program go behind it" if words else message
 
 
 def get_args_parser() -> ArgumentParser:

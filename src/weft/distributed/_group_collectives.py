@@ -33,26 +33,26 @@ class GroupCollectives:
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, op: Any = None) -> Work:
         """`all_reduce`; `opts` may also be the reduction."""
-        given = _merged(options.AllreduceOptions, opts, timeout, reduceOp=op)
-        with self._as(given):
-            return _started(dist.all_reduce(_only(tensors), given.reduceOp, self, async_op=True))
+        opts = _merged(options.AllreduceOptions, opts, timeout, reduceOp=op)
+        with self._as(opts):
+            return _started(dist.all_reduce(_only(tensors), opts.reduceOp, self, async_op=True))
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
         """`all_reduce_coalesced`."""
-        given = _merged(options.AllreduceCoalescedOptions, opts)
-        with self._as(given):
-            return _started(dist._all_reduce_coalesced(tensors, given.reduceOp, self))
+        opts = _merged(options.AllreduceCoalescedOptions, opts)
+        with self._as(opts):
+            return _started(dist._all_reduce_coalesced(tensors, opts.reduceOp, self))
 
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, root: Any = None) -> Work:
         """`broadcast` from a rank in the group; `opts` may also be that rank."""
-        given = _merged(options.BroadcastOptions, opts, timeout, rootRank=root)
-        with self._as(given):
-            return _started(dist.broadcast(_only(tensors), group=self, group_src=given.rootRank, async_op=True))
+        opts = _merged(options.BroadcastOptions, opts, timeout, rootRank=root)
+        with self._as(opts):
+            return _started(dist.broadcast(_only(tensors), group=self, group_src=opts.rootRank, async_op=True))
 
     def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
         """`all_gather`: the tensor in `input_tensors` into the list in `output_tensors`; `opts` may be a timeout."""
-        given = _merged(options.AllgatherOptions, opts)
-        with self._as(given):
+        opts = _merged(options.AllgatherOptions, opts)
+        with self._as(opts):
             return _started(dist.all_gather(_only_list(output_tensors), _only(input_tensors), self, async_op=True))
 
     def allgather_coalesced(
@@ -90,10 +90,10 @@ class GroupCollectives:
         root: int | None = None,
     ) -> Work:  # fmt: skip
         """`reduce` to a rank in the group; `opts` may also be that rank."""
-        given = _merged(options.ReduceOptions, opts, timeout, rootRank=root, reduceOp=op)
-        with self._as(given):
+        opts = _merged(options.ReduceOptions, opts, timeout, rootRank=root, reduceOp=op)
+        with self._as(opts):
             return _started(
-                dist.reduce(_only(tensors), op=given.reduceOp, group=self, group_dst=given.rootRank, async_op=True)
+                dist.reduce(_only(tensors), op=opts.reduceOp, group=self, group_dst=opts.rootRank, async_op=True)
             )
 
     def gather(
@@ -101,20 +101,20 @@ class GroupCollectives:
         root: int | None = None,
     ) -> Work:  # fmt: skip
         """`gather` to a rank in the group, where others give an empty list; `opts` may also be that rank."""
-        given = _merged(options.GatherOptions, opts, timeout, rootRank=root)
+        opts = _merged(options.GatherOptions, opts, timeout, rootRank=root)
         results, x = _only_list(output_tensors) or None, _only(input_tensors)
-        with self._as(given):
-            return _started(dist.gather(x, results, group=self, group_dst=given.rootRank, async_op=True))
+        with self._as(opts):
+            return _started(dist.gather(x, results, group=self, group_dst=opts.rootRank, async_op=True))
 
     def scatter(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: timedelta | None = None, *,
         root: int | None = None,
     ) -> Work:  # fmt: skip
         """`scatter` from a rank in the group, where others give an empty list; `opts` may also be that rank."""
-        given = _merged(options.ScatterOptions, opts, timeout, rootRank=root)
+        opts = _merged(options.ScatterOptions, opts, timeout, rootRank=root)
         result, xs = _only(output_tensors), _only_list(input_tensors) or None
-        with self._as(given):
-            return _started(dist.scatter(result, xs, group=self, group_src=given.rootRank, async_op=True))
+        with self._as(opts):
+            return _started(dist.scatter(result, xs, group=self, group_src=opts.rootRank, async_op=True))
 
     # --- everybody gives to everybody -------------------------------------------------------------------------
 
@@ -123,24 +123,24 @@ class GroupCollectives:
         op: Reduction | None = None,
     ) -> Work:  # fmt: skip
         """`reduce_scatter` of the list in `input_tensors`; `opts` may also be the reduction."""
-        given = _merged(options.ReduceScatterOptions, opts, timeout, reduceOp=op)
+        opts = _merged(options.ReduceScatterOptions, opts, timeout, reduceOp=op)
         result, xs = _only(output_tensors), _only_list(input_tensors)
-        with self._as(given):
-            return _started(dist.reduce_scatter(result, xs, given.reduceOp, self, async_op=True))
+        with self._as(opts):
+            return _started(dist.reduce_scatter(result, xs, opts.reduceOp, self, async_op=True))
 
     def reduce_scatter_single(self, outputTensor: Tensor, inputTensor: Tensor, opts: Any = None) -> Work:
         """`reduce_scatter_single`."""
-        given = _merged(options.ReduceScatterOptions, opts)
-        with self._as(given):
-            return _started(dist.reduce_scatter_single(outputTensor, inputTensor, given.reduceOp, self, async_op=True))
+        opts = _merged(options.ReduceScatterOptions, opts)
+        with self._as(opts):
+            return _started(dist.reduce_scatter_single(outputTensor, inputTensor, opts.reduceOp, self, async_op=True))
 
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
         """`reduce_scatter_single` of each of several tensors, as one operation."""
-        given = _merged(options.ReduceScatterOptions, opts)
-        with self._as(given):
-            return self._coalesced(dist.reduce_scatter_single, outputs, inputs, given.reduceOp)
+        opts = _merged(options.ReduceScatterOptions, opts)
+        with self._as(opts):
+            return self._coalesced(dist.reduce_scatter_single, outputs, inputs, opts.reduceOp)
 
     def alltoall(self, output_tensors: Sequence[Tensor], input_tensors: Sequence[Tensor], opts: Any = None) -> Work:
         """`all_to_all`."""
@@ -179,8 +179,8 @@ class GroupCollectives:
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    def _as(self, given: options.CollectiveOptions) -> AbstractContextManager[None]:
-        return self.within(given.timeout if given.timeout >= timedelta(0) else None)
+    def _as(self, opts: options.CollectiveOptions) -> AbstractContextManager[None]:
+        return self.within(opts.timeout if opts.timeout >= timedelta(0) else None)
 
     def _coalesced(self, function: Any, outputs: Sequence[Tensor], inputs: Sequence[Tensor], *args: Any) -> Work:
         if not inputs or len(outputs) != len(inputs):
@@ -195,7 +195,7 @@ def _merged(kind: type[Options], opts: Any, timeout: timedelta | None = None, **
     """The options that are given: an object, or `opts` as the first of some `single` ones, or as the timeout."""
     if isinstance(opts, kind):
         return opts
-    given = kind()
+    merged = kind()
     if isinstance(opts, timedelta):
         timeout = opts
     elif opts is not None:
@@ -204,11 +204,11 @@ def _merged(kind: type[Options], opts: Any, timeout: timedelta | None = None, **
             raise ArgumentError(f"opts must be {kind.__name__}, but got {type(opts).__name__}")
         single[name] = opts
     if timeout is not None:
-        given.timeout = timeout
+        merged.timeout = timeout
     for name, value in single.items():
         if value is not None:
-            setattr(given, name, value)
-    return given
+            setattr(merged, name, value)
+    return merged
 
 
 def _only(tensors: Any) -> Any:

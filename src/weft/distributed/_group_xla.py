@@ -285,8 +285,8 @@ def _enter_runtime(store: Store, rank: int, ranks: Sequence[int], seconds: float
     if in_runtime() is not None and not _runtime.token:
         _runtime.token = "joined by the user"
     store.set(f"runtime/{rank}", f"{_runtime.process} {_runtime.token}")
-    told = store.multi_get([f"runtime/{peer}" for peer in range(len(ranks))])
-    processes, _, tokens = zip(*[one.decode().partition(" ") for one in told], strict=True)
+    entries = store.multi_get([f"runtime/{peer}" for peer in range(len(ranks))])
+    processes, _, tokens = zip(*[one.decode().partition(" ") for one in entries], strict=True)
     if len(set(processes)) < len(ranks):
         raise DistBackendError(
             "the ranks of backend xla are processes; use backend 'threads' for threads of one process"

@@ -30,9 +30,9 @@ def pass_monitored(
         if not error.missing:  # nobody is missing: ranks have called different operations
             raise
         text = _told(error.missing, limit, wait_all_ranks) if first else _suffered(ranks)
-        told = DistBackendError(f"{text.format(rank=ranks[backend.rank])}\n{error}")
-        told.missing = error.missing
-        raise told from None
+        failure = DistBackendError(f"{text.format(rank=ranks[backend.rank])}\n{error}")
+        failure.missing = error.missing
+        raise failure from None
 
 
 def _told(missing: Sequence[int], limit: timedelta, wait_all_ranks: bool) -> str:

@@ -24,13 +24,13 @@ from weft.errors import ValueRangeError
 def _packed(obj: Any, name: str) -> Tensor:
     """The pickle of an object that errors call `name`."""
     try:
-        found = pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
+        data = pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
     except (AttributeError, TypeError, pickle.PicklingError) as error:
         raise type(error)(
             f"{name} cannot be pickled: {error}; objects travel as pickles, which functions and classes can if they "
             "are defined at the top of a module"
         ) from error
-    return from_host(np.frombuffer(found, np.uint8))
+    return from_host(np.frombuffer(data, np.uint8))
 
 
 def _all_packed(objects: Sequence[Any], name: str) -> list[Tensor]:
@@ -47,10 +47,10 @@ def _sizes_and_data(obj: Any, group: ProcessGroup, operation: str) -> tuple[list
     group.meet(operation)
     sizes = [zeros(1, dtype=int64) for _ in range(group.size())]
     _collectives.all_gather(sizes, tensor([packed.numel()]), group)
-    listed = [int(size) for size in sizes]
-    data = zeros(max(listed), dtype=uint8)
+    counts = [int(size) for size in sizes]
+    data = zeros(max(counts), dtype=uint8)
     data[: packed.numel()] = packed
-    return listed, data
+    return counts, data
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
@@ -100,12 +100,12 @@ def broadcast_object_list(
     where.meet("broadcast_object_list")
     sizes = tensor([p.numel() for p in packed] or [0] * len(object_list), dtype=int64)
     _collectives.broadcast(sizes, group=where, group_src=root)
-    listed: list[int] = sizes.tolist()
-    data = from_host(np.concatenate([p._host() for p in packed])) if packed else zeros(sum(listed), dtype=uint8)
+    counts: list[int] = sizes.tolist()
+    data = from_host(np.concatenate([p._host() for p in packed])) if packed else zeros(sum(counts), dtype=uint8)
     _collectives.broadcast(data, group=where, group_src=root)
     if not mine:
-        for at, part in enumerate(data.split(listed)):  # pyright: ignore[reportAttributeAccessIssue]  derived
-            object_list[at] = _unpacked(part, listed[at])
+        for at, part in enumerate(data.split(counts)):  # pyright: ignore[reportAttributeAccessIssue]  derived
+            object_list[at] = _unpacked(part, counts[at])
 
 
 def scatter_object_list(
@@ -126,15 +126,15 @@ def scatter_object_list(
     where.meet("scatter_object_list")
     sizes = tensor([p.numel() for p in packed] or [0] * where.size(), dtype=int64)
     _collectives.broadcast(sizes, group=where, group_src=root)
-    listed = sizes.tolist()
-    given = []
+    counts = sizes.tolist()
+    parts = []
     for part in packed:
-        padded = zeros(max(listed), dtype=uint8)
+        padded = zeros(max(counts), dtype=uint8)
         padded[: part.numel()] = part
-        given.append(padded)
-    mine = zeros(max(listed), dtype=uint8)
-    _collectives.scatter(mine, given or None, group=where, group_src=root)
-    scatter_object_output_list[0] = _unpacked(mine, listed[where.rank()])
+        parts.append(padded)
+    mine = zeros(max(counts), dtype=uint8)
+    _collectives.scatter(mine, parts or None, group=where, group_src=root)
+    scatter_object_output_list[0] = _unpacked(mine, counts[where.rank()])
 
 
 def send_object_list(
@@ -156,11 +156,11 @@ def recv_object_list(
     del device, use_batch
     sizes = zeros(len(object_list), dtype=int64)
     source = _p2p.recv(sizes, src, group, group_src=group_src)
-    listed = sizes.tolist()
-    data = zeros(sum(listed), dtype=uint8)
+    counts = sizes.tolist()
+    data = zeros(sum(counts), dtype=uint8)
     _p2p.recv(data, source, group)
-    for at, part in enumerate(data.split(listed)):  # pyright: ignore[reportAttributeAccessIssue]  derived
-        object_list[at] = _unpacked(part, listed[at])
+    for at, part in enumerate(data.split(counts)):  # pyright: ignore[reportAttributeAccessIssue]  derived
+        object_list[at] = _unpacked(part, counts[at])
     return source
 
 
@@ -169,8 +169,10 @@ def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, name: s
     return _collectives.rank_of(group, group.ranks[0] if first else rank, group_rank, name)
 
 
-def _require_places(found: Any, count: int, name: str, *, more: bool = False) -> None:
+def _require_places(places: Any, count: int, name: str, *, more: bool = False) -> None:
     """Raise unless a list has as many places as there are ranks, or more where it may."""
-    if not isinstance(found, list) or len(found) < count or (len(found) > count and not more):
-        given = "none" if found is None else str(len(found))
-        raise ValueRangeError(f"`{name}` must be a list with a place for each of the {count} ranks, but it has {given}")
+    if not isinstance(places, list) or len(places) < count or (len(places) > count and not more):
+        number = "none" if places is None else str(len(places))
+        raise ValueRangeError(
+            f"`{name}` must be a list with a place for each of the {count} ranks, but it has {number}"
+        )

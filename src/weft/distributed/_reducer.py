@@ -379,9 +379,9 @@ class Reducer:
         try:
             yield
         except DistBackendError as error:
-            told = self._told()
-            if any(told):
-                raise self._without_gradient([], told) from error
+            misses = self._told()
+            if any(misses):
+                raise self._without_gradient([], misses) from error
             hint_at_join(error)
             raise
 

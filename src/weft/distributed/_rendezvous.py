@@ -14,10 +14,10 @@ from weft._comm.tcp_store import TCPStore
 from weft.distributed.constants import default_pg_timeout
 from weft.errors import DistError, PreconditionError, ValueRangeError
 
-Found = tuple[Store, int, int]
+Place = tuple[Store, int, int]
 """A store, this process's rank, and the number of processes."""
 
-Handler = Callable[..., Iterator[Found]]
+Handler = Callable[..., Iterator[Place]]
 
 DEFAULT_PORT = 29500
 
@@ -36,18 +36,18 @@ def _number(text: str | None, name: str, where: str) -> int:
 
 
 def _environment(name: str) -> str:
-    found = os.environ.get(name)
-    if found is None:
+    value = os.environ.get(name)
+    if value is None:
         raise ValueRangeError(
             f"Error initializing torch.distributed using env:// rendezvous: environment variable {name} expected, but "
             "not set. Start the program by `weft run`, which sets it, or pass init_method, rank and world_size"
         )
-    return found
+    return value
 
 
 def _from_environment(
     url: str, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool = True
-) -> Iterator[Found]:
+) -> Iterator[Place]:
     del url
     if rank < 0:
         rank = _number(_environment("RANK"), "rank", "environment variable RANK")
@@ -74,26 +74,30 @@ def _store_at(host: str, port: int, rank: int, world_size: int, timeout: timedel
 
 def _from_tcp(
     url: str, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool = True
-) -> Iterator[Found]:
+) -> Iterator[Place]:
     parts = urlsplit(url)
     try:
         port = parts.port
     except ValueError as error:  # says whether it is out of range, or no number
         raise ValueRangeError(f"{url!r}: {error}") from None
     if port is None:
-        raise ValueRangeError(f"Error initializing torch.distributed using tcp:// rendezvous: port number missing; "
-                              f"{url!r} must name a host and a port: tcp://HOST:PORT")  # fmt: skip
+        raise ValueRangeError(
+            f"Error initializing torch.distributed using tcp:// rendezvous: port number missing; {url!r} must name a "
+            "host and a port: tcp://HOST:PORT"
+        )
     if not parts.hostname:
         raise ValueRangeError(f"{url!r} must name a host and a port: tcp://HOST:PORT")
     rank, world_size = _from_query(url, rank, world_size)
     yield _store_at(parts.hostname, port, rank, world_size, timeout, wait_for_workers), rank, world_size
 
 
-def _from_file(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[Found]:
+def _from_file(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[Place]:
     path = urlsplit(url).path
     if not path:
-        raise ValueRangeError(f"Error initializing torch.distributed using file:// rendezvous: path missing; {url!r} "
-                              "must name a file: file:///PATH, which no earlier job has left there")  # fmt: skip
+        raise ValueRangeError(
+            f"Error initializing torch.distributed using file:// rendezvous: path missing; {url!r} must name a file: "
+            "file:///PATH, which no earlier job has left there"
+        )
     rank, world_size = _from_query(url, rank, world_size)
     store = FileStore(path, world_size)
     store.set_timeout(timeout)
@@ -102,8 +106,8 @@ def _from_file(url: str, rank: int, world_size: int, timeout: timedelta) -> Iter
 
 def _from_query(url: str, rank: int, world_size: int) -> tuple[int, int]:
     query = {name: values[-1] for name, values in parse_qs(urlsplit(url).query).items()}
-    given = {"rank": rank >= 0, "world_size": world_size >= 0}
-    if any(given.values()) and (twice := sorted(given.keys() & query)):
+    arguments = {"rank": rank >= 0, "world_size": world_size >= 0}
+    if any(arguments.values()) and (twice := sorted(arguments.keys() & query)):
         raise PreconditionError(
             f"The url: {url} has node-specific arguments(rank, world_size) already: give {' and '.join(twice)} "
             "there or to init_process_group and init_rpc"
@@ -127,7 +131,7 @@ def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
 
 def rendezvous(
     url: str, rank: int = -1, world_size: int = -1, *, timeout: timedelta = default_pg_timeout, **options: Any
-) -> Iterator[Found]:
+) -> Iterator[Place]:
     """What the handler of an address yields; -1 stands for a rank and world size that the address tells."""
     if not isinstance(url, str):
         raise DistError(f"`url` must be a string. {type(url)}: {url}")

@@ -128,8 +128,8 @@ def init_process_group(
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     own = PrefixStore(f"{group_name or 'default'}/{attempt}.{world.begun}", store)
     hosts = _met(own, rank, world_size, backend, timeout)
-    made = _backends.made(backend, own, rank, hosts, timeout)
-    default = enrol(ProcessGroup("default", made, range(world_size), own), default=True)
+    own_backend = _backends.made(backend, own, rank, hosts, timeout)
+    default = enrol(ProcessGroup("default", own_backend, range(world_size), own), default=True)
     default.asked = asked if _backends.is_other_name(asked) else None
     if world is _process:
         atexit.register(_leave_at_exit)
@@ -181,7 +181,7 @@ def _met(store: Store, rank: int, size: int, backend: str, timeout: timedelta) -
             f"init_process_group: rank {rank} waited {timeout.total_seconds():g} s for {_ranks(missing)} of {size}; "
             "look whether they were started, reached the same address, and expect as many ranks"
         ) from error
-    members = [json.loads(found) for found in store.multi_get(keys)]
+    members = [json.loads(entry) for entry in store.multi_get(keys)]
     for peer, member in enumerate(members):
         for what, text in (("size", "world_size"), ("backend", "backend")):
             if member[what] != mine[what]:
@@ -192,8 +192,8 @@ def _met(store: Store, rank: int, size: int, backend: str, timeout: timedelta) -
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    listed = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} others" if len(ranks) > 8 else "")
-    return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"
+    numbers = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} others" if len(ranks) > 8 else "")
+    return f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers}"
 
 
 def host_identity() -> str:
@@ -241,9 +241,9 @@ def new_group(
     chosen = _backends.checked(backend)
     timeout = _checked_timeout(timeout) if timeout is not None else default.timeout
     if use_local_synchronization:
-        listed = ",".join(map(str, members))
-        world.local[listed] += 1
-        name = f"local {listed} #{world.local[listed]}"
+        numbers = ",".join(map(str, members))
+        world.local[numbers] += 1
+        name = f"local {numbers} #{world.local[numbers]}"
     else:
         world.made += 1
         name = f"group {world.made}"
@@ -251,10 +251,10 @@ def new_group(
     if get_rank() not in members:
         return GroupMember.NON_GROUP_MEMBER
     own = None if default.store is None else PrefixStore(f"group/{name}", default.store)
-    made = _backends.subgroup(chosen, default, own, members, timeout)
-    found = enrol(ProcessGroup(name, made, members, own, default), desc=group_desc)
-    found.asked = backend if _backends.is_other_name(backend) else default.asked if backend is None else None
-    return found
+    own_backend = _backends.subgroup(chosen, default, own, members, timeout)
+    group = enrol(ProcessGroup(name, own_backend, members, own, default), desc=group_desc)
+    group.asked = backend if _backends.is_other_name(backend) else default.asked if backend is None else None
+    return group
 
 
 def abridged(members: list[Any]) -> str:
@@ -318,12 +318,12 @@ def is_default(group: ProcessGroup) -> bool:
 
 def require_default() -> ProcessGroup:
     """The default group; `ValueError` before `init_process_group`."""
-    found = _world().default
-    if found is None:
+    group = _world().default
+    if group is None:
         raise ValueRangeError(
             "Default process group has not been initialized, please make sure to call init_process_group."
         )
-    return found
+    return group
 
 
 def require_group(group: Any) -> ProcessGroup:
@@ -362,13 +362,13 @@ def get_world_size(group: Any = None) -> int:
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
     """This process's rank on its host, which launchers tell it; else `fallback_rank`, or `RuntimeError`."""
-    told = os.environ.get("LOCAL_RANK", fallback_rank)
-    if told is None:
+    rank = os.environ.get("LOCAL_RANK", fallback_rank)
+    if rank is None:
         raise OptionError(
             "LOCAL_RANK is not in the environment. Consider passing fallback_rank to allow `get_node_local_rank` to "
             "work, assuming you are not running in a multi-device context and want the code to run locally instead."
         )
-    return int(told)
+    return int(rank)
 
 
 def get_pg_count() -> int:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from weft.errors import ShapeError
+from weft.ops._strides import Layout
 
 
 @cache
@@ -25,6 +26,16 @@ def require_addressable(shape: Sequence[int], itemsize: int) -> int:
     nbytes = math.prod(size for size in shape if isinstance(size, int)) * itemsize
     if nbytes >= 2**63:
         raise ShapeError(f"Storage size calculation overflowed with sizes={list(shape)}")
+    return nbytes
+
+
+def require_addressable_places(places: Layout) -> int:
+    """The bytes of a storage with these places; `RuntimeError` if int64 cannot count them, or a size is negative."""
+    nbytes = (places.offset + places.extent) * places.dtype.itemsize if places.extent else 0
+    if nbytes >= 2**63 or any(size < 0 for size in places.sizes):
+        raise ShapeError(
+            f"Storage size calculation overflowed with sizes={list(places.sizes)} and strides={list(places.strides)}"
+        )
     return nbytes
 
 

@@ -94,19 +94,20 @@ def _quotient_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     return quotient(*primals), jax.jvp(jnp.divide, primals, tangents)[1]
 
 
-def without_slope(x: jax.Array, text: str) -> jax.Array:
-    """`x`, whose derivative nobody knows: `GradientError` with this text for those who ask for it."""
+def without_slope(result: jax.Array, input: jax.Array, text: str) -> jax.Array:
+    """A result without a derivative by the input: `GradientError` with this text for those who ask for it."""
 
     @jax.custom_jvp
-    def same(x: jax.Array) -> jax.Array:
-        return x
+    def same(result: jax.Array, input: jax.Array) -> jax.Array:
+        del input  # jax may know that the result does not depend on it, and then would not ask
+        return result
 
     @same.defjvp
     def _refuse(primals: Any, tangents: Any) -> Any:
         del primals, tangents
         raise GradientError(text)
 
-    return same(x)
+    return same(result, input)
 
 
 def documented(body: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:

@@ -295,10 +295,10 @@ def qr(A: Array, mode: str = "reduced") -> Outs:
             f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
         )
     if mode == "r":
-        return jnp.zeros((0,), A.dtype), without_slope(jnp.linalg.qr(A, mode="r"), _R_ALONE)
+        return jnp.zeros((0,), A.dtype), without_slope(jnp.linalg.qr(A, mode="r"), A, _R_ALONE)
     factors = jnp.linalg.qr(A, mode=mode)
     if mode == "complete" and A.shape[-2] > A.shape[-1]:
-        return tuple(without_slope(x, _TALL) for x in factors)
+        return tuple(without_slope(x, A, _TALL) for x in factors)
     return tuple(factors)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -20,6 +19,7 @@ from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTyp
 from weft.ops._dims import Factors, Sizes, require_sizes
 from weft.ops._neural import first_empty, require_float, spread, wide, wrapped
 from weft.ops._room import require_room
+from weft.ops._rows import without_slope
 from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
 from weft.ops._words import scalar_word
 
@@ -291,27 +291,13 @@ def _check_adaptive_source(input: Array, n: int, op: str) -> None:
         )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _ending(pooled: Array, input: Array, refusal: str) -> Array:
-    """What was pooled from an input, to which no gradient is passed on: a backward pass is refused."""
-    del input, refusal
-    return pooled
-
-
-def _refuse_gradient(refusal: str, saved: None, g: Array) -> tuple[Array, Array]:
-    raise ShapeError(refusal)
-
-
-_ending.defvjp(lambda pooled, source, refusal: (pooled, None), _refuse_gradient)
-
-
 def _adapted_result(pooled: Array, input: Array, n: int, kind: str) -> Array:
     """The result of adaptive pooling; PyTorch has no derivative of one without elements."""
     shape = _as_plane(pooled.shape, n)
     empty = first_empty(shape, 1)
     if empty is None:
         return pooled
-    return _ending(
+    return without_slope(
         pooled,
         input,
         f"adaptive_{kind}_pool{max(n, 2)}d_backward(): Expected grad_output to have non-zero size for non-batch "

@@ -13,7 +13,7 @@ from jax import lax
 from weft._base.dtype import from_numpy
 from weft.errors import DomainError, DTypeError, LinAlgError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes
-from weft.ops._findings import Failures
+from weft.ops._findings import Failures, FirstOf, Flags
 from weft.ops._shape_dims import square
 from weft.ops._table import Array, Operand, defop
 from weft.ops._words import scalar_word
@@ -82,34 +82,38 @@ def _unpack_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(((*batch, "row", "column"), (*batch, "pivot")), outs, whole)
 
 
-def _bad_pivot(LU_data: Array, LU_pivots: Array) -> Array:
-    return (LU_pivots < 1) | (LU_pivots > LU_data.shape[-2])
+def _bad_pivot(LU_data: Array, LU_pivots: Array, refusal: str = "") -> FirstOf | None:
+    if not refusal:
+        return None
+    return FirstOf((Flags((LU_pivots < 1) | (LU_pivots > LU_data.shape[-2])),), (refusal,))
 
 
-_SOLVABLE = (
+BAD_PIVOTS_TO_SOLVE = (
     "Pivots given to lu_solve must all be greater or equal to 1 and smaller or equal to LU.size(-2). Did you properly "
     "pass the result of lu_factor?"
 )
-_UNPACKABLE = (
+BAD_PIVOTS_TO_UNPACK = (
     "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you properly pass the result of "
     "lu_factor?"
 )
-_unpacks = partial(defop, dims=_unpack_dims, outputs=("P", "L", "U"), function=False, method=False)
 
 
-def _lu_parts(LU_data: Array, LU_pivots: Array) -> Outs:
-    """The permutation, the lower and the upper triangular factor of packed LU factors."""
+@defop(
+    dims=_unpack_dims, outputs=("P", "L", "U"), function=False, method=False, check=_bad_pivot, check_text="{}",
+    check_error=DomainError,
+)  # fmt: skip
+def lu_parts(LU_data: Array, LU_pivots: Array, refusal: str = "") -> Outs:
+    """The permutation, the lower and the upper triangular factor of packed LU factors.
+
+    `refusal` is what is said of pivots that are no rows; without it, for factors that were just made, nobody looks.
+    """
+    del refusal
     rows, columns = LU_data.shape[-2:]
     size = min(rows, columns)
     order = lax.linalg.lu_pivots_to_permutation(jnp.clip(LU_pivots, 1, rows) - 1, rows)
     permutation = jax.nn.one_hot(order, rows, dtype=LU_data.dtype).mT
     lower = jnp.tril(LU_data[..., :size], -1) + jnp.eye(rows, size, dtype=LU_data.dtype)
     return permutation, lower, jnp.triu(LU_data[..., :size, :])
-
-
-_unpacks("lu_parts")(_lu_parts)  # of factors that were just made
-_unpacks("lu_parts_to_solve", check=_bad_pivot, check_text=_SOLVABLE, check_error=DomainError)(_lu_parts)
-_unpacks("lu_parts_to_unpack", check=_bad_pivot, check_text=_UNPACKABLE, check_error=DomainError)(_lu_parts)
 
 
 # --- systems ---

@@ -106,20 +106,20 @@ class FusedOptimizer(Optimizer):
 
     def _read(self, group: Group) -> Numbers:
         """The row's numbers. A compiled step reads them anew in every call."""
-        found: Numbers = {}
+        numbers: Numbers = {}
         capture = ambient().capture
         for name, option, at in self._numbers:
             value = group[option] if at is None else group[option][at]
             if isinstance(value, Tensor):
-                found[name] = operand(value)
+                numbers[name] = operand(value)
             elif value is None:
-                found[name] = None
+                numbers[name] = None
             else:
                 read = partial(_checked, group, option, at)
-                found[name] = value = number(read())
+                numbers[name] = value = number(read())
                 if capture is not None:
                     capture.lift(value, read)
-        return found
+        return numbers
 
     def _update(self, group: Group, params: Sequence[Any], numbers: Numbers) -> None:
         """One application: new parameters and new state."""
@@ -138,7 +138,7 @@ class FusedOptimizer(Optimizer):
         )  # fmt: skip
         targets = [*params, *[tensor for column in columns for tensor in column]]
         inputs = [*_values(params), *_values([param.grad for param in params]), *_values(targets[len(params) :])]
-        inputs += [value for listed in zip(*ages, strict=True) for value in listed]
+        inputs += [value for values in zip(*ages, strict=True) for value in values]
         inputs += [value for value in numbers.values() if value is not None]
         new = apply(call_of(self._row, static), tuple(inputs))
         put = write if ambient().grad else replace_value
@@ -185,14 +185,14 @@ def evaluated(closure: Callable[[], Any] | None) -> Any:
 def by_device(params: Iterable[Any], kind: Callable[[Any], Any]) -> list[list[Any]]:
     """Parameters that one application can update: of one device and one kind, of which there are few."""
     marks: list[tuple[Any, Any]] = []
-    found: list[list[Any]] = []
+    groups: list[list[Any]] = []
     for param in params:
         mark = (param.device, kind(param))
         if mark not in marks:
             marks.append(mark)
-            found.append([])
-        found[marks.index(mark)].append(param)
-    return found
+            groups.append([])
+        groups[marks.index(mark)].append(param)
+    return groups
 
 
 def _checked(group: Group, name: str, at: int | None) -> float:

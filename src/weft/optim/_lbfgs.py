@@ -105,11 +105,11 @@ def _advance(
 ) -> tuple[Point, int]:
     """Move along the line; gives where that led to, and how often the closure was called."""
     if group["line_search_fn"] is not None:
-        found, calls = strong_wolfe(
+        point, calls = strong_wolfe(
             line, Point(0.0, here.loss, here.gradient, slope), rate, _peak(line.direction), most
         )
-        line.move(found.t)
-        return found, calls
+        line.move(point.t)
+        return point, calls
     if last:  # the loss there is of no use
         line.move(rate)
         return Point(rate, here.loss, here.gradient, slope), 0
@@ -176,8 +176,8 @@ class _Memory:
         if self.prev_flat_grad is not None:
             self._learn(gradient - self.prev_flat_grad, self.d * float(self.t), most)
         if not self.old_dirs:
-            found = -gradient * self.H_diag
-            return found, float((gradient * found).sum())
+            steepest = -gradient * self.H_diag
+            return steepest, float((gradient * steepest).sum())
         room = 1 << (len(self.ro) - 1).bit_length()  # few lengths, so that few programs are compiled
         vectors = [*_padded(self.old_dirs, room), *_padded(self.old_stps, room)]
         inputs = (operand(gradient), *vectors, *_padded(self.ro, room), operand(self.H_diag))
@@ -191,10 +191,10 @@ class _Memory:
         ratio, scale = 1.0 / product, product / (change * change).sum()
         if float(product) <= 1e-10:  # computes the others as well
             return
-        for listed, new in ((self.old_dirs, change), (self.old_stps, move), (self.ro, ratio)):
-            if len(listed) == most:
-                listed.pop(0)
-            listed.append(new)
+        for history, new in ((self.old_dirs, change), (self.old_stps, move), (self.ro, ratio)):
+            if len(history) == most:
+                history.pop(0)
+            history.append(new)
         self.H_diag = scale
 
 

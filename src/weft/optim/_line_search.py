@@ -25,10 +25,10 @@ def strong_wolfe(line: Callable[[float], Point], start: Point, t: float, speed: 
 
     `speed` is how far the parameters move, at most, per unit of the line.
     """
-    found, other, evaluations = _bracket(line, start, t, most)
+    best, other, evaluations = _bracket(line, start, t, most)
     if other is None:
-        return found, evaluations
-    return _zoom(line, start, (found, other), speed, most, evaluations)
+        return best, evaluations
+    return _zoom(line, start, (best, other), speed, most, evaluations)
 
 
 def _falls_short(point: Point, start: Point) -> bool:

@@ -148,10 +148,10 @@ class Optimizer:
             packed = {name: value for name, value in group.items() if name != "params"}
             groups.append({**packed, "params": [numbers[param] for param in group["params"]]})
         packed_state = {numbers.get(key, key): value for key, value in self.state.items()}
-        found = {"state": packed_state, "param_groups": groups}
+        contents = {"state": packed_state, "param_groups": groups}
         for hook in list(self._hooks["state_dict_post"].values()):
-            found = hook(self, found) or found
-        return found
+            contents = hook(self, contents) or contents
+        return contents
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state dict of an optimizer of the same groups; floating state gets its parameter's type.
@@ -301,9 +301,9 @@ def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, 
         params = [group["params"] for group in self.param_groups]
         state.capture.stepped(self._what_a_capture_depends_on, self.state, *params)
     for hook in (*_before_all.values(), *self._hooks["step_pre"].values()):
-        found = hook(self, args, kwargs)
-        if found is not None:
-            args, kwargs = _pre_hook_result(found)
+        replacement = hook(self, args, kwargs)
+        if replacement is not None:
+            args, kwargs = _pre_hook_result(replacement)
     loss = step(*args, **kwargs)
     for hook in (*self._hooks["step_post"].values(), *_after_all.values()):
         hook(self, args, kwargs)
@@ -311,10 +311,10 @@ def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, 
     return loss
 
 
-def _pre_hook_result(found: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if not (isinstance(found, tuple) and len(found) == 2):
-        raise OptionError(f"step must return None or a tuple of (new_args, new_kwargs), but got {found}.")
-    return found
+def _pre_hook_result(replacement: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if not (isinstance(replacement, tuple) and len(replacement) == 2):
+        raise OptionError(f"step must return None or a tuple of (new_args, new_kwargs), but got {replacement}.")
+    return replacement
 
 
 def _listed(params: Any) -> tuple[list[Any], list[str]]:
@@ -326,13 +326,13 @@ def _listed(params: Any) -> tuple[list[Any], list[str]]:
             "optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets "
             "will change between runs. Please use a list instead."
         )
-    listed = list(params)
-    named = [isinstance(param, tuple) for param in listed]
+    entries = list(params)
+    named = [isinstance(param, tuple) for param in entries]
     if not any(named):
-        return listed, []
+        return entries, []
     if not all(named):
         raise ValueRangeError("all optimizer params should be with/without names. Some param names are missing")
-    return [param for _, param in listed], [name for name, _ in listed]
+    return [param for _, param in entries], [name for name, _ in entries]
 
 
 def _cast(param: Any, value: Any, name: Any = None) -> Any:

@@ -28,9 +28,11 @@ class SparseAdam(FusedOptimizer):
         require_options(betas=betas)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
         groups = enumerate(self.param_groups)
-        listed = [[i, j] for i, group in groups for j, p in enumerate(group["params"]) if p.dtype.is_complex]
-        if listed:
-            raise ValueRangeError(f"Complex params at indices {listed}: SparseAdam does not support complex parameters")
+        indices = [[i, j] for i, group in groups for j, p in enumerate(group["params"]) if p.dtype.is_complex]
+        if indices:
+            raise ValueRangeError(
+                f"Complex params at indices {indices}: SparseAdam does not support complex parameters"
+            )
 
 
 _ABOVE_ZERO = 5e-324

@@ -180,9 +180,9 @@ class SWALR(LRScheduler):
         if self.anneal_epochs == 0:
             step = max(1, step)
         before, now = self._share(step - 1), self._share(step)
-        found = []
+        rates = []
         for group in self.optimizer.param_groups:
             end = group["swa_lr"]
             start = end if before == 1 else (group["lr"] - before * end) / (1 - before)
-            found.append(end * now + start * (1 - now))
-        return found
+            rates.append(end * now + start * (1 - now))
+        return rates

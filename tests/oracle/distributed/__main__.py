@@ -77,8 +77,8 @@ def _run(suite: type[Any], name: str) -> Outcome:
         _lead(suite, name, folder)
     end, status = time.monotonic() + _SECONDS, None
     while status is None and time.monotonic() < end:
-        found, code = os.waitpid(process, os.WNOHANG)
-        status = code if found else None
+        pid, code = os.waitpid(process, os.WNOHANG)
+        status = code if pid else None
         time.sleep(0.01)
     late = status is None
     with suppress(ProcessLookupError):

@@ -51,11 +51,11 @@ class Absent:
 def taken(module: str, name: str) -> Any:
     """What `from module import name` gives, or an `Absent`."""
     try:
-        found = importlib.import_module(module)
+        parent = importlib.import_module(module)
     except ImportError:
         return Absent(f"{module}.{name}")
     try:
-        return getattr(found, name)
+        return getattr(parent, name)
     except AttributeError:
         try:
             return importlib.import_module(f"{module}.{name}")
@@ -68,10 +68,10 @@ def install() -> None:
     for package, name in ((weft, "jit"), (weft.autograd, "profiler"), (weft, "profiler")):
         if not hasattr(package, name):
             setattr(package, name, getattr(stand_ins, name))
-    found = PathFinder.find_spec("torch")
-    if found is None or found.origin is None:
+    spec = PathFinder.find_spec("torch")
+    if spec is None or spec.origin is None:
         raise SystemExit("PyTorch is not installed; `make oracle-distributed` installs it")
-    sys.meta_path.insert(0, _Finder(Path(found.origin).parent))
+    sys.meta_path.insert(0, _Finder(Path(spec.origin).parent))
 
 
 class _Finder(MetaPathFinder):

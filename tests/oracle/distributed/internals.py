@@ -41,5 +41,5 @@ _EXACT = {"RpcTest.test_wait_all": "the thread-local list behind `_wait_all`"}
 
 def reason_of(test: str) -> str:
     """Why a test does not apply; "" where it does."""
-    found = (reason for reason, parts in REASONS.items() if any(part in test for part in parts))
-    return _EXACT.get(test) or next(found, "")
+    reasons = (reason for reason, parts in REASONS.items() if any(part in test for part in parts))
+    return _EXACT.get(test) or next(reasons, "")

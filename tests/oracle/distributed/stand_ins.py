@@ -134,10 +134,10 @@ def instantiate_parametrized_tests(cls: Any) -> Any:
 
 def parametrize(names: str, values: Any, **_: Any) -> Callable[[Any], Any]:
     """Run a test with each of some values of an argument, or of several, separated by commas."""
-    listed = [name.strip() for name in names.split(",")]
+    parameters = [name.strip() for name in names.split(",")]
 
     def mark(function: Any) -> Any:
-        further = [dict(zip(listed, value if len(listed) > 1 else [value], strict=True)) for value in values]
+        further = [dict(zip(parameters, value if len(parameters) > 1 else [value], strict=True)) for value in values]
         before = getattr(function, "_arguments", [{}])
         function._arguments = [{**a, **b} for a, b in product(before, further)]
         return function

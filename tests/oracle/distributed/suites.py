@@ -25,17 +25,17 @@ def suites() -> list[type[Any]]:
     """The classes of tests; `imports.install()` comes first."""
     os.environ.update(BACKEND="gloo", WORLD_SIZE=str(WORLD_SIZE))
     fixture = _module("rpc.tensorpipe_rpc_agent_test_fixture").TensorPipeRpcAgentTestFixture
-    found = []
+    classes = []
     for module, names in _RPC.items():
         for name in names:
             tests = getattr(_module(module), name)
-            found.append(type(name, (tests, fixture, stand_ins.MultiProcessTestCase), {}))
+            classes.append(type(name, (tests, fixture, stand_ins.MultiProcessTestCase), {}))
     collectives = _module("distributed_test")
     for name in ("PROFILING_SUPPORTED_BACKENDS", "SEND_RECV_PROFILING_SUPPORTED_BACKENDS"):
         setattr(collectives, name, [])  # the events of a profile are another subject
     tests = collectives.DistributedTest._DistTestBase
-    found.append(type("DistributedTest", (collectives.TestDistBackend, tests), {}))
-    return found
+    classes.append(type("DistributedTest", (collectives.TestDistBackend, tests), {}))
+    return classes
 
 
 def _module(name: str) -> Any:

@@ -166,13 +166,13 @@ def is_batched(query: Tensor, key: Tensor, value: Tensor, heads: int, **masks: T
             f"{case}, expected `key` and `value` to be {query.ndim}-D but found {key.ndim}-D and {value.ndim}-D "
             "tensors respectively"
         )
+    sizes = (heads, query.shape[0], key.shape[0])
     for name, mask in masks.items():
         words, allowed = _MASK_DIMS[name][not batched]
         if mask is not None and mask.ndim not in allowed:
             raise PreconditionError(
                 f"{case}, expected `{name}` to be `None`{words} but found {mask.ndim}-D tensor instead"
             )
-        sizes = (heads, query.shape[0], key.shape[0])
         if mask is not None and mask.ndim == 3 and not batched and tuple(mask.shape) != sizes:
             raise PreconditionError(f"Expected `{name}` shape to be {sizes} but got {mask.shape}")
     return batched

@@ -21,6 +21,7 @@ from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_overlap, check_shape, check_writable, write
 from weft.errors import GradientError, OutOfRangeError, ShapeError, ValueRangeError
+from weft.ops._room import require_addressable
 from weft.ops._strides import row_major
 from weft.ops._words import scalar_word
 
@@ -37,17 +38,17 @@ def _to(
     memory_format: Any = None,
 ) -> Tensor:
     del non_blocking  # every transfer is asynchronous
-    found = input
+    result = input
     wanted = input.dtype if dtype is None else as_dtype(dtype, dtypes.float64)
     if wanted is not input.dtype:
         if input.is_complex() and not wanted.is_complex and wanted is not dtypes.bool_:
             warnings.warn("Casting complex values to real discards the imaginary part", stacklevel=3)
-        found = op.to_dtype(input, wanted)
+        result = op.to_dtype(input, wanted)
     if device is not None:
-        found = moved(found, resolve_device(device))
-    if copy and found is input:
-        found = op.clone(found)
-    return found if memory_format in (None, preserve_format) else contiguous(found, memory_format)
+        result = moved(result, resolve_device(device))
+    if copy and result is input:
+        result = op.clone(result)
+    return result if memory_format in (None, preserve_format) else contiguous(result, memory_format)
 
 
 @composite(function=False)
@@ -163,8 +164,7 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
         raise GradientError("cannot resize variables that require grad")
     if prod(wanted) >= 2**63:
         raise OutOfRangeError("numel: integer multiplication overflow")
-    if prod(wanted) * input.itemsize >= 2**63:
-        raise ShapeError(f"Storage size calculation overflowed with sizes={list(wanted)}")
+    require_addressable(wanted, input.itemsize)
     more = prod(wanted) - input.numel()
     alone = input._alias is None and all(ref() is None for ref in input._views or ())
     offset = layout_of(input, exact=True).offset

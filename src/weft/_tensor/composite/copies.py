@@ -16,6 +16,7 @@ from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.ops._room import require_addressable_places
 from weft.ops._strides import Layout
 from weft.ops._words import scalar_word
 
@@ -46,11 +47,11 @@ def empty_strided(
     if len(size) != len(stride):
         raise ShapeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
     settled = dtype or default_dtype()
-    room = Layout(tuple(size), tuple(stride), 0, settled).extent
-    if room * settled.itemsize >= 2**63:
-        raise ShapeError(f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}")
-    made = strided_view(op.zeros((max(room, 0),), dtype=settled, device=device), tuple(size), tuple(stride), 0)
-    return made._require_grad(True) if requires_grad else made
+    places = Layout(tuple(size), tuple(stride), 0, settled)
+    require_addressable_places(places)
+    storage = op.zeros((max(places.extent, 0),), dtype=settled, device=device)
+    view = strided_view(storage, places.sizes, places.strides, 0)
+    return view._require_grad(True) if requires_grad else view
 
 
 @composite("as_strided_", function=True)
@@ -76,8 +77,8 @@ def _copying(name: str, view: View) -> None:
 
     @composite(f"{name}_copy", doc=f"What `{name}` gives, as a copy.", method=name == "narrow")
     def copied(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        found = view(input, *args, **kwargs)
-        return tuple(map(op.clone, found)) if isinstance(found, tuple) else op.clone(found)
+        result = view(input, *args, **kwargs)
+        return tuple(map(op.clone, result)) if isinstance(result, tuple) else op.clone(result)
 
 
 for _name, _view in _COPIED.items():
@@ -94,15 +95,15 @@ def _writing(name: str, view: View) -> None:
         f"{name}_scatter", doc=f"A copy of `input` with `src` in the part that `{name}` shows; its arguments follow."
     )
     def written(input: Tensor, src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        made = op.clone(input)
-        part = view(made, *args, **kwargs)
+        result = op.clone(input)
+        part = view(result, *args, **kwargs)
         if src.shape != part.shape:
             raise ShapeError(
                 "expected src to have a size equal to the slice of self. "
                 f"src size = {list(src.shape)}, slice size = {list(part.shape)}"
             )
         write(part, op.to_dtype(src, input.dtype)._read())
-        return made
+        return result
 
 
 for _name, _view in (

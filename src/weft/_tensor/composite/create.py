@@ -20,7 +20,7 @@ from weft.ops._dims import require_sizes
 from weft.ops._words import c_word, scalar_word
 
 
-def made(
+def create(
     row: str,
     size: tuple[int, ...],
     *args: Any,
@@ -81,7 +81,7 @@ def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
     @composite(name, doc=doc, over=not row)
     def make(*size: Any, out: Tensor | None = None, dtype: DType | None = None, **options: Any) -> Tensor:
         sizes = sizes_of(name, size, options)
-        return made(row or name, sizes, dtype=type_for(out, dtype, default_dtype()), options=options, out=out)
+        return create(row or name, sizes, dtype=type_for(out, dtype, default_dtype()), options=options, out=out)
 
     return make
 
@@ -91,7 +91,7 @@ def _by_like(name: str, doc: str, row: str) -> Callable[..., Tensor]:
 
     @composite(name, doc=doc, method=False)
     def make(input: Tensor, *, dtype: DType | None = None, **options: Any) -> Tensor:
-        return made(row, tuple(input.shape), dtype=dtype or input.dtype, options=options, like=input)
+        return create(row, tuple(input.shape), dtype=dtype or input.dtype, options=options, like=input)
 
     return make
 
@@ -102,7 +102,7 @@ def _by_new(name: str, doc: str, row: str) -> Callable[..., Tensor]:
     @composite(name, doc=doc, function=False)
     def make(input: Tensor, *size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
         sizes = sizes_of(name, size, options)
-        return made(row, sizes, dtype=dtype or input.dtype, options=options, like=input)
+        return create(row, sizes, dtype=dtype or input.dtype, options=options, like=input)
 
     return make
 
@@ -134,7 +134,7 @@ def _type_of(value: Any) -> DType:
 
 def _filled(size: tuple[int, ...], fill_value: Any, dtype: DType, **how: Any) -> Tensor:
     """A tensor with one number everywhere, which fits its type."""
-    return made("full", size, fitting(number_of(fill_value), dtype), dtype=dtype, **how)
+    return create("full", size, fitting(number_of(fill_value), dtype), dtype=dtype, **how)
 
 
 @composite(over=True)
@@ -169,7 +169,7 @@ def eye(
     for word, count in zip("nm", size, strict=True):
         if count < 0:
             raise ShapeError(f"{word} must be greater or equal to 0, got {count}")
-    return made("eye", size, dtype=type_for(out, dtype, default_dtype()), options=options, out=out)
+    return create("eye", size, dtype=type_for(out, dtype, default_dtype()), options=options, out=out)
 
 
 # Sequences
@@ -237,7 +237,7 @@ def arange(
 
 def _in_order(row: str, count: int, *args: Any, out: Tensor | None, **how: Any) -> Tensor:
     """A sequence of so many numbers; an `out` with as many elements keeps its shape."""
-    result = made(row, (count,), *args, **how)
+    result = create(row, (count,), *args, **how)
     if out is None:
         return result
     return replace(out, op.view(result, out.shape) if out.numel() == count else result)
@@ -312,7 +312,7 @@ def _window(name: str, row: str, length: int, *shape: Any, dtype: DType | None, 
     settled = dtype or default_dtype()
     if not settled.is_floating_point:
         raise DTypeError(f"{name} expects floating point dtypes, got: {settled}")
-    return made(row, (length,), *shape, dtype=settled, options=options)
+    return create(row, (length,), *shape, dtype=settled, options=options)
 
 
 def _plain_window(name: str, doc: str, coefficients: tuple[float, ...] = ()) -> Callable[..., Tensor]:

@@ -196,7 +196,7 @@ def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     """Groups of channels of each sample, which need several elements, scaled to mean 0 and variance 1."""
-    if input.ndim > 1 and num_groups > 0:
+    if input.ndim > 1 and num_groups > 0:  # refused here only, as in PyTorch: `weft.group_norm` takes single elements
         size = [input.shape[0] * input.shape[1] // num_groups, num_groups, *input.shape[2:]]
         if size[0] * prod(size[2:]) == 1:
             raise ValueRangeError(f"Expected more than 1 value per channel when training, got input size {size}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import ml_dtypes
-import numpy as np
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, DType, float16, float32, float64, int64
+from weft._base.limits import INT64, limits
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination, integer, ints
-from weft._tensor.composite.create import made, sizes_of, type_for
+from weft._tensor.composite.create import create, sizes_of, type_for
 from weft._tensor.scalar import fitting
 from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
@@ -23,11 +23,14 @@ from weft.ops._words import c_word, scalar_word
 
 def _end_of(dtype: DType) -> int:
     """One more than the last integer up to which the type holds all, as far as int64 can say it."""
-    if dtype.category == BOOL:
-        return 2
-    if dtype.category == INTEGER:
-        return min(int(np.iinfo(dtype.numpy).max) + 1, 2**63 - 1)
-    return 2 ** (ml_dtypes.finfo(dtype.numpy).nmant + 1) + 1
+    if dtype.category == FLOAT:
+        return 2 ** _digits(dtype) + 1
+    return min(limits(dtype)[1] + 1, INT64[-1])
+
+
+def _digits(dtype: DType) -> int:
+    """The binary digits of a floating type, which holds all integers that need no more."""
+    return int(ml_dtypes.finfo(dtype.numpy).nmant) + 1
 
 
 def _require_range(low: int, high: int, dtype: DType) -> None:
@@ -37,12 +40,12 @@ def _require_range(low: int, high: int, dtype: DType) -> None:
     if dtype.category == COMPLEX:
         raise DTypeError("check_random_bounds handles only integral, floating-point and boolean types")
     bounds = {"from": low, "to - 1": high - 1}
-    least, most = (0, 1) if dtype.category == BOOL else _limits(dtype)
+    least, most = limits(dtype)
     for word, x in bounds.items():
         if not least <= x <= most:
             raise OutOfRangeError(f"{word} is out of bounds for {c_word(dtype)}")
     if dtype.category == FLOAT:
-        digits = ml_dtypes.finfo(dtype.numpy).nmant + 1
+        digits = _digits(dtype)
         for word, x in bounds.items():
             if abs(x) > 2**digits:
                 warn_user(
@@ -50,13 +53,6 @@ def _require_range(low: int, high: int, dtype: DType) -> None:
                     f"{c_word(dtype)} can support discrete uniform distribution only within this range. This warning "
                     "will become an error in version 1.7 release, please fix the code in advance"
                 )
-
-
-def _limits(dtype: DType) -> tuple[Any, Any]:
-    """The least and the largest number of a type of integers or floats."""
-    info = np.iinfo(dtype.numpy) if dtype.category == INTEGER else ml_dtypes.finfo(dtype.numpy)
-    cast = int if dtype.category == INTEGER else float
-    return cast(info.min), cast(info.max)
 
 
 @composite(over=True)
@@ -79,7 +75,7 @@ def randint(
     settled = type_for(out, dtype, int64)
     last = integer(high, "high", "randint")
     _require_range(low, last, settled)
-    return made("randint", ints(size, "size", "randint"), low, last, dtype=settled, options=options, out=out)
+    return create("randint", ints(size, "size", "randint"), low, last, dtype=settled, options=options, out=out)
 
 
 @composite(method=False)
@@ -90,7 +86,7 @@ def randint_like(
     first, last = (0, low) if high is None else (low, high)
     settled = dtype or input.dtype
     _require_range(first, last, settled)
-    return made("randint", tuple(input.shape), first, last, dtype=settled, options=options, like=input)
+    return create("randint", tuple(input.shape), first, last, dtype=settled, options=options, like=input)
 
 
 @composite(over=True)
@@ -104,7 +100,7 @@ def randperm(n: int, *, out: Tensor | None = None, dtype: DType | None = None, *
         fitting(n - 1, settled)
     elif settled in _MOST_IN_ORDER and n >= _end_of(settled) + 1:
         raise OutOfRangeError(f"n cannot be greater than {_MOST_IN_ORDER[settled]} for {scalar_word(settled)} type.")
-    return made("randperm", (n,), dtype=settled, options=options, out=out)
+    return create("randperm", (n,), dtype=settled, options=options, out=out)
 
 
 _MOST_IN_ORDER = {float16: "2049", float32: "2^24+1", float64: "2^53+1"}
@@ -119,7 +115,7 @@ def _require_spread(std: Any) -> None:
 def _filled(input: Tensor, row: str, first: float, second: float, options: dict[str, Any]) -> Tensor:
     """`input` after a factory row has written all of it."""
     shape, dtype = tuple(input.shape), input.dtype
-    return write(input, made(row, shape, first, second, dtype=dtype, options=options, like=input)._read())
+    return write(input, create(row, shape, first, second, dtype=dtype, options=options, like=input)._read())
 
 
 @composite()
@@ -148,7 +144,7 @@ def normal(
         return op.normal_sample(mean, std, dtype=like.dtype, out=out, **options)
     sizes = sizes_of("normal", (size,))
     settled = type_for(out, dtype, default_dtype())
-    return made("normal_by_size", sizes, mean, std, dtype=settled, options=options, out=out)
+    return create("normal_by_size", sizes, mean, std, dtype=settled, options=options, out=out)
 
 
 @composite("normal_", function=False)
@@ -171,7 +167,7 @@ def uniform_(input: Tensor, from_: float = 0.0, to: float = 1.0, **options: Any)
     """Fill with uniform numbers from [from_, to)."""
     real = input.dtype.to_real()
     if real.category == FLOAT:
-        least, most = _limits(real)
+        least, most = limits(real)
         for word, x in (("from", from_), ("to", to)):
             if not least <= x <= most:
                 raise OutOfRangeError(f"{word} is out of bounds for {c_word(real)}")

@@ -10,7 +10,6 @@ import numpy as np
 from weft._base.dtype import bool_, float32
 from weft._lazy.refusal import wrap_dim
 from weft._tensor.convert import from_host
-from weft._tensor.output import write_out
 from weft._tensor.spelling import composite, op
 from weft._tensor.subscript import getitem, nonzero_dims
 from weft._tensor.tensor import Tensor
@@ -42,25 +41,21 @@ def argwhere(input: Tensor) -> Tensor:
     return nonzero(input)
 
 
-@composite()
-def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
+@composite(out="masked_select(): self and result must have the same scalar type", separate=("input", "mask"))
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where `mask`, which broadcasts against `input`, is true, in one dim."""
     if mask.dtype is not bool_:
         raise DTypeError("masked_select: expected BoolTensor for mask")
     shape = broadcast_shapes(input.shape, mask.shape)
-    found = getitem(op.expand(input, shape), op.expand(mask, shape))
-    return found if out is None else write_out(out, found, _OTHER_OUT, separate=(input, mask))
-
-
-_OTHER_OUT = "masked_select(): self and result must have the same scalar type"
+    return getitem(op.expand(input, shape), op.expand(mask, shape))
 
 
 # ---- groups of equal elements
 
 
-def _groups(input: Tensor, found: HostArray, inverse: Any, counts: Any, wanted: tuple[bool, bool]) -> Any:
+def _groups(input: Tensor, members: HostArray, inverse: Any, counts: Any, wanted: tuple[bool, bool]) -> Any:
     """What `unique` and `unique_consecutive` return: the members, and where `wanted` inverse and counts."""
-    arrays = [found] + [array.astype(np.int64) for array, want in zip((inverse, counts), wanted, strict=True) if want]
+    arrays = [members] + [array.astype(np.int64) for array, want in zip((inverse, counts), wanted, strict=True) if want]
     tensors = tuple([from_host(array, input.device) for array in arrays])
     return tensors[0] if len(tensors) == 1 else tensors
 
@@ -88,11 +83,11 @@ def unique(
     """
     del sorted  # PyTorch sorts in any case, too
     axis = _axis(input, dim)
-    found, inverse, counts = np.unique(
+    members, inverse, counts = np.unique(
         _host(input), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )
     inverse = inverse.reshape(input.shape if dim is None else -1)
-    return _groups(input, found, inverse, counts, (return_inverse, return_counts))
+    return _groups(input, members, inverse, counts, (return_inverse, return_counts))
 
 
 @composite()
@@ -111,9 +106,9 @@ def unique_consecutive(
     starts[1:] = (rows[1:] != rows[:-1]).any(axis=1)
     inverse = np.cumsum(starts) - 1
     counts = np.diff(np.flatnonzero(starts), append=len(rows))
-    found = np.compress(starts, host, axis)
+    members = np.compress(starts, host, axis)
     inverse = inverse.reshape(input.shape) if dim is None else inverse
-    return _groups(input, found, inverse, counts, (return_inverse, return_counts))
+    return _groups(input, members, inverse, counts, (return_inverse, return_counts))
 
 
 @composite()

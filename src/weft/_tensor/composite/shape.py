@@ -130,25 +130,25 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
         raise ShapeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     at = wrapped(dim, input.ndim)
     size = input.shape[at]
-    given: Any = indices_or_sections
-    if isinstance(given, Tensor):  # of positions, or of one number of sections
-        if given.ndim > 1:
+    division: Any = indices_or_sections
+    if isinstance(division, Tensor):  # of positions, or of one number of sections
+        if division.ndim > 1:
             raise ShapeError(
                 "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor, "
-                f"but got a tensor with {given.ndim} dims"
+                f"but got a tensor with {division.ndim} dims"
             )
-        if given.dtype is not int64:
+        if division.dtype is not int64:
             raise DTypeError(
                 "tensor_split expected tensor_indices_or_sections to have dtype of long, "
-                f"but got {scalar_word(given.dtype)}"
+                f"but got {scalar_word(division.dtype)}"
             )
-        given = given.tolist()
-    given = one_or_more_ints(given, "indices_or_sections", "tensor_split")
-    if isinstance(given, int):
-        if given <= 0:
-            raise OutOfRangeError(f"number of sections must be larger than 0, got {given}")
-        return _pieces(input, at, [size // given + (i < size % given) for i in range(given)])
-    cuts = [range(size)[slice(cut)].stop for cut in given]
+        division = division.tolist()
+    division = one_or_more_ints(division, "indices_or_sections", "tensor_split")
+    if isinstance(division, int):
+        if division <= 0:
+            raise OutOfRangeError(f"number of sections must be larger than 0, got {division}")
+        return _pieces(input, at, [size // division + (i < size % division) for i in range(division)])
+    cuts = [range(size)[slice(cut)].stop for cut in division]
     return tuple(
         op.static_slice(input, at, start, max(0, stop - start))
         for start, stop in zip([0, *cuts], [*cuts, size], strict=True)
@@ -276,9 +276,9 @@ def block_diag(*tensors: Any) -> Tensor:
 @composite()
 def broadcast_tensors(*tensors: Any) -> Tensors:
     """Every tensor expanded to the shape that all broadcast to."""
-    given = _given(tensors)
-    shape = broadcast_shapes(*(tuple(x.shape) for x in given))
-    return tuple(x if x.shape == shape else op.expand(x, shape) for x in given)
+    inputs = _given(tensors)
+    shape = broadcast_shapes(*(tuple(x.shape) for x in inputs))
+    return tuple(x if x.shape == shape else op.expand(x, shape) for x in inputs)
 
 
 @composite()

@@ -13,7 +13,7 @@ from weft.ops._findings import Failures
 from weft.ops._table import OTHER_OUT
 from weft.ops._words import scalar_word
 from weft.ops.decomposition import INDEFINITE, SINGULAR, UNSOLVABLE
-from weft.ops.solving import ZERO_DIVISOR
+from weft.ops.solving import BAD_PIVOTS_TO_SOLVE, BAD_PIVOTS_TO_UNPACK, ZERO_DIVISOR
 
 _LINALG = "linalg"
 
@@ -78,7 +78,7 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
     """The factors of a packed decomposition with `A = P L U`; those not asked for are empty."""
     if LU_pivots.dtype.name != "int32":
         raise DTypeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.")
-    parts = op.lu_parts_to_unpack(LU_data, LU_pivots)
+    parts = op.lu_parts(LU_data, LU_pivots, BAD_PIVOTS_TO_UNPACK)
     none = op.zeros((0,), dtype=LU_data.dtype, device=LU_data.device)
     return _Unpacked(
         parts.P if unpack_pivots else none, parts.L if unpack_data else none, parts.U if unpack_data else none
@@ -101,7 +101,7 @@ def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, ad
     if LU.shape[-1] != B.shape[-2]:
         shapes = f"{LU.shape[-2]}x{LU.shape[-1]} and {B.shape[-2]}x{B.shape[-1]}"
         raise ShapeError(f"linalg.lu_solve: Incompatible shapes of A and B for the equation AX = B ({shapes})")
-    P, L, U = op.lu_parts_to_solve(LU, pivots)
+    P, L, U = op.lu_parts(LU, pivots, BAD_PIVOTS_TO_SOLVE)
     if adjoint:
         half = op.solve_triangular(_adjoint(U), B, upper=False)
         return op.matmul(P, op.solve_triangular(_adjoint(L), half, upper=True, unitriangular=True))

@@ -41,9 +41,9 @@ def as_subclass(input: Tensor, cls: Any) -> Tensor:
             "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure your "
             "class inherits from Tensor."
         )
-    made = op.alias(input)
-    made.__class__ = cls
-    return made
+    view = op.alias(input)
+    view.__class__ = cls
+    return view
 
 
 @composite(function=False)

@@ -19,8 +19,8 @@ _NOT_HERE = (
     "type", "float", "double", "half", "bfloat16", "to", "to_empty", "register_forward_pre_hook",
     "register_forward_hook", "register_full_backward_hook", "register_backward_hook",
     "register_full_backward_pre_hook", "state_dict", "load_state_dict", "parameters", "named_parameters", "buffers",
-    "named_buffers", "extra_repr", "requires_grad_",
-    "zero_grad", "share_memory", "get_parameter", "get_buffer", "get_submodule",
+    "named_buffers", "extra_repr", "requires_grad_", "zero_grad", "share_memory", "get_parameter", "get_buffer",
+    "get_submodule",
 )  # fmt: skip
 """Methods that need the module's tensors and submodules."""
 
