@@ -47,6 +47,8 @@ def test_states_are_compared_and_set(etcd):
     assert backend.set_state(b"two") == (b"one", token, False)
     assert backend.set_state(b"two", token)[::2] == (b"two", True)
     assert backend.set_state(b"three", token)[::2] == (b"two", False)
+    assert backend.set_state(b"three", "of nowhere")[::2] == (b"two", False)
+    assert EtcdRendezvousBackend(etcd.client, "empty").set_state(b"one", "of nowhere") is None
 
 
 def test_a_store_in_etcd(etcd):

@@ -36,6 +36,9 @@ class EtcdRendezvousBackend(RendezvousBackend):
         return self._client.get(self._key)
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
+        if token is not None and not isinstance(token, int):  # of no version of a state here
+            found = self.get_state()
+            return None if found is None else (*found, False)
         was_set, found = self._client.swap(self._key, token or 0, state)
         return None if found is None else (found.value, found.revision, was_set)
 
