@@ -291,7 +291,7 @@ def test_the_registry_knows_its_backends():
     with pytest.raises(
         ValueError,
         match=r"^The rendezvous backend 'carrier' is not registered\. Did you forget to call `register`\? "
-        r"Known are c10d, etcd, static\.$",
+        r"Known are c10d, etcd, etcd-v2, static\.$",
     ):
         get_rendezvous_handler(RendezvousParameters("carrier", "", "job", 1, 1))
     registry = RendezvousHandlerRegistry()
