@@ -16,6 +16,7 @@ from tests.distributed.elastic.nodes import SECONDS, WORKER, Node
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.run import config_from_args, determine_local_world_size, parse_args, parse_min_max_nnodes
 
+NO_STORE = "The connection to the C10d store has failed. See inner exception for details."
 SOURCES = str(Path(weft.__file__).parents[1])
 MULTIWORD = {
     "--nproc-per-node": "2", "--rdzv-backend": "c10d", "--rdzv-endpoint": "h:1", "--rdzv-id": "j", "--rdzv-conf": "a=1",
@@ -371,9 +372,9 @@ def test_a_port_in_use_is_told(script):
         conf = ("--rdzv-conf", "connect_timeout=0.1", "--rdzv-id", "job")
         done = run("--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", *conf, script(""), code=1)
         assert done.stderr == (
-            f"weft run: error: no rendezvous at localhost:{port} (the store at localhost:{port} took the connection "
-            "and said nothing for 1 s); another program of this machine has the port; choose another port in "
-            "--rdzv-endpoint\n"
+            f"weft run: error: {NO_STORE} no rendezvous at localhost:{port} (the store at localhost:{port} took the "
+            "connection and said nothing for 1 s); another program of this machine has the port; choose another port "
+            "in --rdzv-endpoint\n"
         )
 
 
@@ -381,7 +382,7 @@ def test_nobody_at_the_endpoint_is_told(script):
     where = f"127.0.0.1:{free_port()}"
     conf = ("--rdzv-conf", "is_host=0,connect_timeout=0.1")
     done = run("--rdzv-backend", "c10d", "--rdzv-endpoint", where, "--rdzv-id", "x", *conf, script(""), code=1)
-    assert done.stderr.startswith(f"weft run: error: no rendezvous at {where}")
+    assert done.stderr.startswith(f"weft run: error: {NO_STORE} no rendezvous at {where}")
     assert "is the address right (--rdzv-endpoint" in done.stderr
     assert done.stderr.count("is the address right") == 1
     host, port = where.split(":")
@@ -432,7 +433,8 @@ def test_an_unknown_host_is_told(backend, script):
         "c10d": ("--rdzv-backend", "c10d", "--rdzv-endpoint", "no.such.host:1", "--rdzv-id", "x"),
     }[backend]
     done = run(*where, "--rdzv-conf", "connect_timeout=0.1", script(""), code=1)
-    assert done.stderr.startswith("weft run: error: no rendezvous at no.such.host:1 (")
+    told = f"{NO_STORE} " if backend == "c10d" else ""
+    assert done.stderr.startswith(f"weft run: error: {told}no rendezvous at no.such.host:1 (")
     assert "is the address right (--rdzv-endpoint, or --master-addr" in done.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from types import FunctionType, ModuleType
 
@@ -72,3 +73,23 @@ def test_gradients_are_quantised_as_by_pytorchs_hooks():
         assert mine.tolist() == levels.tolist()
         expected = theirs._dequantize_per_channel_backend(levels, scale, zero)
         np.testing.assert_allclose(ours._restored(mine, given).numpy(), expected.numpy(), rtol=1e-6)
+
+
+ENDPOINTS = (
+    "", " ", "~", "a", "a:1", " a:1 ", "a :1", "a: 1", "a:", "a:x", "a:65535", "a:65536", "a:123456", "a:-1", "a:1_0",
+    "a_b-1.c:2", "-a:1", ".a", "a..b", "a@b:1", "a,b", "a/b", "http://a:1", "[::1]", "[::1]:1", "[::1", "::1]:3", "[]",
+    "[]:1", "[a]:1", ":1", "\N{LATIN SMALL LETTER E WITH ACUTE}:1", "1.2.3.4:5", "256.1.1.1:2", "*:1", "a!", "$HOST:1",
+    "a;b", "[1.2.3.4]:5", "a:00001", "a:000001",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_endpoints_of_a_rendezvous_are_taken_and_refused_as_by_pytorch(endpoint):
+    def found(package):
+        utils = importlib.import_module(f"{package}.distributed.elastic.rendezvous.utils")
+        try:
+            return utils.parse_rendezvous_endpoint(endpoint, 29)
+        except ValueError as error:
+            return str(error).partition(" an ")[0]  # what is said of the host or of the port
+
+    assert found("weft") == found("torch")

@@ -10,20 +10,19 @@ from typing import Any
 
 import jax
 
-from weft._base.state import ambient, using
+from weft._base.state import ambient
 from weft._tensor.compile import Compiled
 from weft._tensor.convert import tensor
-from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
-from weft.distributed._bucket import buckets_of
+from weft.distributed._broadcast_coalesced import broadcast_coalesced
 from weft.distributed._ddp_log import logged
 from weft.distributed._ddp_options import bucket_limits, require_module, require_options
-from weft.distributed._grad_bucket import GradBucket, Hook, taken_apart
+from weft.distributed._grad_bucket import GradBucket, Hook
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
-from weft.distributed._reducer import MEGABYTE, Reducer, hint_at_join
+from weft.distributed._reducer import Reducer, hint_at_join
 from weft.distributed._structures import moved
 from weft.distributed._world import require_group
 from weft.distributed.algorithms.ddp_comm_hooks._builtin import BuiltinCommHookType, hook_of_type
@@ -32,7 +31,6 @@ from weft.errors import ArgumentError, DistBackendError, OptionError, Preconditi
 from weft.futures import Future
 from weft.nn import Module
 
-_COALESCED = 250 * MEGABYTE
 _OUTSIDE = (
     "the ranks that a DistributedDataParallel averages over (compile the module that it wraps, "
     "DistributedDataParallel(weft.compile(module)), and not what calls it)"
@@ -158,20 +156,12 @@ class DistributedDataParallel(Module, Joinable):
                 )
 
     def _broadcast(self, tensors: list[Tensor], source: int) -> None:
-        """Give all ranks the tensors of one, several in one message."""
-        sizes = [t.numel() * t.dtype.itemsize for t in tensors]
-        for bucket in buckets_of(sizes, [(t.dtype, t.device) for t in tensors], [_COALESCED]):
-            chosen = [tensors[at] for at in bucket]
-            with using(grad=False):
-                flat = rows.cat([rows.reshape(t.detach(), (-1,)) for t in chosen])
-                try:
-                    _collectives.broadcast(flat, group=self.process_group, group_src=source)
-                except DistBackendError as error:
-                    hint_at_join(error)
-                    raise
-                if self.process_group.rank() != source:
-                    for one, part in zip(chosen, taken_apart(flat, chosen), strict=True):
-                        one.copy_(part)
+        """Give all ranks the tensors of one."""
+        try:
+            broadcast_coalesced(tensors, source, self.process_group)
+        except DistBackendError as error:
+            hint_at_join(error)
+            raise
 
     # --- forward passes ---------------------------------------------------------------------------------------
 
@@ -181,11 +171,9 @@ class DistributedDataParallel(Module, Joinable):
         if capture is not None:
             capture.needs_value(_OUTSIDE)
         self.reducer.require_unchanged()
-        counted = Join.notify_join_context(self)
+        Join.notify_join_context(self)
         if self._join_config.enable:
             self.reducer.leader, _ = self._agree(has_data=True)
-        if counted is not None and not self._divide_by_initial_world_size:
-            self.reducer.divisor = int(counted.result()[0].item())
         self._send_buffers()
         if self.device_ids:
             inputs, kwargs = moved(inputs, self.device), moved(kwargs, self.device)
@@ -259,17 +247,21 @@ class DistributedDataParallel(Module, Joinable):
         return self.process_group
 
     def _agree(self, *, has_data: bool) -> tuple[int, bool]:
-        """The highest rank with data, and whether gradients are averaged in this iteration."""
-        rank = self.process_group.rank() if has_data else -1
-        found = tensor([rank, int(has_data and self.require_backward_grad_sync)], device=self.device)
-        _collectives.all_reduce(found, ReduceOp.MAX, self.process_group)
-        leader, syncs = found.tolist()
-        return leader, bool(syncs)
+        """The highest rank with data, and whether gradients are averaged in this iteration.
+
+        What sums of gradients are divided by is set, too.
+        """
+        flags = [0] * self.process_group.size() + [int(has_data and self.require_backward_grad_sync)]
+        flags[self.process_group.rank()] = int(has_data)
+        found = tensor(flags, device=self.device)
+        _collectives.all_reduce(found, ReduceOp.SUM, self.process_group)
+        *with_data, syncs = found.tolist()
+        self.reducer.divisor = None if self._divide_by_initial_world_size else sum(with_data)
+        return max(rank for rank, has in enumerate(with_data) if has), bool(syncs)
 
     def _shadow_iteration(self) -> None:
         reducer = self.reducer
         reducer.leader, syncs = self._agree(has_data=False)
-        reducer.divisor = None if self._divide_by_initial_world_size else 1
         self._send_buffers()
         self.require_forward_param_sync = syncs
         if syncs:

@@ -261,7 +261,10 @@ class Reducer:
             self._rebuilt = True
 
     def shadow(self) -> None:
-        """Do what a backward pass of the other ranks asks of this one, which has no data any more."""
+        """Do what a backward pass of the other ranks asks of this one, which has no data any more.
+
+        It gets their averages, too: of an optimizer that is spread over ranks it updates its part.
+        """
         self.foresee(())
         self._begin()
         self._running = False
@@ -269,9 +272,9 @@ class Reducer:
         with using(grad=False):
             for number, bucket in enumerate(self.buckets):
                 self._send(number, [_zeros_like(self.parameters[at]) for at in bucket])
-            self._used_anywhere()
-            for _, averages in self._under_way:
-                averages()
+            used = self._used_anywhere()
+            for number, averages in self._under_way:
+                self._put(self.buckets[number], averages(), used)
             self._end()
 
     def _used_anywhere(self) -> frozenset[int]:

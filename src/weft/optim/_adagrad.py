@@ -36,7 +36,8 @@ class Adagrad(FusedOptimizer):
             },
         )  # fmt: skip
         for group in self.param_groups:
-            self._begin(group, group["params"])
+            if group["params"]:
+                self._begin(group, group["params"])
 
     def _starts(self, group: Group, param: Any) -> dict[str, Any]:
         del group, param

@@ -15,12 +15,14 @@ from weft.distributed.algorithms.ddp_comm_hooks import (
     DDPCommHookType,
     debugging_hooks,
     default_hooks,
+    optimizer_overlap_hooks,
     post_localSGD_hook,
     powerSGD_hook,
     quantization_hooks,
     register_ddp_comm_hook,
 )
 from weft.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import orthogonalized
+from weft.distributed.optim import as_functional_optim
 from weft.nn.parallel import DistributedDataParallel
 
 
@@ -292,3 +294,46 @@ def test_what_is_not_finite_stays_so():
         return np.isfinite(grads_of(model, [[1.0, np.inf if rank else 2.0, 0.0]])[0]).any()
 
     assert run(body) == [False, False]
+
+
+@pytest.mark.parametrize("hook", [default_hooks.allreduce_hook, default_hooks.bf16_compress_hook])
+def test_an_optimizer_in_the_hook_updates_parameters(hook):
+    def body(rank):
+        def ended(model, optimizer):
+            for step in range(3):
+                model.zero_grad()
+                model(draw(rank, *SHAPES, seed=step)).backward()
+                if optimizer is not None:
+                    optimizer.step()
+            return [p.tolist() for p in model.parameters()]
+
+        reference = of_shapes(*SHAPES, bucket_cap_mb=1e-5)
+        reference.register_comm_hook(None, hook)
+        expected = ended(reference, weft.optim.Adam(reference.parameters(), lr=0.1))
+        model = of_shapes(*SHAPES, bucket_cap_mb=1e-5)
+        state = optimizer_overlap_hooks._OptimizerHookState(as_functional_optim(weft.optim.Adam, 0.1))
+        model.register_comm_hook(None, optimizer_overlap_hooks._hook_then_optimizer(hook, state))
+        return ended(model, None) == expected
+
+    assert run(body) == [True, True]
+
+
+def test_an_optimizer_in_the_hook_may_be_for_some_parameters():
+    def body(rank):
+        model = of_shapes(*SHAPES)
+        first, *others = model.parameters()
+        functional = as_functional_optim(weft.optim.SGD, 1.0)
+        state = optimizer_overlap_hooks._OptimizerHookState(functional, [first])
+        hook = optimizer_overlap_hooks._hook_then_optimizer(default_hooks.allreduce_hook, state)
+        model.register_comm_hook(None, hook)
+        grads = grads_of(model, draw(0, *SHAPES))
+        assert (first.numpy(force=True) == -grads[0]).all()
+        return [p.abs().sum().item() for p in others]
+
+    assert run(body) == [[0, 0]] * 2
+
+
+def test_an_optimizer_in_the_hook_takes_single_parameters():
+    optimizer = weft.optim.SGD([nn.Parameter(weft.zeros(1))])
+    with pytest.raises(ValueError, match=r"SGD.* must implement method step_param.*as_functional_optim"):
+        optimizer_overlap_hooks._OptimizerHookState(optimizer)

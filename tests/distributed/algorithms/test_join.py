@@ -225,7 +225,20 @@ def test_passes_without_synchronisation_are_followed():
         return module.weight.grad.item()
 
     together = (2 + 20 + 1 + 10) / 2
-    assert run(body) == [((together + 3 + 30) / 2 + 4 + 40) / 2, together]
+    assert run(body) == [((together + 3 + 30) / 2 + 4 + 40) / 2] * 2
+
+
+@pytest.mark.parametrize(("divides", "last"), [(True, 1.5), (False, 3.0)])
+def test_a_rank_without_inputs_gets_the_gradients_of_the_others(divides, last):
+    def body(rank):
+        model = DistributedDataParallel(one_weight())
+        with model.join(divide_by_initial_world_size=divides):
+            for x in [1.0] if rank else [2.0, 3.0]:
+                model.zero_grad()
+                model(weft.full((1, 1), x, dtype=weft.float64)).backward()
+        return model.module.weight.grad.item()
+
+    assert run(body) == [last, last]
 
 
 def test_the_final_model_is_that_of_a_rank_that_had_inputs_until_the_end():

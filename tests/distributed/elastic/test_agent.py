@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from weft._comm.store import HashStore
-from weft.distributed.elastic import metrics
+from weft.distributed.elastic import events, metrics
 from weft.distributed.elastic.agent.server import (
     LocalElasticAgent,
     RunResult,
@@ -23,8 +23,13 @@ from weft.distributed.elastic.agent.server import (
     WorkerState,
 )
 from weft.distributed.elastic.agent.server._ranks import RoleInfo, ranks
-from weft.distributed.elastic.multiprocessing import start_processes
-from weft.distributed.elastic.rendezvous import DynamicRendezvousHandler, RendezvousTimeout
+from weft.distributed.elastic.agent.server.health_check_server import create_healthcheck_server
+from weft.distributed.elastic.multiprocessing import SignalException, start_processes
+from weft.distributed.elastic.rendezvous import (
+    DynamicRendezvousHandler,
+    RendezvousGracefulExitError,
+    RendezvousTimeout,
+)
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.elastic.timer import FileTimerClient
@@ -156,17 +161,20 @@ def test_metrics_tell_how_it_went(spec):
     assert {name: told.get(name) for name in expected} == expected
 
 
-def test_events_tell_how_each_worker_ended(spec, tmp_path):
-    logger = logging.getLogger("torchelastic-events-console")
-    seen = []
+@pytest.fixture
+def seen(spec):
+    """The events that go to the handler `console` from now on."""
+    LocalElasticAgent(spec("/bin/true", event_log_handler="console")).run()  # makes its logger
+    logger, found = logging.getLogger("torchelastic-events-console"), []
     keeper = logging.Handler()
-    keeper.emit = lambda entry: seen.append(json.loads(entry.getMessage()))
-    LocalElasticAgent(spec("/bin/true", event_log_handler="console")).run()
+    keeper.emit = lambda entry: found.append(json.loads(entry.getMessage()))
     logger.addHandler(keeper)
-    try:
-        LocalElasticAgent(spec(fail, str(tmp_path), local_world_size=2, event_log_handler="console")).run()
-    finally:
-        logger.removeHandler(keeper)
+    yield found
+    logger.removeHandler(keeper)
+
+
+def test_events_tell_how_each_worker_ended(spec, seen, tmp_path):
+    LocalElasticAgent(spec(fail, str(tmp_path), local_world_size=2, event_log_handler="console")).run()
     told = {event["metadata"]["global_rank"]: (event["name"], event["source"]) for event in seen}
     assert told == {
         None: ("torchelastic.worker.status.SUCCEEDED", "AGENT"),
@@ -210,8 +218,8 @@ def test_ranks_follow_the_agents_and_roles():
 class Scripted(SimpleElasticAgent):
     """An agent whose workers do what a list says."""
 
-    def __init__(self, spec, *states):
-        super().__init__(spec)
+    def __init__(self, spec, *states, **options):
+        super().__init__(spec, **options)
         self.states = list(states)
         self.calls = []
 
@@ -223,13 +231,17 @@ class Scripted(SimpleElasticAgent):
         self.calls.append("stop")
 
     def _monitor_workers(self, worker_group):
-        return RunResult(self.states.pop(0))
+        state = self.states.pop(0)
+        if isinstance(state, Exception):
+            raise state
+        return RunResult(state)
 
     def _await_change(self, timeout):
         self.calls.append("wait")
 
     def _shutdown(self, death_sig=signal.SIGTERM, timeout=30):
         self.calls.append("shutdown")
+        self.ended_by = death_sig, timeout
 
 
 def test_the_loop_starts_watches_and_starts_again(spec):
@@ -248,6 +260,51 @@ def test_workers_that_were_lost_track_of_are_an_error(spec):
     assert agent.calls[-1] == "shutdown"
 
 
+def test_the_end_is_by_the_signal_that_the_agent_got(spec):
+    agent = Scripted(spec("x"), SignalException("over", signal.SIGINT), shutdown_timeout=7)
+    with pytest.raises(SignalException):
+        agent.run()
+    assert agent.ended_by == (signal.SIGINT, 7)
+    agent = Scripted(spec("x"), WorkerState.SUCCEEDED)
+    agent.run()
+    assert agent.ended_by == (signal.SIGTERM, 30)
+
+
+def test_a_node_that_is_not_needed_ends_without_an_error(spec, seen):
+    agent = Scripted(spec("x", event_log_handler="console"), RendezvousGracefulExitError("spare"))
+    assert not agent.run().is_failed()
+    assert agent.calls == ["start", "wait", "shutdown"]
+    assert [event["metadata"]["state"] for event in seen] == ["SUCCEEDED"]
+
+
+def test_events_of_the_agent_itself(spec):
+    agent = Scripted(spec("x"), WorkerState.SUCCEEDED)
+    event = agent.get_event_succeeded()
+    assert (event.name, event.source) == ("torchelastic.worker.status.SUCCEEDED", events.EventSource.AGENT)
+    assert event.metadata["raw_error"] is None
+    try:
+        raise ValueError("boom")
+    except ValueError:
+        failed = agent.get_event_failed()
+    assert (failed.metadata["state"], failed.metadata["raw_error"]) == ("FAILED", "ValueError: boom")
+    assert (failed.metadata["run_id"], failed.metadata["role"], failed.metadata["agent_restarts"]) == (
+        "job",
+        "trainer",
+        0,
+    )
+
+
+def test_a_health_check_of_the_callers_own_is_stopped_at_the_end(spec, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", "not looked at")
+    server = create_healthcheck_server(time.time, 0, 60)
+    server.start()
+    where = f"http://127.0.0.1:{server.port}"
+    assert urllib.request.urlopen(where, timeout=20).status == 200
+    assert not LocalElasticAgent(spec(double, 0), health_check_server=server).run().is_failed()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(where, timeout=20)
+
+
 def test_specs_are_checked(handler):
     with pytest.raises(AssertionError, match=r"^local_world_size must be greater than 0, got 0$"):
         WorkerSpec("a", 0, handler, entrypoint="x")
@@ -255,6 +312,8 @@ def test_specs_are_checked(handler):
         WorkerSpec("a", 1, handler, entrypoint="x", monitor_interval=0)
     with pytest.raises(AssertionError, match=r"^WorkerSpec needs an entrypoint: a function, or a command$"):
         WorkerSpec("a", 1, handler)
+    with pytest.raises(RuntimeError, match=r"^workers are not bound to NUMA nodes here, got numa_options=3; .*numactl"):
+        WorkerSpec("a", 1, handler, entrypoint="x", numa_options=3)
     with pytest.warns(DeprecationWarning, match="use WorkerSpec.entrypoint instead"):
         assert WorkerSpec("a", 1, handler, fn=double).get_entrypoint_name() == "double"
     assert WorkerSpec("a", 1, handler, entrypoint="/usr/bin/env").get_entrypoint_name() == "env"

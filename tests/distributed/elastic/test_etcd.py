@@ -12,8 +12,19 @@ import pytest
 
 from tests.distributed.elastic.etcd_cluster import PATIENT, Cluster
 from tests.distributed.elastic.nodes import WORKER, Node
-from weft.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters, get_rendezvous_handler
+from weft.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousParameters,
+    RendezvousTimeoutError,
+    get_rendezvous_handler,
+)
 from weft.distributed.elastic.rendezvous._etcd import EtcdClient, EtcdOptions
+from weft.distributed.elastic.rendezvous.etcd_rendezvous import (
+    EtcdRendezvous,
+    EtcdRendezvousHandler,
+    create_rdzv_handler,
+)
 from weft.distributed.elastic.rendezvous.etcd_rendezvous_backend import EtcdRendezvousBackend
 from weft.distributed.elastic.rendezvous.etcd_server import EtcdServer
 from weft.distributed.elastic.rendezvous.etcd_store import EtcdStore
@@ -47,6 +58,8 @@ def test_states_are_compared_and_set(etcd):
     assert backend.set_state(b"two") == (b"one", token, False)
     assert backend.set_state(b"two", token)[::2] == (b"two", True)
     assert backend.set_state(b"three", token)[::2] == (b"two", False)
+    assert backend.set_state(b"three", "of nowhere")[::2] == (b"two", False)
+    assert EtcdRendezvousBackend(etcd.client, "empty").set_state(b"one", "of nowhere") is None
 
 
 def test_a_store_in_etcd(etcd):
@@ -166,6 +179,78 @@ def test_nodes_meet_in_etcd(etcd):
     for handler in made:
         assert handler.shutdown()
     assert made[0].is_closed()
+
+
+def ranks_of(*handlers):
+    with ThreadPoolExecutor(len(handlers)) as pool:
+        found = [one.result(20) for one in [pool.submit(handler.next_rendezvous) for handler in handlers]]
+    return sorted((info.rank, info.world_size) for info in found)
+
+
+def former(etcd, run_id="former", least=2, most=2, timeout=20, last_call=5):
+    impl = EtcdRendezvous(EtcdClient(etcd.endpoints, PATIENT), "/former", run_id, least, most, timeout, last_call)
+    return EtcdRendezvousHandler(impl, "127.0.0.1")
+
+
+def test_nodes_meet_under_the_former_names(etcd):
+    params = RendezvousParameters(
+        "etcd", etcd.endpoints, "former", 2, 2, "127.0.0.1", timeout="20", last_call_timeout="5", etcd_prefix="/former",
+        protocol="http",
+    )  # fmt: skip
+    first, second = create_rdzv_handler(params), former(etcd)
+    assert isinstance(first, EtcdRendezvousHandler)
+    assert (first.get_backend(), first.get_run_id(), first.is_closed()) == ("etcd", "former", False)
+    assert ranks_of(first, second) == [(0, 2), (1, 2)]
+    assert etcd.client.get("/former/former") is not None
+    assert first.num_nodes_waiting() == 0
+    second.set_closed()
+    assert first.is_closed()
+    with pytest.raises(RendezvousClosedError):
+        first.next_rendezvous()
+    assert first.shutdown()
+    assert second.shutdown()
+
+
+def test_the_former_names_wait_as_long_as_they_are_told(etcd):
+    handlers = [
+        former(etcd, "alone", timeout=0.1),
+        get_rendezvous_handler(RendezvousParameters("etcd", etcd.endpoints, "alone too", 2, 2, timeout="0.1")),
+    ]
+    for handler in handlers:
+        with pytest.raises(RendezvousTimeoutError, match=r"^1 of at least 2 nodes joined job 'alone.*within 0\.1 s"):
+            handler.next_rendezvous()
+        handler.shutdown()
+    handler = former(etcd, "elastic", 1, 2, last_call=0.1)
+    assert ranks_of(handler) == [(0, 1)]
+    handler.shutdown()
+    both = {"timeout": "0.1", "join_timeout": "20"}
+    handler = get_rendezvous_handler(RendezvousParameters("etcd", etcd.endpoints, "both", 1, 1, "127.0.0.1", **both))
+    assert handler.settings.timeout.join == timedelta(seconds=20)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"min_workers": "1"}, r"^The etcd rendezvous has no option 'min_workers'; --rdzv-conf takes ca_cert"),
+        ({"protocol": "ftp"}, r"^the protocol of etcd must be http or https, got 'ftp'"),
+        ({"timeout": "soon"}, r"'join_timeout' does not represent a number of seconds: 'soon'"),
+        ({"timeout": "-1"}, r"^The join timeout \(.*\) must be positive"),
+    ],
+)
+def test_options_of_the_former_names_are_checked(etcd, options, error):
+    with pytest.raises(ValueError, match=error):
+        create_rdzv_handler(RendezvousParameters("etcd", etcd.endpoints, "job", 1, 1, **options))
+
+
+def test_the_name_of_pytorchs_present_backend(etcd):
+    made = [
+        get_rendezvous_handler(RendezvousParameters("etcd-v2", etcd.endpoints, "v2", 2, 2, "127.0.0.1"))
+        for _ in range(2)
+    ]
+    assert made[0].get_backend() == "etcd-v2"
+    assert ranks_of(*made) == [(0, 2), (1, 2)]
+    for handler in made:
+        assert handler.shutdown()
 
 
 def test_nobody_at_the_endpoint_is_told_in_seconds():

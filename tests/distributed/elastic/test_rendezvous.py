@@ -291,7 +291,7 @@ def test_the_registry_knows_its_backends():
     with pytest.raises(
         ValueError,
         match=r"^The rendezvous backend 'carrier' is not registered\. Did you forget to call `register`\? "
-        r"Known are c10d, etcd, static\.$",
+        r"Known are c10d, etcd, etcd-v2, static\.$",
     ):
         get_rendezvous_handler(RendezvousParameters("carrier", "", "job", 1, 1))
     registry = RendezvousHandlerRegistry()
@@ -306,6 +306,7 @@ def test_the_registry_knows_its_backends():
     [
         (None, ("localhost", 1)), ("", ("localhost", 1)), ("node", ("node", 1)), ("node:29", ("node", 29)),
         ("10.0.0.1:0", ("10.0.0.1", 0)), ("[::1]:29", ("::1", 29)), ("::1", ("::1", 1)), ("[::1]", ("::1", 1)),
+        ("a_b-1.c:2", ("a_b-1.c", 2)), ("[fe80::1%eth0]:3", ("fe80::1%eth0", 3)), (" [a]:4 ", ("a", 4)),
     ],
 )  # fmt: skip
 def test_endpoints(text, found):
@@ -315,8 +316,10 @@ def test_endpoints(text, found):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("node:x", "must be an integer"), ("node:70000", "between 0 and 65535"), ("a b:1", "The hostname"),
-        (":29", "The hostname"), ("node:", "must be an integer"),
+        *((f"node:{port}", "'node:.*' must be an integer between 0 and 65535.$")
+          for port in ("", "x", "-1", "+1", " 1", "1_0", "\N{FULLWIDTH DIGIT ONE}", "65536", "000001")),
+        *((f"{host}:29", "^The hostname of the rendezvous endpoint '.*' must be a dot-separated list of labels")
+          for host in ("", "~", "a b", "a@b", "a/b", "a,b", "$HOST", "*", "[", "[]", "[a", "a]", "::1]")),
         ("a:b:c", r"'a:b:c' must be .*; write HOST:PORT or \[IPV6\]:PORT in --rdzv-endpoint, HOST in --master-addr$"),
     ],
 )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 from weft._lazy.realize import flush_pending, keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed.autograd import get_gradients
+from weft.distributed.optim._functional import lent_gradients
 from weft.distributed.rpc import RRef, WorkerInfo, remote
 from weft.distributed.rpc._state import current_agent
 from weft.errors import ArgumentError, ValueRangeError
@@ -68,13 +69,6 @@ class _LocalOptimizer:
         """Update with the gradients of a context; `.grad` is as before. It is computed when the caller was answered."""
         current_agent().contexts.at(context_id)  # a worker through which nothing has gone has no gradients
         gradients = get_gradients(context_id)
-        with self._stepping:
-            own = [parameter.grad for parameter in self._parameters]
-            try:
-                for parameter in self._parameters:
-                    parameter.grad = gradients.get(parameter)
-                with keeping():
-                    self._optimizer.step()
-            finally:
-                for parameter, grad in zip(self._parameters, own, strict=True):
-                    parameter.grad = grad
+        chosen = [gradients.get(parameter) for parameter in self._parameters]
+        with self._stepping, lent_gradients(self._parameters, chosen), keeping():
+            self._optimizer.step()

@@ -37,6 +37,9 @@ _NOTHING = b"-"
 
 _FAILED = "The connection to the C10d store has failed. See inner exception for details."
 _CHOOSE_ANOTHER = "choose another port in --rdzv-endpoint"
+_NOT_ITSELF = (
+    "this node serves it and cannot reach itself under that name, which its workers will use; name it otherwise"
+)
 _HEARTBEAT_SECONDS = 5.0
 
 
@@ -58,6 +61,9 @@ class C10dRendezvousBackend(RendezvousBackend):
         return self._decoded(self._call("get", self._key))
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
+        if token is not None and not isinstance(token, bytes):  # of no version of a state here
+            found = self.get_state()
+            return None if found is None else (*found, False)
         written = b64encode(state)
         present = self._call("compare_set", self._key, token or _NOTHING, written)
         found = self._decoded(present)
@@ -71,7 +77,7 @@ class C10dRendezvousBackend(RendezvousBackend):
                 f"{_FAILED} The node that serves the rendezvous has ended, and the state of the job has gone with it; "
                 f"start it again, or keep the state in etcd ({fact(error)})"
             ) from error
-        except (DistError, OSError) as error:
+        except (RuntimeError, ValueError, OSError) as error:  # what stores of users raise, too
             raise RendezvousConnectionError(f"{_FAILED} {error}") from error
 
     def _decoded(self, written: bytes) -> tuple[bytes, Token] | None:
@@ -89,30 +95,32 @@ def create_backend(params: RendezvousParameters) -> tuple[C10dRendezvousBackend,
     """The backend of an endpoint `HOST[:PORT]` (`store_type=tcp`) or a path (`store_type=file`), and its store.
 
     Options: `store_type`; `is_host`, whether this node serves the store (default: if the endpoint is its address);
-    `connect_timeout` (30 s), how long to wait for the node that serves it; `heartbeat_timeout` (5 s) for one answer
-    about the state, and `read_timeout` (60 s) for any other.
+    `read_timeout` (60 s) for an answer; `connect_timeout`, how long to wait for the node that serves the store
+    (`read_timeout` where that is given, else 30 s); `heartbeat_timeout` (5 s, or `read_timeout` if less) for an answer
+    about the state. `RendezvousConnectionError` for a store that cannot be had.
     """
     patience = timedelta(seconds=params.read_seconds())
     kind = str(params.get("store_type", "tcp")).strip().lower()
-    if kind == "file":
-        store = _file_store(params.endpoint.strip())
-    elif kind == "tcp":
-        store = _tcp_store(params, patience)
-    else:
+    if kind not in ("file", "tcp"):
         raise ValueRangeError(
             f"Invalid store type {params.get('store_type')!r}. Currently only file and tcp are supported."
         )
+    try:
+        store = _file_store(params.endpoint.strip()) if kind == "file" else _tcp_store(params, patience)
+    except RendezvousConnectionError as error:
+        raise RendezvousConnectionError(f"{_FAILED} {error}") from error.__cause__
     store.set_timeout(patience)
     state = store.clone()
-    state.set_timeout(timedelta(seconds=params.get_as_float("heartbeat_timeout", _HEARTBEAT_SECONDS)))
+    hasty = min(_HEARTBEAT_SECONDS, patience.total_seconds())
+    state.set_timeout(timedelta(seconds=params.get_as_float("heartbeat_timeout", hasty)))
     return C10dRendezvousBackend(state, params.run_id), store
 
 
 def _file_store(path: str) -> FileStore:
-    if not path:
-        handle, path = tempfile.mkstemp(prefix="weft_rendezvous_")
-        os.close(handle)
     try:
+        if not path:
+            handle, path = tempfile.mkstemp(prefix="weft_rendezvous_")
+            os.close(handle)
         return FileStore(path)
     except (DistError, OSError) as error:
         raise RendezvousConnectionError(f"the file store {path!r} of the rendezvous cannot be used: {error}") from error
@@ -120,10 +128,12 @@ def _file_store(path: str) -> FileStore:
 
 def _tcp_store(params: RendezvousParameters, patience: timedelta) -> TCPStore:
     host, port = parse_rendezvous_endpoint(params.endpoint, DEFAULT_PORT)
-    is_host, seconds = params.get_as_bool("is_host"), params.get_as_float("connect_timeout", CONNECT_SECONDS)
+    is_host = params.get_as_bool("is_host")
+    default = patience.total_seconds() if "read_timeout" in params.config else CONNECT_SECONDS
+    seconds = params.get_as_float("connect_timeout", default)
     if is_host or (is_host is None and matches_machine_hostname(host)):
         try:
-            return TCPStore(host, port, is_master=True, wait_for_workers=False)
+            return _reachable(TCPStore(host, port, is_master=True, wait_for_workers=False), seconds)
         except DistNetworkError as error:
             if is_host:
                 raise RendezvousConnectionError(
@@ -134,3 +144,13 @@ def _tcp_store(params: RendezvousParameters, patience: timedelta) -> TCPStore:
                 host, port, patience, seconds, f"another program of this machine has the port; {_CHOOSE_ANOTHER}"
             )
     return connected(host, port, patience, seconds)
+
+
+def _reachable(store: TCPStore, seconds: float) -> TCPStore:
+    """A store of this process, once its own name has led to it."""
+    try:
+        connected(store.host, store.port, store.timeout, seconds, _NOT_ITSELF).close()
+    except RendezvousConnectionError:
+        store.close()
+        raise
+    return store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import threading
@@ -10,10 +9,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any
 
 from weft._comm.deadline import Deadline
 from weft._comm.sockets import address_text
@@ -33,14 +31,16 @@ from weft.distributed.elastic.rendezvous._round import (
     late,
     observe,
 )
+from weft.distributed.elastic.rendezvous._settings import RendezvousSettings as RendezvousSettings
+from weft.distributed.elastic.rendezvous._settings import RendezvousTimeout as RendezvousTimeout
+from weft.distributed.elastic.rendezvous._settings import address_of, settings_of
 from weft.distributed.elastic.rendezvous.api import (
     RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
     RendezvousStoreInfo,
-    check_limits,
 )
-from weft.distributed.elastic.rendezvous.utils import WaitNotice, fact, own_address, parse_rendezvous_endpoint
+from weft.distributed.elastic.rendezvous.utils import WaitNotice, fact, own_address
 from weft.errors import (
     ArgumentError,
     PeerGoneError,
@@ -49,16 +49,9 @@ from weft.errors import (
     RendezvousError,
     RendezvousStateError,
     RendezvousTimeoutError,
-    ValueRangeError,
 )
 
 _log = logging.getLogger(__name__)
-
-OPTIONS = frozenset({
-    "join_timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout", "read_timeout", "keep_alive_interval",
-    "keep_alive_max_attempt",
-})  # fmt: skip
-"""What `create_handler` reads."""
 
 Token = Any
 """What a backend names a version of its state by."""
@@ -87,70 +80,6 @@ class RendezvousBackend(ABC):
 
         Returns the present value, its token, and whether it was set now; None when there is no value.
         """
-
-
-class RendezvousTimeout:
-    """How long steps may take.
-
-    `join` the whole, `last_call` after enough nodes came, `close` telling the others that the job or this node has
-    ended, `heartbeat` one answer of the backend.
-    """
-
-    _DEFAULTS: ClassVar = {
-        "join": timedelta(seconds=600), "last_call": timedelta(seconds=30), "close": timedelta(seconds=30),
-        "heartbeat": timedelta(seconds=5),
-    }  # fmt: skip
-
-    def __init__(
-        self,
-        join: timedelta | None = None,
-        last_call: timedelta | None = None,
-        close: timedelta | None = None,
-        heartbeat: timedelta | None = None,
-    ) -> None:
-        self.join = self._checked("join", join)
-        self.last_call = self._checked("last_call", last_call)
-        self.close = self._checked("close", close)
-        self.heartbeat = self._checked("heartbeat", heartbeat)
-
-    def _checked(self, name: str, timeout: timedelta | None) -> timedelta:
-        if timeout is None:
-            return self._DEFAULTS[name]
-        if timeout <= timedelta(0):
-            raise ValueRangeError(f"The {name} timeout ({timeout}) must be positive.")
-        return timeout
-
-
-@dataclass(frozen=True)
-class RendezvousSettings:
-    """What a handler goes by.
-
-    A node that misses `keep_alive_max_attempt` beats counts as dead. A backend may fail for as long as `patience`.
-    """
-
-    run_id: str
-    min_nodes: int
-    max_nodes: int
-    timeout: RendezvousTimeout
-    keep_alive_interval: timedelta
-    keep_alive_max_attempt: int
-    patience: timedelta = timedelta(seconds=60)
-
-    def __post_init__(self) -> None:
-        if not self.run_id:
-            raise ValueRangeError("The run id must be a non-empty string.")
-        check_limits(self.min_nodes, self.max_nodes, "nodes")
-        if self.keep_alive_interval <= timedelta(0) or self.keep_alive_max_attempt < 1:
-            raise ValueRangeError(
-                "keep_alive_interval must be more than 0 s, and keep_alive_max_attempt at least 1, got "
-                f"{self.keep_alive_interval.total_seconds():g} and {self.keep_alive_max_attempt}"
-            )
-
-    @property
-    def rules(self) -> Rules:
-        """The part that rounds go by."""
-        silence = self.keep_alive_interval.total_seconds() * self.keep_alive_max_attempt
-        return Rules(self.min_nodes, self.max_nodes, self.timeout.last_call.total_seconds(), silence)
 
 
 class _Ledger:
@@ -302,7 +231,6 @@ class DynamicRendezvousHandler(RendezvousHandler):
         patience: float = 60,
     ) -> DynamicRendezvousHandler:
         """A handler for this process."""
-        node = Node(local_addr or own_address(), os.getpid(), next(_node_numbers))
         interval = keep_alive_interval
         if not isinstance(interval, timedelta):
             interval = timedelta(seconds=interval)
@@ -315,7 +243,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             keep_alive_max_attempt,
             timedelta(seconds=patience),
         )
-        return cls(node, settings, backend, store)
+        return cls(this_node(local_addr or own_address()), settings, backend, store)
 
     @property
     def settings(self) -> RendezvousSettings:
@@ -456,43 +384,13 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return True
 
 
-def create_handler(store: Store, backend: RendezvousBackend, params: RendezvousParameters) -> DynamicRendezvousHandler:
-    """A handler by options of the parameters.
+def this_node(address: str) -> Node:
+    """A new node of this process."""
+    return Node(address, os.getpid(), next(_node_numbers))
 
-    In seconds: `join_timeout` (600), `last_call_timeout` (30), `close_timeout` (30), `heartbeat_timeout` (5),
-    `keep_alive_interval` (5), and `read_timeout` (60), for which the backend may fail; `keep_alive_max_attempt` (3)
-    counts missed beats.
-    """
+
+def create_handler(store: Store, backend: RendezvousBackend, params: RendezvousParameters) -> DynamicRendezvousHandler:
+    """A handler by options of the parameters, as of `settings_of`."""
     if not isinstance(store, Store):
         raise ArgumentError(f"create_handler: store must be a Store, got {type(store).__name__}")
-    timeout = RendezvousTimeout(
-        _seconds(params, "join_timeout"),
-        _seconds(params, "last_call_timeout"),
-        _seconds(params, "close_timeout"),
-        _seconds(params, "heartbeat_timeout"),
-    )
-    return DynamicRendezvousHandler.from_backend(
-        params.run_id,
-        store,
-        backend,
-        params.min_nodes,
-        params.max_nodes,
-        params.local_addr or _address_towards(params.endpoint),
-        timeout,
-        params.get_as_float("keep_alive_interval", 5.0),
-        3 if (attempts := params.get_as_int("keep_alive_max_attempt")) is None else attempts,
-        params.read_seconds(),
-    )
-
-
-def _seconds(params: RendezvousParameters, key: str) -> timedelta | None:
-    return None if params.get(key) is None else timedelta(seconds=params.get_as_float(key, 0.0))
-
-
-def _address_towards(endpoint: str) -> str:
-    """This node's address on the way to the rendezvous, where that is given by number; no name is looked up."""
-    try:
-        host = str(ipaddress.ip_address(parse_rendezvous_endpoint(endpoint.partition(",")[0], 0)[0]))
-    except ValueError:
-        return own_address()
-    return own_address(host)
+    return DynamicRendezvousHandler(this_node(address_of(params)), settings_of(params), backend, store)

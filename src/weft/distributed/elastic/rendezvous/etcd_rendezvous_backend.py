@@ -13,29 +13,33 @@ from weft.errors import ValueRangeError
 
 _PREFIX = "/weft/elastic/rendezvous"
 OPTIONS = frozenset({
-    "protocol", "cacert", "cert", "key", "ca_cert", "ssl_cert", "ssl_cert_key", "connect_timeout", "heartbeat_timeout",
-    "read_timeout",
+    "protocol", "cacert", "cert", "key", "ca_cert", "ssl_cert", "ssl_cert_key", "etcd_prefix", "connect_timeout",
+    "heartbeat_timeout", "read_timeout",
 })  # fmt: skip
 """What `create_backend` reads."""
 
 
 class EtcdRendezvousBackend(RendezvousBackend):
-    """Keeps the state under one key of etcd; tokens are revisions."""
+    """Keeps the state under one key of etcd; tokens are revisions. `name` is that in the registry."""
 
-    def __init__(self, client: EtcdClient, run_id: str, key_prefix: str = _PREFIX) -> None:
+    def __init__(self, client: EtcdClient, run_id: str, key_prefix: str = _PREFIX, name: str = "etcd") -> None:
         if not run_id:
             raise ValueRangeError("The run id must be a non-empty string.")
         self._client = client
         self._key = f"{key_prefix}/{run_id}"
+        self._name = name
 
     @property
     def name(self) -> str:
-        return "etcd"
+        return self._name
 
     def get_state(self) -> tuple[bytes, Token] | None:
         return self._client.get(self._key)
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
+        if token is not None and not isinstance(token, int):  # of no version of a state here
+            found = self.get_state()
+            return None if found is None else (*found, False)
         was_set, found = self._client.swap(self._key, token or 0, state)
         return None if found is None else (found.value, found.revision, was_set)
 
@@ -44,7 +48,7 @@ def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend,
     """The backend of `HOST:PORT[,HOST:PORT…]`, and a store in etcd.
 
     Options: `protocol` (http or https), `cacert`, `cert`, `key` (files, which may also be called `ca_cert`, `ssl_cert`,
-    `ssl_cert_key`), `connect_timeout` (5 s) for the first answer,
+    `ssl_cert_key`), `etcd_prefix`, what keys begin with, `connect_timeout` (5 s) for the first answer,
     `heartbeat_timeout` (5 s) for one answer about the state, and `read_timeout` (60 s) for any other.
     """
     options = EtcdOptions(
@@ -55,6 +59,12 @@ def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend,
         params.get("cert", params.get("ssl_cert")),
         params.get("key", params.get("ssl_cert_key")),
     )
-    store = EtcdStore(EtcdClient(params.endpoint, options), f"{_PREFIX}/store/{params.run_id}/")
+    prefix = str(params.get("etcd_prefix", _PREFIX))
+    store = store_of(EtcdClient(params.endpoint, options), params.run_id, prefix)
     hasty = replace(options, timeout=params.get_as_float("heartbeat_timeout", 5.0))
-    return EtcdRendezvousBackend(EtcdClient(params.endpoint, hasty), params.run_id), store
+    return EtcdRendezvousBackend(EtcdClient(params.endpoint, hasty), params.run_id, prefix, params.backend), store
+
+
+def store_of(client: EtcdClient, run_id: str, prefix: str) -> EtcdStore:
+    """The store of a job, beside its state."""
+    return EtcdStore(client, f"{prefix}/store/{run_id}/")

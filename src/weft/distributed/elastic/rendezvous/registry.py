@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from weft.distributed.elastic.rendezvous._settings import OPTIONS
 from weft.distributed.elastic.rendezvous.api import (
     RendezvousHandler,
     RendezvousParameters,
@@ -11,7 +12,7 @@ from weft.distributed.elastic.rendezvous.api import (
 )
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import OPTIONS as C10D_OPTIONS
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
-from weft.distributed.elastic.rendezvous.dynamic_rendezvous import OPTIONS, create_handler
+from weft.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
 from weft.distributed.elastic.rendezvous.static_tcp_rendezvous import create_rdzv_handler
 
 
@@ -22,7 +23,12 @@ def _c10d(params: RendezvousParameters) -> RendezvousHandler:
 
 
 def _etcd(params: RendezvousParameters) -> RendezvousHandler:
-    etcd = import_module("weft.distributed.elastic.rendezvous.etcd_rendezvous_backend")  # brings HTTP and TLS along
+    etcd = import_module("weft.distributed.elastic.rendezvous.etcd_rendezvous")  # brings HTTP and TLS along
+    return etcd.create_rdzv_handler(params)
+
+
+def _etcd_v2(params: RendezvousParameters) -> RendezvousHandler:
+    etcd = import_module("weft.distributed.elastic.rendezvous.etcd_rendezvous_backend")
     params.refuse_unknown(OPTIONS | etcd.OPTIONS)
     backend, store = etcd.create_backend(params)
     return create_handler(store, backend, params)
@@ -30,6 +36,7 @@ def _etcd(params: RendezvousParameters) -> RendezvousHandler:
 
 rendezvous_handler_registry.register("c10d", _c10d)
 rendezvous_handler_registry.register("etcd", _etcd)
+rendezvous_handler_registry.register("etcd-v2", _etcd_v2)
 rendezvous_handler_registry.register("static", create_rdzv_handler)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import socket
 from collections.abc import Callable
 
@@ -57,22 +58,16 @@ def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[
     text = (endpoint or "").strip()
     if not text:
         return "localhost", default_port
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]") or is_ipv6(text):
-        host, port = text, ""
-    if colon and host != text and not port:
-        raise ValueRangeError(f"The port number of the rendezvous endpoint '{endpoint}' must be an integer.")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or any(letter.isspace() or letter in "/," for letter in host) or (":" in host and not is_ipv6(host)):
+    whole = ":" not in text or text.endswith("]") or is_ipv6(text)
+    host, port = (text, str(default_port)) if whole else text.rsplit(":", 1)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not (is_ipv6(host) or re.fullmatch(r"[\w.-]+", host)):
         raise ValueRangeError(
             f"The hostname of the rendezvous endpoint '{endpoint}' must be a dot-separated list of labels, an IPv4 "
             "address, or an IPv6 address; write HOST:PORT or [IPV6]:PORT in --rdzv-endpoint, HOST in --master-addr"
         )
-    if not port:
-        return host, default_port
-    if not port.isdecimal():
-        raise ValueRangeError(f"The port number of the rendezvous endpoint '{endpoint}' must be an integer.")
-    if int(port) > 65535:
+    if not whole and (not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535):
         raise ValueRangeError(
             f"The port number of the rendezvous endpoint '{endpoint}' must be an integer between 0 and 65535."
         )

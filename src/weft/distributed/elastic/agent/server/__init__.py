@@ -2,6 +2,7 @@
 
 from weft.distributed.elastic.agent.server.api import ElasticAgent as ElasticAgent
 from weft.distributed.elastic.agent.server.api import RunResult as RunResult
+from weft.distributed.elastic.agent.server.api import SimpleElasticAgent as SimpleElasticAgent
 from weft.distributed.elastic.agent.server.api import Worker as Worker
 from weft.distributed.elastic.agent.server.api import WorkerGroup as WorkerGroup
 from weft.distributed.elastic.agent.server.api import WorkerSpec as WorkerSpec
@@ -11,4 +12,3 @@ from weft.distributed.elastic.agent.server.local_elastic_agent import (
 )
 from weft.distributed.elastic.agent.server.local_elastic_agent import TORCHELASTIC_TIMER_FILE as TORCHELASTIC_TIMER_FILE
 from weft.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent as LocalElasticAgent
-from weft.distributed.elastic.agent.server.simple_elastic_agent import SimpleElasticAgent as SimpleElasticAgent

@@ -6,7 +6,7 @@ import json
 import socket
 from typing import Any
 
-from weft.distributed.elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerState
+from weft.distributed.elastic.agent.server._worker_group import RunResult, Worker, WorkerGroup, WorkerState
 from weft.distributed.elastic.events import Event, EventSource, record
 from weft.distributed.elastic.metrics import put_metric
 
@@ -41,22 +41,23 @@ class Reporter:
         for worker in self._group.workers:
             failure = result.failures.get(worker.global_rank)
             raw_error = json.dumps(failure.error_file_data) if failure else None
-            self.event(_state_of(worker, result), restarts, seconds, worker=worker, raw_error=raw_error)
-
-    def agent(self, state: str, restarts: int, seconds: float, *, error: BaseException | None = None) -> None:
-        """Record an event of the agent itself; it succeeds when it has seen its workers to their end."""
-        self.event(state, restarts, seconds, raw_error=None if error is None else f"{type(error).__name__}: {error}")
+            state = _state_of(worker, result)
+            self.record(self.event(state, restarts, seconds, worker=worker, raw_error=raw_error))
 
     def event(
         self, state: str, restarts: int, seconds: float, *, worker: Worker | None = None, raw_error: str | None = None
-    ) -> None:
-        """Record the event `torchelastic.worker.status.<state>`."""
+    ) -> Event:
+        """The event `torchelastic.worker.status.<state>` of a worker, or of the agent itself."""
         name = f"torchelastic.worker.status.{state}"
         source = EventSource.AGENT if worker is None else EventSource.WORKER
         metadata = self._metadata(state, worker) | {
             "total_run_time": int(seconds), "raw_error": raw_error, "agent_restarts": restarts,
         }  # fmt: skip
-        record(Event(name=name, source=source, metadata=metadata), self._spec.event_log_handler)
+        return Event(name=name, source=source, metadata=metadata)
+
+    def record(self, event: Event) -> None:
+        """Have an event handled by the handler of the workers' spec."""
+        record(event, self._spec.event_log_handler)
 
     def _metadata(self, state: str, worker: Worker | None) -> dict[str, Any]:
         details: dict[str, Any] = {

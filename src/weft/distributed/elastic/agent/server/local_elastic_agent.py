@@ -12,7 +12,7 @@ from collections.abc import Callable
 from string import Template
 from typing import Any
 
-from weft.distributed.elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
+from weft.distributed.elastic.agent.server._worker_group import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from weft.distributed.elastic.agent.server.health_check_server import HealthCheckServer, create_healthcheck_server
 from weft.distributed.elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
 from weft.distributed.elastic.events import Event, EventSource, record
@@ -49,6 +49,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         exit_barrier_timeout: seconds to wait for the workers of other nodes.
         log_line_prefix_template: text before each line of teed output, with `${role_name}`, `${rank}`, `${local_rank}`.
         shutdown_timeout: seconds between SIGTERM and SIGKILL.
+        health_check_server: one that the caller has started; the agent stops it, and starts none of its own.
         log_dir: directory of the output, short for `logs_specs=DefaultLogsSpecs(log_dir)`.
         starter: what starts the processes, called like `start_processes`; a fork server comes in here.
     """
@@ -61,22 +62,22 @@ class LocalElasticAgent(SimpleElasticAgent):
         exit_barrier_timeout: float = 300,
         log_line_prefix_template: str | None = None,
         shutdown_timeout: int = 30,
+        health_check_server: HealthCheckServer | None = None,
         *,
         log_dir: str | None = None,
         starter: Callable[..., PContext] = start_processes,
     ) -> None:
-        super().__init__(spec, exit_barrier_timeout)
+        super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
         if logs_specs is not None and log_dir is not None:
             raise ValueRangeError(f"give logs_specs or log_dir, not both; log_dir is {log_dir!r}")
         self._logs_specs = logs_specs or DefaultLogsSpecs(log_dir)
         self._start_method = start_method
         self._prefix = log_line_prefix_template
-        self._shutdown_timeout = shutdown_timeout
         self._starter = starter
         self._pcontext: PContext | None = None
         self._result: RunProcsResult | None = None
         self._watchdog: FileTimerServer | None = None
-        self._health: HealthCheckServer | None = None
+        self._health = health_check_server
 
     @prof
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import time
 from abc import abstractmethod
 from datetime import timedelta
@@ -13,7 +14,7 @@ from weft._comm.deadline import Deadline
 from weft._comm.store import Store
 from weft.distributed.elastic.agent.server._ranks import RoleInfo, ranks
 from weft.distributed.elastic.agent.server._report import Reporter
-from weft.distributed.elastic.agent.server.api import (
+from weft.distributed.elastic.agent.server._worker_group import (
     DEFAULT_ROLE,
     ElasticAgent,
     RunResult,
@@ -22,6 +23,7 @@ from weft.distributed.elastic.agent.server.api import (
     WorkerSpec,
     WorkerState,
 )
+from weft.distributed.elastic.events import Event
 from weft.distributed.elastic.metrics import prof
 from weft.distributed.elastic.multiprocessing.api import SignalException
 from weft.distributed.elastic.rendezvous.utils import WaitNotice
@@ -31,6 +33,7 @@ from weft.errors import (
     DistStoreError,
     PeerGoneError,
     RendezvousConnectionError,
+    RendezvousGracefulExitError,
     RendezvousTimeoutError,
     WorkerError,
 )
@@ -55,14 +58,17 @@ class SimpleElasticAgent(ElasticAgent):
     Args:
         spec: the workers.
         exit_barrier_timeout: seconds to wait, after the workers of this node have succeeded, for those of others.
+        shutdown_timeout: seconds between the signal that ends workers and SIGKILL.
     """
 
-    def __init__(self, spec: WorkerSpec, exit_barrier_timeout: float = 300) -> None:
+    def __init__(self, spec: WorkerSpec, exit_barrier_timeout: float = 300, shutdown_timeout: int = 30) -> None:
         self._worker_group = WorkerGroup(spec)
         self._remaining_restarts = spec.max_restarts
         self._exit_barrier_timeout = exit_barrier_timeout
+        self._shutdown_timeout = shutdown_timeout
         self._in_exit_barrier = False
         self._report = Reporter(self._worker_group)
+        self._started_at: float | None = None
 
     def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
         return self._worker_group
@@ -93,21 +99,40 @@ class SimpleElasticAgent(ElasticAgent):
 
     @prof
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
-        start = time.monotonic()
+        self._started_at = time.monotonic()
         death_sig = signal.SIGTERM
         try:
             result = self._invoke_run(role)
             self._report.result(result, self._restarts)
-            self._report.workers(result, self._restarts, time.monotonic() - start)
-            self._report.agent("SUCCEEDED", self._restarts, time.monotonic() - start)
+            self._report.workers(result, self._restarts, self._seconds)
+            self._report.record(self.get_event_succeeded())
             return result
+        except RendezvousGracefulExitError as reason:
+            _log.info("[%s] this node is not needed: %s", self._worker_group.spec.role, reason)
+            self._report.record(self.get_event_succeeded())
+            return RunResult(WorkerState.SUCCEEDED)
         except Exception as error:
             if isinstance(error, SignalException):
                 death_sig = error.sigval
-            self._report.agent("FAILED", self._restarts, time.monotonic() - start, error=error)
+            self._report.record(self.get_event_failed())
             raise
         finally:
-            self._shutdown(death_sig)
+            self._shutdown(death_sig, timeout=self._shutdown_timeout)
+
+    @property
+    def _seconds(self) -> float:
+        """How long the agent has run."""
+        return 0.0 if self._started_at is None else time.monotonic() - self._started_at
+
+    def get_event_succeeded(self) -> Event:
+        """The event of an agent that has seen its workers to their end, however they ended."""
+        return self._report.event("SUCCEEDED", self._restarts, self._seconds)
+
+    def get_event_failed(self) -> Event:
+        """The event of an agent that has failed, with the error that is being handled."""
+        error = sys.exception()
+        raw_error = None if error is None else f"{type(error).__name__}: {error}"
+        return self._report.event("FAILED", self._restarts, self._seconds, raw_error=raw_error)
 
     def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
         group, spec = self._worker_group, self._worker_group.spec

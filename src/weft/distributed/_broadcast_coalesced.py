@@ -1,0 +1,28 @@
+"""The tensors of one rank for all others, several in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft._base.state import using
+from weft._tensor.spelling import op as rows
+from weft._tensor.tensor import Tensor
+from weft.distributed import _collectives
+from weft.distributed._bucket import buckets_of
+from weft.distributed._grad_bucket import taken_apart
+from weft.distributed._group import ProcessGroup
+
+_MESSAGE = 250 << 20
+
+
+def broadcast_coalesced(tensors: Sequence[Tensor], source: int, group: ProcessGroup) -> None:
+    """Give all ranks of a group the values that `tensors` have on its rank `source`; outside of the tape."""
+    sizes = [t.numel() * t.dtype.itemsize for t in tensors]
+    for bucket in buckets_of(sizes, [(t.dtype, t.device) for t in tensors], [_MESSAGE]):
+        chosen = [tensors[at] for at in bucket]
+        with using(grad=False):
+            flat = rows.cat([rows.reshape(t.detach(), (-1,)) for t in chosen])
+            _collectives.broadcast(flat, group=group, group_src=source)
+            if group.rank() != source:
+                for one, part in zip(chosen, taken_apart(flat, chosen), strict=True):
+                    one.copy_(part)

@@ -1,0 +1,71 @@
+"""Steps of a `ZeroRedundancyOptimizer` by a communication hook, in the backward pass of a replica."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._base.state import using
+from weft._tensor.tensor import Tensor
+from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, taken_apart
+from weft.distributed.optim.zero_redundancy_optimizer import ZeroRedundancyOptimizer
+from weft.errors import ValueRangeError
+from weft.futures import Future
+
+
+def hook_with_zero_step(hook: Hook, ddp: Any, zero: ZeroRedundancyOptimizer, shard_buckets: bool = False) -> Hook:
+    """A hook that exchanges gradients as `hook` does, and steps when all are there: while the last ones are waited for.
+
+    To be registered on the replica `ddp`, whose group is that of `zero`; the result is that of `hook`. `shard_buckets`
+    changes nothing: ranks share the parameters of all buckets by size. `ValueError` without `overlap_with_ddp=True`.
+    """
+    del shard_buckets
+    _require_overlap(ddp, zero)
+    gradients: dict[Tensor, Tensor] = {}
+
+    def exchange(state: Any, bucket: GradBucket) -> Future[Any]:
+        def step(done: Future[Any]) -> Tensor:
+            if bucket.index() == 0:
+                gradients.clear()  # of a pass that has failed
+            flat = flat_result(done.value(), bucket)
+            gradients.update(_by_parameter(flat, bucket))
+            if bucket.is_last():
+                zero._step_with(gradients)
+                gradients.clear()
+            return flat
+
+        return hook(state, bucket).then(step)
+
+    return exchange
+
+
+def hook_with_zero_step_interleaved(
+    hook: Hook, ddp: Any, zero: ZeroRedundancyOptimizer, shard_buckets: bool = False
+) -> Hook:
+    """The same, but the parameters of a bucket are updated and shared before the next bucket is exchanged."""
+    del shard_buckets
+    _require_overlap(ddp, zero)
+
+    def exchange(state: Any, bucket: GradBucket) -> Future[Any]:
+        def step(done: Future[Any]) -> Tensor:
+            flat = flat_result(done.value(), bucket)
+            zero._step_with(_by_parameter(flat, bucket))
+            return flat
+
+        return hook(state, bucket).then(step)
+
+    return exchange
+
+
+def _by_parameter(flat: Tensor, bucket: GradBucket) -> dict[Tensor, Tensor]:
+    params = bucket.parameters()
+    with using(grad=False):
+        return dict(zip(params, taken_apart(flat, params), strict=True))
+
+
+def _require_overlap(ddp: Any, zero: ZeroRedundancyOptimizer) -> None:
+    if not zero.overlap_with_ddp:
+        raise ValueRangeError(
+            "ZeroRedundancyOptimizer must be constructed with `overlap_with_ddp=True` to use this hook properly"
+        )
+    if zero.process_group is not ddp.process_group:
+        raise ValueRangeError("the replica and its ZeroRedundancyOptimizer need the same process group")

@@ -1,0 +1,54 @@
+"""Updates of parameters by a communication hook: those of a bucket while later ones are still exchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from weft._base.state import using
+from weft._lazy.realize import keeping
+from weft._tensor.tensor import Tensor
+from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, taken_apart
+from weft.errors import ValueRangeError
+from weft.futures import Future
+
+
+class _OptimizerHookState:
+    """A functional optimizer (`as_functional_optim`), and the parameters that it updates: all unless given.
+
+    `ValueError` for an optimizer without a method `step_param`.
+    """
+
+    def __init__(self, functional_optim: Any, params: Iterable[Tensor] | None = None) -> None:
+        if not hasattr(functional_optim, "step_param"):
+            raise ValueRangeError(
+                f"Class {type(functional_optim)} must implement method step_param. as_functional_optim "
+                "makes optimizers that have it"
+            )
+        self.functional_optimizer = functional_optim
+        self.params_to_optimize = None if params is None else set(params)
+
+    def optimizes(self, param: Tensor) -> bool:
+        """Whether a parameter is one of those."""
+        return self.params_to_optimize is None or param in self.params_to_optimize
+
+
+def _hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Hook:
+    """A hook that exchanges a bucket's gradients as `hook` does, and updates its parameters as soon as they are there.
+
+    The result is that of `hook`.
+    """
+
+    def exchange_and_update(hook_state: Any, bucket: GradBucket) -> Future[Any]:
+        def update(done: Future[Any]) -> Tensor:
+            with using(grad=False), keeping():
+                flat = flat_result(done.value(), bucket)
+                params = bucket.parameters()
+                for param, gradient in zip(params, taken_apart(flat, params), strict=True):
+                    if optimizer_state.optimizes(param):
+                        optimizer_state.functional_optimizer.step_param(param, gradient)
+            return flat
+
+        return hook(hook_state, bucket).then(update)
+
+    return exchange_and_update

@@ -1,0 +1,170 @@
+"""What an agent works with: the blueprint of its workers, the workers, their state, and what comes out."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from weft._comm.store import Store
+from weft.distributed.elastic.multiprocessing.errors import ProcessFailure
+from weft.distributed.elastic.rendezvous.api import RendezvousHandler
+from weft.errors import OptionError, PreconditionError
+
+DEFAULT_ROLE = "default"
+
+
+@dataclass
+class WorkerSpec:
+    """Blueprint of the workers of one role; every node has the same number of them.
+
+    Args:
+        role: name of the role.
+        local_world_size: workers of this node.
+        rdzv_handler: how nodes find each other.
+        fn: former name of `entrypoint`.
+        entrypoint: function, or command.
+        args: arguments of the entrypoint; `${local_rank}` in a string is replaced.
+        max_restarts: how often failed workers are started again.
+        monitor_interval: seconds between looks at the membership; a worker that ends is noticed at once.
+        master_port, master_addr: the workers' store, if it is not the one that the rendezvous tells.
+        local_addr: address of this node.
+        event_log_handler: name of the handler that events go to.
+        numa_options: PyTorch's way of binding workers to NUMA nodes; refused unless None.
+        duplicate_stdout_filters, duplicate_stderr_filters: lines with one of these words also go to one more file.
+        virtual_local_rank: every worker has LOCAL_RANK 0 and sees one device only.
+    """
+
+    role: str
+    local_world_size: int
+    rdzv_handler: RendezvousHandler
+    fn: Callable[..., Any] | None = None
+    entrypoint: Callable[..., Any] | str | None = None
+    args: tuple[Any, ...] = ()
+    max_restarts: int = 3
+    monitor_interval: float = 0.1
+    master_port: int | None = None
+    master_addr: str | None = None
+    local_addr: str | None = None
+    event_log_handler: str = "null"
+    numa_options: None = None
+    duplicate_stdout_filters: list[str] | None = None
+    duplicate_stderr_filters: list[str] | None = None
+    virtual_local_rank: bool = False
+
+    def __post_init__(self) -> None:
+        if self.local_world_size <= 0:
+            raise PreconditionError(f"local_world_size must be greater than 0, got {self.local_world_size}")
+        if self.monitor_interval <= 0:
+            raise PreconditionError(f"monitor_interval must be greater than 0 s, got {self.monitor_interval}")
+        if self.numa_options is not None:
+            raise OptionError(
+                f"workers are not bound to NUMA nodes here, got numa_options={self.numa_options!r}; pass None, and "
+                "start the launcher or its workers by numactl"
+            )
+        if self.fn is not None:
+            warnings.warn(
+                "WorkerSpec.fn will be deprecated, please use WorkerSpec.entrypoint instead",
+                DeprecationWarning,
+                stacklevel=3,
+            )
+            self.entrypoint = self.fn
+        if not self.entrypoint:
+            raise PreconditionError("WorkerSpec needs an entrypoint: a function, or a command")
+
+    def get_entrypoint_name(self) -> str:
+        """The function's qualified name, or the command's base name."""
+        if isinstance(self.entrypoint, str):
+            return os.path.basename(self.entrypoint)
+        return getattr(self.entrypoint, "__qualname__", repr(self.entrypoint))
+
+
+@dataclass
+class Worker:
+    """One worker; `id` is the agent's name for it, a process id for local ones. Ranks change with every rendezvous."""
+
+    local_rank: int
+    global_rank: int = -1
+    role_rank: int = -1
+    world_size: int = -1
+    role_world_size: int = -1
+    id: Any = field(default=None, init=False)
+
+    def __str__(self) -> str:
+        return (
+            f"local_rank={self.local_rank},global_rank={self.global_rank},role_rank={self.role_rank},"
+            f"world_size={self.world_size},role_world_size={self.role_world_size}"
+        )
+
+    __repr__ = __str__
+
+
+class WorkerState(str, Enum):  # noqa: UP042  its text is `WorkerState.INIT`, as in PyTorch
+    """State of a group of workers, which changes as a unit: one failure fails the group.
+
+    UNKNOWN: lost track of, not recoverable. INIT: not started. HEALTHY, UNHEALTHY: running. STOPPED: interrupted by the
+    agent, to be started again. SUCCEEDED: all ended with exit code 0. FAILED: one did not.
+    """
+
+    UNKNOWN = "UNKNOWN"
+    INIT = "INIT"
+    HEALTHY = "HEALTHY"
+    UNHEALTHY = "UNHEALTHY"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+    @staticmethod
+    def is_running(state: WorkerState) -> bool:
+        """Whether the processes exist, healthy or not."""
+        return state in (WorkerState.HEALTHY, WorkerState.UNHEALTHY)
+
+
+class WorkerGroup:
+    """The workers of one spec that an agent manages, with what the last rendezvous told."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.workers = [Worker(local_rank) for local_rank in range(spec.local_world_size)]
+        self.store: Store | None = None
+        self.group_rank: int | None = None
+        self.group_world_size: int | None = None
+        self.master_addr: str | None = None
+        self.master_port: int | None = None
+        self.round = 0
+        self.state = WorkerState.INIT
+
+
+@dataclass
+class RunResult:
+    """What came out, by global rank: return values of functions if all local workers succeeded, else failures.
+
+    Workers that the agent ended on purpose are in neither.
+    """
+
+    state: WorkerState
+    return_values: dict[int, Any] = field(default_factory=dict)
+    failures: dict[int, ProcessFailure] = field(default_factory=dict)
+
+    def is_failed(self) -> bool:
+        """Whether a worker failed."""
+        return self.state == WorkerState.FAILED
+
+
+class ElasticAgent(ABC):
+    """A process that manages workers; one a node, whose agents find each other by a rendezvous."""
+
+    @abstractmethod
+    def run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        """Start the workers and watch them to their end; failed ones are started again `max_restarts` times.
+
+        Raises only what has nothing to do with workers.
+        """
+
+    @abstractmethod
+    def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
+        """The workers of a role; the group changes while the agent runs."""

@@ -1,0 +1,96 @@
+"""The former names of the rendezvous in etcd, over what the dynamic one goes by.
+
+PyTorch's speaks version 2 of etcd's interface, which servers have no longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from weft._comm.store import Store
+from weft.distributed.elastic.rendezvous._etcd import EtcdClient
+from weft.distributed.elastic.rendezvous._settings import (
+    OPTIONS,
+    RendezvousSettings,
+    RendezvousTimeout,
+    address_of,
+    settings_of,
+)
+from weft.distributed.elastic.rendezvous.api import RendezvousParameters
+from weft.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, this_node
+from weft.distributed.elastic.rendezvous.etcd_rendezvous_backend import OPTIONS as ETCD_OPTIONS
+from weft.distributed.elastic.rendezvous.etcd_rendezvous_backend import EtcdRendezvousBackend, create_backend, store_of
+from weft.distributed.elastic.rendezvous.utils import own_address
+
+__all__ = [
+    "EtcdRendezvous",
+    "EtcdRendezvousHandler",
+    "EtcdRendezvousRetryImmediately",
+    "EtcdRendezvousRetryableFailure",
+    "create_rdzv_handler",
+]
+
+
+class EtcdRendezvousRetryableFailure(Exception):
+    """For programs that name it: tries are repeated inside of the handler, and it is never raised."""
+
+
+class EtcdRendezvousRetryImmediately(Exception):
+    """For programs that name it, like `EtcdRendezvousRetryableFailure`."""
+
+
+@dataclass
+class _Meeting:
+    """By which rules nodes meet, and where."""
+
+    settings: RendezvousSettings
+    backend: EtcdRendezvousBackend
+    store: Store
+
+
+class EtcdRendezvous(_Meeting):
+    """What an `EtcdRendezvousHandler` is made of.
+
+    Args:
+        client: of an etcd, such as `EtcdServer.get_client()`.
+        prefix: what keys in etcd begin with.
+        run_id: name of the job.
+        num_min_workers, num_max_workers: limits of the number of nodes.
+        timeout: seconds that `next_rendezvous` may take.
+        last_call_timeout: seconds to wait for more nodes when there are enough.
+    """
+
+    def __init__(
+        self, client: EtcdClient, prefix: str, run_id: str, num_min_workers: int, num_max_workers: int, timeout: float,
+        last_call_timeout: float,
+    ) -> None:  # fmt: skip
+        times = RendezvousTimeout(join=timedelta(seconds=timeout), last_call=timedelta(seconds=last_call_timeout))
+        super().__init__(
+            RendezvousSettings(run_id, num_min_workers, num_max_workers, times, timedelta(seconds=5), 3),
+            EtcdRendezvousBackend(client, run_id, prefix),
+            store_of(client, run_id, prefix),
+        )
+
+
+class EtcdRendezvousHandler(DynamicRendezvousHandler):
+    """Brings nodes together in etcd; `local_addr` is how other nodes reach this one."""
+
+    def __init__(self, rdzv_impl: _Meeting, local_addr: str | None) -> None:
+        node = this_node(local_addr or own_address())
+        super().__init__(node, rdzv_impl.settings, rdzv_impl.backend, rdzv_impl.store)
+
+
+def create_rdzv_handler(params: RendezvousParameters) -> EtcdRendezvousHandler:
+    """A handler of `HOST:PORT[,HOST:PORT…]`.
+
+    Options: `timeout` (600 s) for the whole, another name of `join_timeout`, and all others of the dynamic rendezvous
+    and of etcd, among them `last_call_timeout` (30 s), `etcd_prefix`, `protocol`, `cacert`, `cert` and `key`.
+    """
+    params.refuse_unknown(OPTIONS | ETCD_OPTIONS)
+    times = {"join_timeout": params.config["timeout"]} if "timeout" in params.config else {}
+    named = RendezvousParameters(
+        params.backend, params.endpoint, params.run_id, params.min_nodes, params.max_nodes, params.local_addr,
+        **times | params.config,
+    )  # fmt: skip
+    return EtcdRendezvousHandler(_Meeting(settings_of(named), *create_backend(named)), address_of(named))

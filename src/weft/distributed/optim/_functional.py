@@ -1,0 +1,106 @@
+"""Optimizers that are given gradients: those of `weft.optim`, stepped with other gradients than `.grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from weft._tensor.tensor import Tensor
+from weft.errors import ValueRangeError
+from weft.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Optimizer, RMSprop, Rprop
+
+
+@contextmanager
+def lent_gradients(params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Iterator[None]:
+    """Have these gradients in `.grad` during the block; afterwards it is as before."""
+    own = [param.grad for param in params]
+    try:
+        for param, gradient in zip(params, gradients, strict=True):
+            param.grad = gradient
+        yield
+    finally:
+        for param, gradient in zip(params, own, strict=True):
+            param.grad = gradient
+
+
+class FunctionalOptimizer:
+    """An optimizer of one group whose steps take gradients, and neither read nor write `.grad`.
+
+    The arguments after `params` are those of the class in `weft.optim` that does the work. `params` may be empty only
+    with `_allow_empty_param_list` (`ValueError`), for an optimizer that is used by `step_param` alone.
+    """
+
+    _optimizer_class: ClassVar[type[Any]]
+    _lr: ClassVar[float]
+
+    def __init__(
+        self, params: Iterable[Tensor], lr: Any = None, *args: Any, _allow_empty_param_list: bool = False, **kwargs: Any
+    ) -> None:
+        group = {"params": list(params)}
+        if not group["params"] and not _allow_empty_param_list:
+            raise ValueRangeError("optimizer got an empty parameter list")
+        self._optimizer: Optimizer = self._optimizer_class([group], self._lr if lr is None else lr, *args, **kwargs)
+        self.param_group = self._optimizer.param_groups[0]
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The options, by name."""
+        return self._optimizer.defaults
+
+    @property
+    def state(self) -> dict[Any, dict[str, Any]]:
+        """The state by parameter."""
+        return self._optimizer.state
+
+    def step_param(self, param: Tensor, grad: Tensor | None) -> None:
+        """Update one parameter, also one that the constructor was not given; nothing happens without a gradient."""
+        mine = self.param_group["params"]
+        self.param_group["params"] = [param]
+        try:
+            self.step([grad])
+        finally:
+            self.param_group["params"] = mine
+
+    def step(self, gradients: Sequence[Tensor | None]) -> None:
+        """Update the parameters by gradients in their order, but for those whose gradient is None."""
+        params = self.param_group["params"]
+        if len(params) != len(gradients):
+            raise ValueRangeError(
+                "the gradients passed in does not equal to the size of the parameters! "
+                f"Params length: {len(params)}. Gradients length: {len(gradients)}"
+            )
+        with lent_gradients(params, gradients):
+            self._optimizer.step()
+
+
+class _FunctionalAdadelta(FunctionalOptimizer):
+    _optimizer_class, _lr = Adadelta, 1.0
+
+
+class _FunctionalAdagrad(FunctionalOptimizer):
+    _optimizer_class, _lr = Adagrad, 1e-2
+
+
+class _FunctionalAdam(FunctionalOptimizer):
+    _optimizer_class, _lr = Adam, 1e-3
+
+
+class _FunctionalAdamW(FunctionalOptimizer):
+    _optimizer_class, _lr = AdamW, 1e-3
+
+
+class _FunctionalAdamax(FunctionalOptimizer):
+    _optimizer_class, _lr = Adamax, 1e-3
+
+
+class _FunctionalRMSprop(FunctionalOptimizer):
+    _optimizer_class, _lr = RMSprop, 1e-2
+
+
+class _FunctionalRprop(FunctionalOptimizer):
+    _optimizer_class, _lr = Rprop, 1e-2
+
+
+class _FunctionalSGD(FunctionalOptimizer):
+    _optimizer_class, _lr = SGD, 1e-2

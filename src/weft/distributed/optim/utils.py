@@ -1,0 +1,50 @@
+"""Which functional optimizer goes with an optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.distributed.optim._functional import (
+    _FunctionalAdadelta,
+    _FunctionalAdagrad,
+    _FunctionalAdam,
+    _FunctionalAdamax,
+    _FunctionalAdamW,
+    _FunctionalRMSprop,
+    _FunctionalRprop,
+    _FunctionalSGD,
+)
+from weft.errors import ValueRangeError
+from weft.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, RMSprop, Rprop
+
+functional_optim_map: dict[Any, type[Any]] = {
+    Adagrad: _FunctionalAdagrad,
+    Adam: _FunctionalAdam,
+    AdamW: _FunctionalAdamW,
+    SGD: _FunctionalSGD,
+    Adadelta: _FunctionalAdadelta,
+    RMSprop: _FunctionalRMSprop,
+    Rprop: _FunctionalRprop,
+    Adamax: _FunctionalAdamax,
+}
+"""The functional optimizer by the optimizer's class, or by a key of the user's."""
+
+
+def register_functional_optim(key: Any, optim: type[Any]) -> None:
+    """Add a functional optimizer under a key, usually an optimizer's class; a key that is there keeps what it has."""
+    functional_optim_map.setdefault(key, optim)
+
+
+def as_functional_optim(optim_cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """The functional optimizer of a class, without parameters; the other arguments are its options.
+
+    It is called as `functional_class([], *args, **kwargs, _allow_empty_param_list=True)`. `ValueError` for a class that
+    has none.
+    """
+    if optim_cls not in functional_optim_map:
+        raise ValueRangeError(
+            f"Optimizer {optim_cls} does not have a functional counterpart! Those that have one are "
+            f"{', '.join(getattr(key, '__name__', str(key)) for key in functional_optim_map)}; add others by "
+            "register_functional_optim"
+        )
+    return functional_optim_map[optim_cls]([], *args, **kwargs, _allow_empty_param_list=True)
