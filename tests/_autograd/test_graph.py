@@ -31,7 +31,7 @@ def live_arrays():
 @pytest.mark.parametrize("read_first", [False, True])
 def test_a_kept_loss_keeps_no_activations(read_first):
     weight, kept, counts = weft.ones(8, 8, requires_grad=True), [], []
-    for _ in range(5):
+    for _ in range(6):
         x = weft.ones(8, 8)
         h = (x @ weight).tanh() + 1
         loss = (h.exp() * h).sum()
@@ -45,7 +45,8 @@ def test_a_kept_loss_keeps_no_activations(read_first):
         kept.append(loss)
         del x, h, loss
         counts.append(live_arrays())
-    assert [b - a for a, b in itertools.pairwise(counts)] == [1] * 4  # the loss itself
+    # The loss itself, once what the program takes again and again lies on its device.
+    assert [b - a for a, b in itertools.pairwise(counts[1:])] == [1] * 4
 
 
 def test_a_kept_intermediate_keeps_nothing_before_it():

@@ -32,6 +32,7 @@ KNOWN = {
     "as_strided": _COMPOSED,
     "as_strided_copy": _COMPOSED,
     "as_strided_partial_views": _COMPOSED,
+    "as_strided_scatter": _WRITE,
     "diagonal_scatter": _WRITE,
     "gradient": _COMPOSED,
     "linalg_lstsq": "has no derivative here",
