@@ -1,6 +1,6 @@
 """What nodes of a rendezvous share, in memory: a notice with a version, and keys."""
 
-from weft.distributed.elastic.rendezvous._member import Read, Remove, Swap, Under, Write
+from weft.distributed.elastic.rendezvous._member import Get, Read, Remove, Swap, Under, Write
 from weft.distributed.elastic.rendezvous._round import Notice
 
 
@@ -28,6 +28,8 @@ class SharedState:
                 if was_set:
                     self.notice, self.version = notice, self.version + 1
                 return self.notice, self.version, was_set
+            case Get(key):
+                return self.values.get(key)
             case Write(pairs):
                 self.values.update(pairs)
             case Remove(key):

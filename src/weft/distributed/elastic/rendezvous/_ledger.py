@@ -13,7 +13,18 @@ from typing import Any, TypeVar
 
 from weft._comm.deadline import Deadline
 from weft._comm.store import PrefixStore, Store
-from weft.distributed.elastic.rendezvous._member import BELL, Member, Read, Remove, Steps, Swap, Under, Write
+from weft.distributed.elastic.rendezvous._member import (
+    BELL,
+    Get,
+    Member,
+    Read,
+    Remove,
+    Request,
+    Steps,
+    Swap,
+    Under,
+    Write,
+)
 from weft.distributed.elastic.rendezvous._round import Node, Notice, Rules, decode_notice, encode_notice
 from weft.distributed.elastic.rendezvous.utils import fact
 from weft.errors import DistError, DistStoreError, PeerGoneError, RendezvousConnectionError, RendezvousError
@@ -24,6 +35,7 @@ Token = Any
 """What a backend names a version of its state by."""
 
 _T = TypeVar("_T")
+_NONE = b"-"  # stands for no value, which a place or a record never is
 _RETRY_PAUSE = 0.25
 _GLANCE = 0.25  # seconds for which the clerk listens for the bell before it looks whether it is to stop
 _FAILED = "The connection to the C10d store has failed. See inner exception for details."
@@ -114,7 +126,7 @@ class Ledger:
                 return False
         return True
 
-    def _carried_out(self, request: Read | Swap | Write | Remove | Under) -> Any:
+    def _carried_out(self, request: Request) -> Any:
         match request:
             case Read():
                 return self._read(self._backend.get_state())
@@ -125,6 +137,9 @@ class Ledger:
                 return *self._read(answer[:2]), answer[2]
         with store_failures():
             match request:
+                case Get(key):
+                    data = self._store.compare_set(key, _NONE, _NONE)  # which waits for no value, and sets none
+                    return None if data == _NONE else data
                 case Write(pairs):
                     self._store.multi_set(list(pairs), list(pairs.values()))
                 case Remove(key):

@@ -1,7 +1,7 @@
 """What one node of a rendezvous does, step by step: without sockets, threads or clocks of its own.
 
-Each act is a generator. It yields what it wants of the shared state (`Read`, `Swap`, `Write`, `Remove`, `Under`), gets
-the answer sent, and returns what came of it; who carries the steps out is another's business (`_ledger.py`, and the
+Each act is a generator. It yields what it wants of the shared state (`Read`, `Swap`, `Get`, `Write`, …), gets the
+answer sent, and returns what came of it; who carries the steps out is another's business (`_ledger.py`, and the
 simulation of `bench/scale.py`). All costs of a node that is not the clerk are independent of the number of nodes.
 """
 
@@ -52,6 +52,12 @@ class Swap(NamedTuple):
     token: Any
 
 
+class Get(NamedTuple):
+    """The value of a key, None where there is none."""
+
+    key: str
+
+
 class Write(NamedTuple):
     """Set keys."""
 
@@ -70,7 +76,8 @@ class Under(NamedTuple):
     prefix: str
 
 
-Steps = Generator[Read | Swap | Write | Remove | Under, Any, _T]
+Request = Read | Swap | Get | Write | Remove | Under
+Steps = Generator[Request, Any, _T]
 
 
 class Verdict(Enum):
@@ -195,8 +202,8 @@ class Member:
         notice = self.notice
         if not notice.complete or notice.placed is None or notice.number <= max(self._after, self._passed_over):
             return False
-        key = f"place/{notice.placed.clerk}/{self._node}"
-        beat, _, rank = (yield Under(key)).get(key, b"").partition(b" ")
+        place = yield Get(f"place/{notice.placed.clerk}/{self._node}")
+        beat, _, rank = (place or b"").partition(b" ")
         if beat != b"%d" % notice.placed.beat:
             self._passed_over = notice.number
             return False
@@ -275,7 +282,7 @@ class Member:
         key = self.notice.record
         if not key:
             return Round()
-        data = (yield Under(key)).get(key)
+        data = yield Get(key)
         if data is None:
             raise RendezvousStateError(
                 f"The rendezvous state is corrupt: {key} is named and not there; start the job under another --rdzv-id"

@@ -43,6 +43,11 @@ class Ranks(NamedTuple):
         return cls(*json.loads(data))
 
 
+def glance_seconds(nodes: int) -> float:
+    """How long agents wait for each other's keys before they look whether one is lost: all together not too often."""
+    return max(0.5, nodes / 2000)
+
+
 def ranks(infos: Sequence[RoleInfo]) -> list[Ranks]:
     """Workers are counted in the order of their agents, each of which has an element here."""
     sizes = Counter[str]()

@@ -13,7 +13,7 @@ from typing import Any
 from weft._comm.deadline import Deadline
 from weft._comm.store import Store
 from weft._comm.tree import children
-from weft.distributed.elastic.agent.server._ranks import Ranks, RoleInfo, ranks
+from weft.distributed.elastic.agent.server._ranks import Ranks, RoleInfo, glance_seconds, ranks
 from weft.distributed.elastic.agent.server._report import Reporter
 from weft.distributed.elastic.agent.server.api import (
     DEFAULT_ROLE,
@@ -45,7 +45,6 @@ _FINISHED_KEY = "weft/agent/finished"
 _SEEN_KEY = "weft/agent/seen"
 _ALL = "all"
 _OTHERS_WORK = "the workers of other nodes to finish"
-_GLANCE = timedelta(seconds=0.5)
 _FAREWELL_SECONDS = 5.0
 _EXCHANGE_SECONDS = 300.0
 
@@ -195,7 +194,7 @@ class SimpleElasticAgent(ElasticAgent):
             self._tell_ranks(store, group_world_size, spec, deadline)
         mine = f"{_RANKS_KEY}/{group_rank}"
         if not self._await_keys(
-            store, [mine], deadline, lambda: "node 0 to tell ranks; its output says who is missing"
+            store, [mine], group_world_size, deadline, lambda: "node 0 to tell ranks; its output says who is missing"
         ):
             raise RendezvousTimeoutError(
                 f"rank assignment: node 0 told no ranks within {_EXCHANGE_SECONDS:g} s; its output says why"
@@ -216,7 +215,7 @@ class SimpleElasticAgent(ElasticAgent):
         def awaited() -> str:
             return f"other nodes: {sum(store.check([key]) for key in keys)} of {size} have come{where}"
 
-        if not self._await_keys(store, keys, deadline, awaited):
+        if not self._await_keys(store, keys, size, deadline, awaited):
             missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
             raise RendezvousTimeoutError(
                 f"rank assignment: agents of nodes {missing} did not tell their workers within {_EXCHANGE_SECONDS:g} s"
@@ -224,16 +223,19 @@ class SimpleElasticAgent(ElasticAgent):
         told = ranks([RoleInfo.decode(data) for data in store.multi_get(keys)])
         store.multi_set([f"{_RANKS_KEY}/{rank}" for rank in range(size)], [found.encode() for found in told])
 
-    def _await_keys(self, store: Store, keys: list[str], deadline: Deadline, awaited: Callable[[], str]) -> bool:
+    def _await_keys(
+        self, store: Store, keys: list[str], size: int, deadline: Deadline, awaited: Callable[[], str]
+    ) -> bool:
         """Wait until all keys are there; False at the deadline, an error when nodes come or go meanwhile.
 
-        `awaited` is for users who wait. A network that fails for a while is borne as long as the rendezvous bears it.
+        `size` is how many nodes there are, `awaited` for users who wait. A network that fails for a while is borne as
+        long as the rendezvous bears it.
         """
-        notice = WaitNotice()
+        notice, glance = WaitNotice(), glance_seconds(size)
         while True:
             try:
                 notice.tell(awaited)
-                store.wait(keys, min(_GLANCE, timedelta(seconds=deadline.left() or 0.001)))
+                store.wait(keys, timedelta(seconds=min(glance, deadline.left() or 0.001)))
                 return True
             except PeerGoneError:
                 raise
@@ -284,10 +286,10 @@ class SimpleElasticAgent(ElasticAgent):
     def _all_come(self, store: Store, key: str, rank: int, size: int, deadline: Deadline) -> bool:
         """Wait until all nodes have come here, each of which waits for those below it in a tree."""
         below = [f"{key}/{child}" for child in children(rank, size)]
-        if below and not self._await_keys(store, below, deadline, lambda: _OTHERS_WORK):
+        if below and not self._await_keys(store, below, size, deadline, lambda: _OTHERS_WORK):
             return False
         store.set(f"{key}/{rank or _ALL}", b"1")
-        return self._await_keys(store, [f"{key}/{_ALL}"], deadline, lambda: _OTHERS_WORK)
+        return self._await_keys(store, [f"{key}/{_ALL}"], size, deadline, lambda: _OTHERS_WORK)
 
     def _say_farewell(self, store: Store, rank: int, size: int) -> None:
         """Let nobody take the store away while others still read in it that all have finished."""
