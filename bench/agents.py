@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, NamedTuple
 
 from tests.distributed.elastic.shared_state import SharedState
 
-from bench.simulation import MEASURED, Ask, Costs, Load, Process, Simulation, Sleep
+from bench.simulation import MEASURED, Ask, Costs, Load, Park, Process, Simulation, Sleep
 from weft._comm.tree import children
 from weft.distributed.elastic.agent.server._ranks import RoleInfo, glance_seconds, ranks
 from weft.distributed.elastic.rendezvous._member import (
@@ -134,6 +135,7 @@ class Agent:
         self.ends = False  # its workers have finished
         self._called = False
         self._busy = False
+        self._next: deque[Callable[[], None]] = deque()  # the acts that wait for the one that is under way
 
     def start(self) -> None:
         """Let it live from now on."""
@@ -225,8 +227,8 @@ class Agent:
 
     def _act(self, act: Steps) -> Generator[Any, Any, Any]:
         """Carry out an act, unless another one of this agent is under way."""
-        while self._busy:
-            yield Sleep(1e-3)
+        if self._busy:
+            yield Park(self._next)  # it stays busy, for this act
         self._busy = True
         answer = None
         try:
@@ -239,7 +241,9 @@ class Agent:
         except StopIteration as end:
             return end.value
         finally:
-            self._busy = False
+            self._busy = bool(self._next)
+            if self._next:
+                self._next.popleft()()
 
     def _ask(self, request: Any) -> Generator[Any, Any, Any]:
         return (yield Ask(request, request_size(request)))

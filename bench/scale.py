@@ -23,6 +23,8 @@ from bench.simulation import MEASURED, Costs, Load
 from bench.workers import Workers
 from weft._comm.tcp_store import TCPStore
 
+ETCD_OPERATION = 500e-6  # seconds of etcd for one request, by its JSON gateway; `measure` tells
+ETCD_MOST = 1_000  # agents; signs of life of 5,000 and more keep it busy
 SIZES = (10, 100, 1_000, 10_000)
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
 _SERVER = (
@@ -35,6 +37,8 @@ def simulated(size: int, costs: Costs = MEASURED, seed: int = 0) -> Iterator[tup
     """Each event with what it costs a host, and those that do more: the clerk and the agent of rank 0, or worker 0."""
     job = Job(size, costs, seed, spare=max(size // 4, 2))
     yield "agents: join", *job.join()
+    if size <= ETCD_MOST:
+        yield "agents: join, by etcd", *Job(size, costs._replace(operation=ETCD_OPERATION), seed).join()
     yield "agents: 10 s of signs of life", *job.idle()
     yield "agents: workers of one fail, all start anew", *job.restart()
     yield "agents: one is killed, all start anew", *job.death(size // 3)

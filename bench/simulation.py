@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import statistics
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from itertools import count
@@ -32,6 +32,12 @@ class Sleep(NamedTuple):
     seconds: float
 
 
+class Park(NamedTuple):
+    """A process rests until somebody calls what it puts into `queue`."""
+
+    queue: deque[Callable[[], None]]
+
+
 class Ask(NamedTuple):
     """A process sends the store a request, of `size` bytes, and goes on with its answer."""
 
@@ -50,7 +56,7 @@ class Call(NamedTuple):
     size: int
 
 
-Process = Generator[Sleep | Ask | Call, Any, None]
+Process = Generator[Sleep | Park | Ask | Call, Any, None]
 
 
 @dataclass
@@ -154,6 +160,8 @@ class Simulation:
         match step:
             case Sleep(seconds):
                 self.at(self.now + seconds, lambda: self._resume(host, process, None))
+            case Park(queue):
+                queue.append(lambda: self.at(self.now, lambda: self._resume(host, process, None)))
             case Ask(request, size):
                 self._send(host, -1, size, lambda: self._serve(host, process, request))
             case Call(to, handle, size):

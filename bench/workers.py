@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Generator
 from typing import Any
 
-from bench.agents import Await, Get, Store, Write, request_size
+from bench.agents import Await, Get, GetAll, Store, Write, request_size
 from bench.simulation import MEASURED, Ask, Call, Costs, Load, Process, Simulation, Sleep
 from weft.distributed.rpc._farewell import Rounds, Sums
 from weft.distributed.rpc._traffic import Counts, Traffic
@@ -71,7 +71,7 @@ class Workers:
         if self._met == self.size:
             yield from self._ask(Write({"all": b"1"}))
         yield from self._ask(Await(["all"], 300.0))
-        yield from self._ask(Await([f"id/{peer}" for peer in range(self.size)], 300.0))
+        yield from self._ask(GetAll([f"id/{peer}" for peer in range(self.size)]))
         yield from self._ask(Get("has devices"))
 
     def _leave(self, at: int) -> Process:
