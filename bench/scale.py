@@ -24,7 +24,7 @@ from bench.workers import Workers
 from weft._comm.tcp_store import TCPStore
 
 ETCD_OPERATION = 500e-6  # seconds of etcd for one request, by its JSON gateway; `measure` tells
-ETCD_MOST = 1_000  # agents; signs of life of 5,000 and more keep it busy
+ETCD_MOST = 1_000  # agents; docs/scale.md tells what more come to
 SIZES = (10, 100, 1_000, 10_000)
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
 _SERVER = (
@@ -44,6 +44,7 @@ def simulated(size: int, costs: Costs = MEASURED, seed: int = 0) -> Iterator[tup
     yield "agents: one is killed, all start anew", *job.death(size // 3)
     yield "agents: the clerk is killed, all start anew", *job.death(job.clerk())
     yield "agents: leave", *job.leave()
+    del job  # gigabytes
     workers = Workers(size, costs, seed)
     yield "workers: init_rpc", *workers.join()
     yield "workers: shutdown", *workers.leave()

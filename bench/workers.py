@@ -25,6 +25,7 @@ class Workers:
         self.size = size
         self.done = 0
         self._met = 0
+        self._entries = [f"id/{peer}" for peer in range(size)]  # one list for all, who ask for them at once
 
     def join(self) -> tuple[Load, Load]:
         """`init_rpc` of all, begun within a tenth of a second."""
@@ -71,7 +72,7 @@ class Workers:
         if self._met == self.size:
             yield from self._ask(Write({"all": b"1"}))
         yield from self._ask(Await(["all"], 300.0))
-        yield from self._ask(GetAll([f"id/{peer}" for peer in range(self.size)]))
+        yield from self._ask(GetAll(self._entries))
         yield from self._ask(Get("has devices"))
 
     def _leave(self, at: int) -> Process:
