@@ -19,6 +19,7 @@ from multiprocessing.reduction import DupFd
 from time import monotonic
 from typing import IO, Any, NoReturn
 
+from weft._base.signals import heed
 from weft.errors import ArgumentError, ProcessExitedException, ProcessRaisedException, ValueRangeError
 
 _log = logging.getLogger(__name__)
@@ -56,8 +57,7 @@ def _attached(file: Any) -> _Report:
 
 def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], report: _Report) -> None:
     """The body of a process."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited from a job in the background of a shell
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    heed(signal.SIGINT)
     threading.Thread(target=_end_with_parent, name="end with the parent", daemon=True).start()
     try:
         fn(index, *args)
