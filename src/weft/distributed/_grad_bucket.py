@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft._base.state import using
 from weft._tensor.composite.shape import split
 from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
@@ -53,6 +54,13 @@ def taken_apart(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Views of a flat tensor in the shapes of `like`, one after the other."""
     parts = split(flat, [p.numel() for p in like])
     return [rows.view(part, tuple(p.shape)) for part, p in zip(parts, like, strict=True)]
+
+
+def gradients_of(flat: Tensor, bucket: GradBucket) -> dict[Tensor, Tensor]:
+    """The parts of a hook's flat result by the bucket's parameters; views, outside of the tape."""
+    parameters = bucket.parameters()
+    with using(grad=False):
+        return dict(zip(parameters, taken_apart(flat, parameters), strict=True))
 
 
 def require_future(found: Any) -> Future[Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._base.state import using
 from weft._tensor.tensor import Tensor
-from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, taken_apart
+from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, gradients_of
 from weft.distributed.optim.zero_redundancy_optimizer import ZeroRedundancyOptimizer
 from weft.errors import ValueRangeError
 from weft.futures import Future
@@ -27,7 +26,7 @@ def hook_with_zero_step(hook: Hook, ddp: Any, zero: ZeroRedundancyOptimizer, sha
             if bucket.index() == 0:
                 gradients.clear()  # of a pass that has failed
             flat = flat_result(done.value(), bucket)
-            gradients.update(_by_parameter(flat, bucket))
+            gradients.update(gradients_of(flat, bucket))
             if bucket.is_last():
                 zero._step_with(gradients)
                 gradients.clear()
@@ -48,18 +47,12 @@ def hook_with_zero_step_interleaved(
     def exchange(state: Any, bucket: GradBucket) -> Future[Any]:
         def step(done: Future[Any]) -> Tensor:
             flat = flat_result(done.value(), bucket)
-            zero._step_with(_by_parameter(flat, bucket))
+            zero._step_with(gradients_of(flat, bucket))
             return flat
 
         return hook(state, bucket).then(step)
 
     return exchange
-
-
-def _by_parameter(flat: Tensor, bucket: GradBucket) -> dict[Tensor, Tensor]:
-    params = bucket.parameters()
-    with using(grad=False):
-        return dict(zip(params, taken_apart(flat, params), strict=True))
 
 
 def _require_overlap(ddp: Any, zero: ZeroRedundancyOptimizer) -> None:

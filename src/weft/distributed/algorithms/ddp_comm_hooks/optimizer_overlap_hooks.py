@@ -8,7 +8,7 @@ from typing import Any
 from weft._base.state import using
 from weft._lazy.realize import keeping
 from weft._tensor.tensor import Tensor
-from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, taken_apart
+from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, gradients_of
 from weft.errors import ValueRangeError
 from weft.futures import Future
 
@@ -43,8 +43,7 @@ def _hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Ho
         def update(done: Future[Any]) -> Tensor:
             with using(grad=False), keeping():
                 flat = flat_result(done.value(), bucket)
-                params = bucket.parameters()
-                for param, gradient in zip(params, taken_apart(flat, params), strict=True):
+                for param, gradient in gradients_of(flat, bucket).items():
                     if optimizer_state.optimizes(param):
                         optimizer_state.functional_optimizer.step_param(param, gradient)
             return flat
