@@ -36,8 +36,7 @@ class Adagrad(FusedOptimizer):
             },
         )  # fmt: skip
         for group in self.param_groups:
-            if group["params"]:
-                self._begin(group, group["params"])
+            self._begin(group, group["params"])
 
     def _starts(self, group: Group, param: Any) -> dict[str, Any]:
         del group, param

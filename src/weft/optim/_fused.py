@@ -154,7 +154,7 @@ class FusedOptimizer(Optimizer):
 
         Parameters that start together share their counters.
         """
-        names = self._starts(group, params[0]).keys()
+        names = self._starts(group, params[0]).keys() if params else ()
         if not names:
             return names, []
         states = [self.state[param] for param in params]
