@@ -56,8 +56,7 @@ class CompiledGraph:
 
     @cached_property
     def _segments(self) -> list[Segment]:
-        seconds = [costs_of(signature).compiling for signature, _, _ in self._form.applications]
-        return segments_of(self._form.applications, self._form.wanted, seconds)
+        return segments_of(self._form.applications, self._form.wanted, lambda signature: costs_of(signature).compiling)
 
     @cached_property
     def _forms(self) -> list[Form]:

@@ -7,7 +7,7 @@ training loop, which differs from the first one by the optimizer's new state, fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from typing import NamedTuple
@@ -47,12 +47,15 @@ class Segment(NamedTuple):
 
 
 def segments_of(
-    applications: Sequence[Application], wanted: Sequence[int], compiling: Sequence[float]
+    applications: Sequence[Application], wanted: Sequence[int], compiling: Callable[[Signature], float]
 ) -> list[Segment]:
-    """A graph in segments; none if it does not repeat. `compiling`: seconds that XLA takes for each application."""
-    if len(applications) < 2 * _LEAST_APPLICATIONS or sum(compiling) < 2 * _LEAST_SAVED:
+    """A graph in segments; none if it does not repeat. `compiling`: seconds that XLA takes for an application of it."""
+    if len(applications) < 2 * _LEAST_APPLICATIONS:
         return []
-    bounds = list(pairwise(_cuts(applications, compiling)))
+    seconds = [compiling(signature) for signature, _, _ in applications]
+    if sum(seconds) < 2 * _LEAST_SAVED:
+        return []
+    bounds = list(pairwise(_cuts(applications, seconds)))
     if len(bounds) == 1:
         return []
     last_use = dict.fromkeys(wanted, len(bounds))
