@@ -15,17 +15,19 @@ from weft.distributed.optim._functional import (
     _FunctionalSGD,
 )
 from weft.errors import ValueRangeError
-from weft.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, RMSprop, Rprop
 
 functional_optim_map: dict[Any, type[Any]] = {
-    Adagrad: _FunctionalAdagrad,
-    Adam: _FunctionalAdam,
-    AdamW: _FunctionalAdamW,
-    SGD: _FunctionalSGD,
-    Adadelta: _FunctionalAdadelta,
-    RMSprop: _FunctionalRMSprop,
-    Rprop: _FunctionalRprop,
-    Adamax: _FunctionalAdamax,
+    functional._optimizer_class: functional
+    for functional in (
+        _FunctionalAdagrad,
+        _FunctionalAdam,
+        _FunctionalAdamW,
+        _FunctionalSGD,
+        _FunctionalAdadelta,
+        _FunctionalRMSprop,
+        _FunctionalRprop,
+        _FunctionalAdamax,
+    )
 }
 """The functional optimizer by the optimizer's class, or by a key of the user's."""
 
