@@ -153,6 +153,37 @@ def test_nothing_is_dropped_where_counts_are_unknown(monkeypatch, compilations):
     assert not ambient().pending
 
 
+def step_of_attention():
+    layer = weft.nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True)
+    return layer, lambda: layer(weft.ones(2, 4, 32)).square().mean()
+
+
+def step_of_an_embedding_by_computed_indices():
+    layer = weft.nn.Embedding(64, 32)
+    return layer, lambda: layer((weft.ones(4) * 2).long()).square().mean()
+
+
+def step_of_a_batch_norm():
+    layer = weft.nn.Sequential(weft.nn.Conv2d(8, 32, 3), weft.nn.BatchNorm2d(32), weft.nn.Dropout(0.1))
+    return layer, lambda: layer(weft.ones(2, 8, 6, 6)).square().mean()
+
+
+MODELS = [step_of_attention, step_of_an_embedding_by_computed_indices, step_of_a_batch_norm]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_each_step_of_training_gives_its_parameters_to_the_next(donated, model):
+    layer, loss_of = model()
+    optimizer = weft.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        loss = loss_of()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+    assert [n for n in donated if n] == 3 * [sum(p.nbytes >= 4096 for p in layer.parameters())]
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["add", "scale", "write", "write a part", "view", "drop", "read", "tape"]),

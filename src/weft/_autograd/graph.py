@@ -85,6 +85,8 @@ def leave(value: Value, spent: bool, left: list[Passed]) -> None:
     passed.inputs = value.inputs
     passed.time = value.time
     value.tape = passed
+    for extra in value.extras or ():
+        extra.tape = FREED
     if value.array is not None:
         value.inputs = ()
         value.extras = None

@@ -20,7 +20,7 @@ from weft._lazy.checks import Check, Doubt, Unconfirmed
 from weft._lazy.program import Graph, Program, program_of
 from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
-from weft._lazy.value import FREED, Value, inputs_first
+from weft._lazy.value import FREED, Value, inputs_first, is_taped
 
 _LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own
 
@@ -98,10 +98,10 @@ def _batch(graph: _Numbering) -> Batch | None:
             if extra.num >= 0:
                 uses[extra.num] += 1
     graph.with_extras = []
-    for value in graph.doubtful:
+    for value in (*graph.doubtful, *graph.unconfirmed):
         uses[value.num] += 1
     value = None
-    taped = graph.taped and any(v.tape is not None and not (v.tape.leaf or v.tape.freed) for v in made)
+    taped = graph.taped and any(map(is_taped, made))
     own = 2 + holders.IN_A_LOCAL  # entries, made
     chosen = [v for v in made if getrefcount(v) - uses[v.num] > own]
     if taped:
@@ -263,8 +263,7 @@ def _for_derivatives(made: list[Value], outside: list[Value]) -> set[int]:
     kept = {value.num for value in outside}
     reached = set(kept)
     for value in reversed(made):
-        tape = value.tape
-        if tape is None or tape.leaf or tape.freed or value.num not in reached:
+        if value.num not in reached or not is_taped(value):
             continue
         reached.update(x.num for x in value.inputs)
         origin = value.origin
@@ -293,11 +292,15 @@ def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[
             continue
         position += 1
         array = leaf.array
+        if type(array) is Unconfirmed:
+            if getrefcount(array) != 1 + holders.IN_A_LOCAL:  # the leaf
+                continue
+            array = array.array
         if (
             wanted.get(leaf.aval, 0)
             and leaf.extras is None
             and getrefcount(leaf) - uses[leaf.num] == own  # entries, leaves
-            and getrefcount(array) == own  # the leaf, the batch's list
+            and getrefcount(array) == own  # the leaf or what stands in for its array, the batch's list
         ):
             wanted[leaf.aval] -= 1
             donated.append(position)

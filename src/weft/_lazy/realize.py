@@ -24,7 +24,7 @@ from weft._lazy.interpreter import quiet
 from weft._lazy.plan import Batch, Busy, Ticket, plan
 from weft._lazy.program import execute, place
 from weft._lazy.runtime import tier_of
-from weft._lazy.value import Value
+from weft._lazy.value import Value, is_taped
 
 _CHUNK = 96  # operators in a program cut from a repeating stretch
 _LONG = 256  # operators from which on it is worth looking for repetition
@@ -234,8 +234,7 @@ def _compute_at_once(values: list[Value]) -> bool:
 
 def _forget_inputs(value: Value) -> None:
     """Let go of what a computed value was made of, unless a backward pass may come."""
-    tape = value.tape
-    if tape is None or tape.leaf or tape.freed:
+    if not is_taped(value):
         value.inputs = ()
         value.extras = None
 

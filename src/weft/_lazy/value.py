@@ -173,6 +173,12 @@ class Value:
         return f"<{state} {self.aval}{'' if self.array is not None else ' pending'}>"
 
 
+def is_taped(value: Value) -> bool:
+    """Whether a backward pass may still execute the application of a value."""
+    tape, inputs = value.tape, value.inputs
+    return not (tape is None or tape.leaf or tape.freed) and not (type(inputs) is Shared and inputs.spent)
+
+
 OUTSIDE = Value(aval_of((), bool_), False)
 """Stands for inputs without a gradient in the graph that a backward pass leaves."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft._base.site import user_site
 from weft._base.state import Pending
-from weft._lazy.value import Tape, Value
+from weft._lazy.value import Tape, Value, is_taped
 from weft._tensor.compile.kinds import kind_of
 from weft._tensor.compile.snapshot import Snapshot
 from weft._tensor.generator import Generator
@@ -221,8 +221,7 @@ class Capture:
         """Whether gradients still flow to the new value of a written leaf. A replay passes them to its inputs only."""
         values = [tensor._read() for tensor in self.written.values()]
         new = {id(value) for value in values if value.tape is not None and value.tape.leaf}
-        live = (v for v in self.region if v.tape is not None and not v.tape.leaf and not v.tape.freed)
-        return any(id(x) in new for value in live for x in value.inputs)
+        return any(id(x) in new for value in self.region if is_taped(value) for x in value.inputs)
 
 
 def _tape_of(tensor: Tensor) -> Tape:

@@ -12,7 +12,7 @@ from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.outline import outline
 from weft._lazy.realize import flush
 from weft._lazy.record import record
-from weft._lazy.value import FREED, Tape, Value
+from weft._lazy.value import FREED, Tape, Value, is_taped
 from weft._tensor.alias import Alias, owner_of
 from weft._tensor.compile.capture import Arguments, Capture, Place
 from weft._tensor.compile.kinds import kind_of, sharing
@@ -132,7 +132,8 @@ class Replay:
         self._grads = [(holder, None if tape.grad is None else left.refer(tape.grad)) for holder, tape in grads]
         self._places, self._makers = left.places, left.makers
         self._untaped = [n for n, value in enumerate(left.values) if value.tape is None or value.tape.leaf]
-        self._freed = [n for n, value in enumerate(left.values) if value.tape is not None and value.tape.freed]
+        on_tape = ((n, value) for n, value in enumerate(left.values) if value.tape is not None and not value.tape.leaf)
+        self._freed = [n for n, value in on_tape if not is_taped(value)]
         self._signature, inputs = outline(left.values, capture.region, name)
         self._signature.costs = COMPILED_AT_ONCE
         if _loses_gradients(left, capture.region, inputs):
@@ -206,14 +207,10 @@ class Replay:
 
 def _loses_gradients(left: _Outputs, region: Sequence[Value], inputs: Sequence[Value]) -> bool:
     """Whether gradients are to flow to leaves that the function has made: in a replay they flow to its inputs alone."""
-    if any(map(_is_on_tape, left.values)) and all(x.tape is None for x in inputs):
+    if any(map(is_taped, left.values)) and all(x.tape is None for x in inputs):
         return True
     leaves = {left.values[maker.output] for maker in left.makers if maker.leaf}
-    return bool(leaves) and any(x in leaves for value in region if _is_on_tape(value) for x in value.inputs)
-
-
-def _is_on_tape(value: Value) -> bool:
-    return value.tape is not None and not (value.tape.leaf or value.tape.freed)
+    return bool(leaves) and any(x in leaves for value in region if is_taped(value) for x in value.inputs)
 
 
 def _is_leaf(tensor: Tensor) -> bool:
