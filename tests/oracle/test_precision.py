@@ -160,7 +160,7 @@ def test_special_values(name: str):
 _ZEROS_ARE_EQUAL = frozenset({
     "relu", "relu6", "gelu", "logsigmoid", "softshrink", "hardswish",
     "maximum", "minimum", "fmax", "fmin", "clamp_min",
-    "clamp_max",
+    "clamp_max", "logaddexp2",
 })  # fmt: skip
 """Functions of which zeros have whatever sign comes out."""
 
@@ -172,6 +172,8 @@ def _is_known(name: str, dtype: str, case: tuple[Any, ...]) -> bool:
         return not dtype.startswith(("float", "bfloat"))
     if name == "hardswish":  # it multiplies before it divides
         return abs(first) > 1e4
+    if name == "gelu":  # its vectors round on the way, which overflows
+        return first > 1e38
     if name in ("remainder", "fmod"):  # its vectors divide, which overflows
         return abs(first / case[1]) > 1e30
     if name == "ldexp":  # its powers of two may be denormal

@@ -92,7 +92,7 @@ def _slogdet(a: Array) -> Outs:
     return tuple(jnp.linalg.slogdet(a))
 
 
-det = _det_row("det", "linalg.det", _det, "Determinant.", also="linalg")
+det = _det_row("det", "linalg.det", _det, "Determinant.", also="linalg", saves=True)
 logdet = _det_row("logdet", "logdet", _logdet, "Logarithm of the determinant; NaN where that is negative.")
 slogdet = _det_row(
     "slogdet", "linalg.slogdet", _slogdet, "Sign of the determinant and logarithm of its size.",

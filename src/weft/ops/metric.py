@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
 from weft.ops._neural import element_loss, lengths, reduced, wrapped
-from weft.ops._table import Array, Cast, Promote, defop
+from weft.ops._table import Array, Cast, Promote, Scalar, defop
 
 
 def _hinge(x: Array) -> Array:
@@ -104,12 +104,12 @@ def margin_ranking_loss(
 
 @defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def hinge_embedding_loss(
-    input: Array, target: Array, margin: float = 1.0, size_average: bool | None = None,
+    input: Array, target: Array, margin: Scalar = 1.0, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",
 ) -> Array:  # fmt: skip
     """The input for target 1, margin - input where positive for target -1."""
     zero = jnp.zeros_like(input)
-    far = jnp.where(target != 1, _hinge(margin - input), zero)
+    far = jnp.where(target != 1, _hinge(jnp.asarray(margin).astype(input.dtype) - input), zero)
     near = jnp.where(target != -1, input, zero)
     return reduced(far + near, reduction, size_average, reduce)
 

@@ -150,7 +150,7 @@ def _channels(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _check_channels(input: Array, **vectors: Array | None) -> None:
-    channels = input.shape[1]
+    channels = input.shape[1] if input.ndim > 1 else 0
     for name, vector in vectors.items():
         if vector is not None and vector.size != channels:
             raise ShapeError(f"{name} should contain {channels} elements not {vector.size}")

@@ -197,8 +197,11 @@ def _avg_pool(
 ) -> Array:  # fmt: skip
     op = f"avg_pool{n}d"
     kernel, step, margin = _window_arguments(n, kernel_size, stride, padding, op)
-    _check_batch(input, n, op)
+    if n == 1:  # in the order in which PyTorch asks
+        _check_batch(input, n, op)
     _check_padding(n, kernel, margin, (1,) * n, op)
+    if n > 1:
+        _check_batch(input, n, op)
     if divisor_override == 0:
         raise OutOfRangeError("divisor must be not zero")
     lead = input.ndim - n

@@ -253,7 +253,10 @@ def isreal(input: Array) -> Array:
     return jnp.imag(input) == 0
 
 
-@defop(dims=pointwise, inplace=True, out_text="nan_to_num: dtype of out: {1} should be same as input: {0}")
+@defop(
+    arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True,
+    out_text="nan_to_num: dtype of out: {1} should be same as input: {0}",
+)  # fmt: skip
 def nan_to_num(
     input: Array, nan: Scalar | None = None, posinf: Scalar | None = None, neginf: Scalar | None = None
 ) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 from weft._base.state import using
 from weft._tensor.composite import neural
 from weft._tensor.composite.loss import named_reduction
+from weft._tensor.scalar import Number
 from weft._tensor.spelling import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
@@ -135,7 +136,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: int | str = 1, *, log_targe
 
 
 @composite(method=False)
-def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:
+def constant_pad_nd(input: Tensor, pad: Any, value: Number = 0) -> Tensor:
     """`value` around the tensor: `pad` lists before and after, last dim first; negative counts cut."""
     return op.constant_pad(input, tuple(pad), value)
 
