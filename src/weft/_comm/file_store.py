@@ -102,6 +102,10 @@ class FileStore(Store):
     def list_keys(self) -> list[str]:
         return self._read(lambda table: [shown(key) for key in table.values if key not in {_USERS, _CLOSED}])
 
+    def values_under(self, prefix: str) -> dict[str, bytes]:
+        start = as_key(prefix)
+        return self._read(lambda table: {shown(key): value for key, value in table.under(start)})
+
     def clone(self) -> FileStore:
         """Another store on the same file."""
         return FileStore(self._path)

@@ -75,6 +75,9 @@ def test_a_store_in_etcd(etcd):
     assert store.multi_get(["key", "x", "y"]) == [b"values", b"1", b"2"]
     assert (sorted(store.list_keys()), store.num_keys()) == (["c", "key", "n", "x", "y"], 5)
     assert [store.delete_key("x"), store.delete_key("x")] == [True, False]
+    many = {f"many/{at}": b"%d" % at for at in range(300)}  # more than one request of etcd takes
+    store.multi_set(list(many), list(many.values()))
+    assert store.values_under("many/") == many
     with pytest.raises(DistStoreError, match=r"^wait timeout after 50ms, keys: /absent"):
         store.wait(["absent"], timedelta(milliseconds=50))
 

@@ -139,7 +139,7 @@ def test_a_node_that_is_ended_by_one_with_other_limits_is_told_why(nodes):
     first, second = nodes(2, 2), nodes(3, 3)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(first.next_rendezvous)
-        until(lambda: first._ledger.state.participants)
+        until(lambda: first._ledger.notice.members)
         with pytest.raises(RendezvousStateError):
             second.next_rendezvous()
         second.shutdown()

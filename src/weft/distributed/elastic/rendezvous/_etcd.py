@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ _LEASE_SECONDS = 7200
 _ATTEMPT_SECONDS = 3.0
 _RECEIPTS = "/weft/elastic/receipts"
 _PAUSE = 0.1
+_MOST_TOGETHER = 128  # operations of one request; etcd's default
 
 
 class Found(NamedTuple):
@@ -87,11 +89,24 @@ class EtcdClient:
         """Remove a key; whether it was there."""
         return int(self._call("/v3/kv/deleterange", {"key": _text(key)}).get("deleted", 0)) > 0
 
+    def put_all(self, pairs: Mapping[str, bytes]) -> None:
+        """Set keys, by as many in one request as etcd takes."""
+        puts = [{"request_put": self._put(key, value)} for key, value in pairs.items()]
+        for at in range(0, len(puts), _MOST_TOGETHER):
+            self._call("/v3/kv/txn", {"success": puts[at : at + _MOST_TOGETHER]})
+
     def keys(self, prefix: str) -> list[str]:
         """The keys that begin so."""
+        return [b64decode(entry["key"]).decode() for entry in self._range(prefix, keys_only=True)]
+
+    def entries(self, prefix: str) -> dict[str, bytes]:
+        """The keys that begin so, and their values."""
+        return {b64decode(entry["key"]).decode(): _found(entry).value for entry in self._range(prefix)}
+
+    def _range(self, prefix: str, **options: bool) -> list[dict[str, str]]:
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-        body = {"key": _text(prefix), "range_end": _text(end), "keys_only": True}
-        return [b64decode(entry["key"]).decode() for entry in self._call("/v3/kv/range", body).get("kvs", [])]
+        body = {"key": _text(prefix), "range_end": _text(end), **options}
+        return self._call("/v3/kv/range", body).get("kvs", [])
 
     def _put(self, key: str, value: bytes) -> dict[str, Any]:
         return {"key": _text(key), "value": b64encode(value).decode(), "lease": self._living_lease()}

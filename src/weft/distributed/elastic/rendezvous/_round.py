@@ -1,16 +1,16 @@
-"""The rounds of a rendezvous: who takes part, who waits, and what a node does next. Reads no clock and opens no socket.
+"""The rounds of a rendezvous: who takes part, who waits, and when a round is complete. Reads no clock, opens no socket.
 
-All nodes share one `Round` and write it by compare-and-set. It holds no times, so that clocks need not agree: a node
-notes by its own clock when it saw something change (`Seen`), and calls a peer dead whose beats stand still for long.
+Each node tells of itself under a key of its own (`Presence`). One of them, the clerk, reads what all tell, settles the
+`Round`, and puts up a `Notice` whose size does not depend on their number; that is all that the others read. Neither
+holds times, so that clocks need not agree: the clerk notes by its own clock when it saw a node's beat change (`Seen`),
+and calls one dead whose beat stands still for long.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from typing import NamedTuple
 
 from weft.errors import RendezvousStateError
@@ -35,10 +35,52 @@ class Rules(NamedTuple):
     last_call: float
     silence: float
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The fewest and the most nodes, about which all must agree."""
+        return self.min_nodes, self.max_nodes
+
+
+class Presence(NamedTuple):
+    """What a node tells of itself: that it lives, and wants a place in a round later than `after`."""
+
+    node: Node
+    after: int
+    beat: int
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return json.dumps(self).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Presence:
+        """From the JSON of `encode`."""
+        node, after, beat = json.loads(data)
+        return cls(Node(*node), after, beat)
+
 
 @dataclass(frozen=True)
 class Round:
-    """What all nodes share."""
+    """Who takes part. Only the clerk writes it, and only who becomes the clerk reads it."""
+
+    number: int = 0
+    complete: bool = False
+    participants: frozenset[Node] = frozenset()
+    waiting: frozenset[Node] = frozenset()
+    world: tuple[Node, ...] = ()
+    """The participants at the moment of completion, by rank."""
+
+
+class Placed(NamedTuple):
+    """By whom the members of a complete round were told their ranks, and at which beat of the notice."""
+
+    clerk: Node
+    beat: int
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What all nodes read, and replace by compare-and-set. Its size does not depend on how many they are."""
 
     number: int = 0
     complete: bool = False
@@ -46,59 +88,56 @@ class Round:
     limits: tuple[int, int] | None = None
     refused: tuple[int, int] | None = None
     """The other limits of a node that was therefore not let in."""
-    participants: frozenset[Node] = frozenset()
-    waiting: frozenset[Node] = frozenset()
-    world: tuple[Node, ...] = ()
-    """The participants at the moment of completion, by rank."""
-    beats: Mapping[Node, int] = field(default_factory=dict)
+    members: int = 0
+    waiting: int = 0
+    size: int = 0
+    """How many members a complete round had in the beginning."""
+    clerk: Node | None = None
+    beat: int = 0
+    """Grows with each change, by which the clerk shows that it lives."""
+    record: str = ""
+    """Under which key the clerk has written the round."""
+    placed: Placed | None = None
 
     @property
     def lost(self) -> int:
         """How many members of a complete round have left it or died."""
-        return len(self.world) - len(self.participants)
+        return self.size - self.members if self.complete else 0
+
+    def late(self, rules: Rules) -> int:
+        """How many waiting nodes a new round would take in; nobody needs to be disturbed for the others."""
+        if not self.complete or self.closed:
+            return 0
+        return min(self.waiting, rules.max_nodes - self.members)
+
+    def of(self, state: Round) -> Notice:
+        """The notice of a round."""
+        members, waiting = len(state.participants), len(state.waiting)
+        return replace(
+            self, number=state.number, complete=state.complete, members=members, waiting=waiting, size=len(state.world)
+        )
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The shared round with what one node noted by its own clock."""
+    """A round with what the clerk noted by its own clock."""
 
     state: Round = Round()
     quorum_since: float | None = None
     heard: Mapping[Node, tuple[int, float]] = field(default_factory=dict)
 
 
-class Goal(Enum):
-    """What a node wants."""
-
-    LEAVE = auto()
-    JOIN = auto()
-    BEAT = auto()
-    CLOSE = auto()
-    QUIT = auto()
-
-
-class Verdict(Enum):
-    """How far it is."""
-
-    DONE = auto()
-    WAIT = auto()
-    CLOSED = auto()
-    REFUSED = auto()
-
-
-def observe(seen: Seen, state: Round, now: float, rules: Rules) -> Seen:
-    """What a node knows after reading a state."""
+def observe(seen: Seen, presences: Iterable[Presence], now: float) -> Seen:
+    """What the clerk knows after reading what the nodes tell of themselves."""
     heard = {}
-    for node, beat in state.beats.items():
+    for node, _, beat in presences:
         known = seen.heard.get(node)
         heard[node] = known if known and known[0] == beat else (beat, now)
-    quorum = not state.complete and len(state.participants) >= rules.min_nodes
-    kept = seen.quorum_since if seen.state.number == state.number else None
-    return Seen(state, (now if kept is None else kept) if quorum else None, heard)
+    return replace(seen, heard=heard)
 
 
 def excused(seen: Seen, blind: float) -> Seen:
-    """What a node knows after so many seconds in which it could not read: silence in that time is nobody's fault."""
+    """What it knows after so many seconds in which it could not read: silence in that time is nobody's fault."""
     heard = {node: (beat, since + blind) for node, (beat, since) in seen.heard.items()}
     return replace(seen, heard=heard)
 
@@ -108,106 +147,89 @@ def silent(seen: Seen, now: float, rules: Rules) -> frozenset[Node]:
     return frozenset(node for node, (_, since) in seen.heard.items() if now - since >= rules.silence)
 
 
-def advance(seen: Seen, me: Node, goal: Goal, now: float, rules: Rules) -> tuple[Round, Verdict]:
-    """The state that a node should write for its goal, and how far the goal is."""
-    state = _without(seen.state, silent(seen, now, rules) - {me})
-    match goal:
-        case Goal.JOIN:
-            return _join(state, seen, me, now, rules)
-        case Goal.LEAVE if me in state.participants:
-            moved = replace(state, participants=state.participants - {me}, waiting=state.waiting | {me})
-            return _reopened(moved), Verdict.DONE
-        case Goal.BEAT if me in state.beats:
-            return replace(state, beats={**state.beats, me: state.beats[me] + 1}), Verdict.DONE
-        case Goal.CLOSE:
-            return replace(_without(state, {me}), closed=True), Verdict.DONE
-        case Goal.QUIT:
-            return _without(state, {me}), Verdict.DONE
-    return state, Verdict.DONE
+def settle(seen: Seen, presences: Collection[Presence], now: float, rules: Rules) -> Seen:
+    """What comes of a round where these nodes live, and tell this. Who tells nothing has left or is dead."""
+    state = _reopened(_moved(seen.state, presences), rules)
+    quorum = not state.complete and len(state.participants) >= rules.min_nodes
+    kept = seen.quorum_since if seen.state.number == state.number else None
+    since = (now if kept is None else kept) if quorum else None
+    if since is not None and _may_complete(state, now - since, rules):
+        state = replace(state, complete=True, world=tuple(sorted(state.participants)))
+    return replace(seen, state=state, quorum_since=since)
 
 
-def late(state: Round, rules: Rules) -> int:
-    """How many waiting nodes a new round would take in; nobody needs to be disturbed for the others."""
-    if not state.complete or state.closed:
-        return 0
-    return min(len(state.waiting), rules.max_nodes - len(state.participants))
+def _moved(state: Round, presences: Collection[Presence]) -> Round:
+    """Members that want a later round, and all who are new, wait."""
+    staying = {node for node, after, _ in presences if node in state.participants and after < state.number}
+    waiting = {node for node, *_ in presences} - staying
+    return replace(state, participants=frozenset(staying), waiting=frozenset(waiting))
 
 
-def _join(state: Round, seen: Seen, me: Node, now: float, rules: Rules) -> tuple[Round, Verdict]:
-    limits = (rules.min_nodes, rules.max_nodes)
-    if state.closed:
-        return _without(state, {me}), Verdict.CLOSED
-    if state.limits not in (None, limits):
-        return replace(_without(state, {me}), refused=limits), Verdict.REFUSED
-    if state.complete and me in state.participants:
-        return state, Verdict.DONE
-    state = replace(state, limits=limits, beats={**state.beats, me: state.beats.get(me, 0)})
-    if state.complete or (me not in state.participants and len(state.participants) >= rules.max_nodes):
-        return replace(state, waiting=state.waiting | {me}), Verdict.WAIT
-    state = replace(state, participants=state.participants | {me}, waiting=state.waiting - {me})
-    if not _may_complete(state, seen, now, rules):
-        return state, Verdict.WAIT
-    return replace(state, complete=True, world=tuple(sorted(state.participants))), Verdict.DONE
+def _reopened(state: Round, rules: Rules) -> Round:
+    """The next round, once the last member of a complete one has left; an open one takes in those who wait.
 
-
-def _may_complete(state: Round, seen: Seen, now: float, rules: Rules) -> bool:
-    """At the limit, or with enough nodes when the last call is over, or when all known nodes are back after a round."""
-    count = len(state.participants)
-    if count == rules.max_nodes:
-        return True
-    if count < rules.min_nodes:
-        return False
-    everyone_is_back = state.number > 0 and not state.waiting
-    return everyone_is_back or (seen.quorum_since is not None and now - seen.quorum_since >= rules.last_call)
-
-
-def _without(state: Round, gone: AbstractSet[Node]) -> Round:
-    if not gone & (state.participants | state.waiting | set(state.beats)):
+    Those who were members come first.
+    """
+    if state.complete and state.participants:
         return state
-    return _reopened(
-        replace(
-            state,
-            participants=state.participants - gone,
-            waiting=state.waiting - gone,
-            beats={node: beat for node, beat in state.beats.items() if node not in gone},
-        )
-    )
+    former = frozenset(state.world)
+    if state.complete:
+        state = replace(state, number=state.number + 1, complete=False, world=())
+    order = sorted(state.waiting, key=lambda node: (node not in former, node))
+    let_in = frozenset(order[: max(rules.max_nodes - len(state.participants), 0)])
+    return replace(state, participants=state.participants | let_in, waiting=state.waiting - let_in)
 
 
-def _reopened(state: Round) -> Round:
-    """The next round, once the last participant of a complete one has left."""
-    if not state.complete or state.participants:
-        return state
-    return replace(state, number=state.number + 1, complete=False, world=())
+def _may_complete(state: Round, quorate: float, rules: Rules) -> bool:
+    """At the limit, or with enough nodes when the last call is over, or at once after a round, with all who live."""
+    return len(state.participants) == rules.max_nodes or state.number > 0 or quorate >= rules.last_call
 
 
 def encode(state: Round) -> bytes:
-    """The state as JSON; equal states give equal bytes."""
+    """The round as JSON; equal ones give equal bytes."""
     return json.dumps({
-        "number": state.number, "complete": state.complete, "closed": state.closed, "limits": state.limits,
-        "refused": state.refused,
-        "participants": sorted(state.participants), "waiting": sorted(state.waiting), "world": state.world,
-        "beats": [(*node, beat) for node, beat in sorted(state.beats.items())],
+        "number": state.number, "complete": state.complete, "world": state.world,
+        "lost": sorted(set(state.world) - state.participants),
+        "participants": sorted(state.participants - set(state.world)), "waiting": sorted(state.waiting),
     }).encode()  # fmt: skip
 
 
 def decode(data: bytes) -> Round:
-    """The state of `encode`; `RendezvousStateError` for anything else."""
+    """The round of `encode`; `RendezvousStateError` for anything else."""
     try:
         read = json.loads(data)
-        return Round(
-            number=int(read["number"]),
-            complete=bool(read["complete"]),
-            closed=bool(read["closed"]),
-            limits=tuple(read["limits"]) if read["limits"] else None,
-            refused=tuple(read["refused"]) if read["refused"] else None,
-            participants=frozenset(Node(*node) for node in read["participants"]),
-            waiting=frozenset(Node(*node) for node in read["waiting"]),
-            world=tuple(Node(*node) for node in read["world"]),
-            beats={Node(*node): int(beat) for *node, beat in read["beats"]},
-        )
+        world = _nodes(read["world"])
+        participants = frozenset(world).difference(_nodes(read["lost"])).union(_nodes(read["participants"]))
+        waiting = frozenset(_nodes(read["waiting"]))
+        return Round(int(read["number"]), bool(read["complete"]), participants, waiting, world)
     except (ValueError, TypeError, KeyError) as error:
-        raise RendezvousStateError(
-            f"The rendezvous state is corrupt: expected JSON of a round, got {data[:80]!r}; "
-            "start the job under another --rdzv-id"
-        ) from error
+        raise _corrupt("a round", data) from error
+
+
+def encode_notice(notice: Notice) -> bytes:
+    """The notice as JSON; equal ones give equal bytes."""
+    return json.dumps(vars(notice)).encode()
+
+
+def decode_notice(data: bytes) -> Notice:
+    """The notice of `encode_notice`; `RendezvousStateError` for anything else."""
+    try:
+        read = json.loads(data)
+        for name in ("limits", "refused"):
+            read[name] = tuple(read[name]) if read[name] else None
+        read["clerk"] = Node(*read["clerk"]) if read["clerk"] else None
+        read["placed"] = Placed(Node(*read["placed"][0]), read["placed"][1]) if read["placed"] else None
+        return Notice(**read)
+    except (ValueError, TypeError, KeyError) as error:
+        raise _corrupt("a notice", data) from error
+
+
+def _nodes(read: Iterable[Iterable]) -> tuple[Node, ...]:
+    return tuple(Node(*node) for node in read)
+
+
+def _corrupt(what: str, data: bytes) -> RendezvousStateError:
+    return RendezvousStateError(
+        f"The rendezvous state is corrupt: expected JSON of {what}, got {data[:80]!r}; "
+        "start the job under another --rdzv-id"
+    )

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from weft._comm.store import Store
 from weft.distributed.elastic.rendezvous._etcd import EtcdClient, EtcdOptions
+from weft.distributed.elastic.rendezvous._ledger import RendezvousBackend, Token
 from weft.distributed.elastic.rendezvous.api import RendezvousParameters
-from weft.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
 from weft.distributed.elastic.rendezvous.etcd_store import EtcdStore
 from weft.errors import ValueRangeError
 

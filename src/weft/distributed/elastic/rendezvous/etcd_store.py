@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from weft._comm.deadline import Deadline
-from weft._comm.store import Store, as_amount, as_key, as_keys, as_value, wait_error
+from weft._comm.store import Store, as_amount, as_key, as_keys, as_value, paired, wait_error
 from weft.distributed.elastic.rendezvous._etcd import EtcdClient
 from weft.errors import DistStoreError
 
@@ -84,6 +84,14 @@ class EtcdStore(Store):
 
     def list_keys(self) -> list[str]:
         return [key.removeprefix(self._prefix) for key in self._client.keys(self._prefix)]
+
+    def values_under(self, prefix: str) -> dict[str, bytes]:
+        found = self._client.entries(self._whole(prefix))
+        return {key.removeprefix(self._prefix): value for key, value in found.items()}
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        paired(keys, values)
+        self._client.put_all({self._whole(key): as_value(value) for key, value in zip(keys, values, strict=True)})
 
     def _whole(self, key: str) -> str:
         return self._prefix + as_key(key).decode(errors="surrogateescape")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,14 +33,29 @@ class Ranks(NamedTuple):
     role_first: int
     role_world_size: int
 
+    def encode(self) -> bytes:
+        """As JSON."""
+        return json.dumps(self).encode()
 
-def ranks(infos: Sequence[RoleInfo], me: RoleInfo) -> Ranks:
-    """Workers are counted in the order of their agents' ranks."""
-    before = [info for info in infos if info.rank < me.rank]
-    same = [info for info in infos if info.role == me.role]
-    return Ranks(
-        sum(info.local_world_size for info in before),
-        sum(info.local_world_size for info in infos),
-        sum(info.local_world_size for info in before if info.role == me.role),
-        sum(info.local_world_size for info in same),
-    )
+    @classmethod
+    def decode(cls, data: bytes) -> Ranks:
+        """From the JSON of `encode`."""
+        return cls(*json.loads(data))
+
+
+def glance_seconds(nodes: int) -> float:
+    """How long agents wait for each other's keys before they look whether one is lost: all together not too often."""
+    return max(0.5, nodes / 2000)
+
+
+def ranks(infos: Sequence[RoleInfo]) -> list[Ranks]:
+    """Workers are counted in the order of their agents, each of which has an element here."""
+    sizes = Counter[str]()
+    for info in infos:
+        sizes[info.role] += info.local_world_size
+    total, first, role_first, found = sizes.total(), 0, Counter[str](), []
+    for info in infos:
+        found.append(Ranks(first, total, role_first[info.role], sizes[info.role]))
+        first += info.local_world_size
+        role_first[info.role] += info.local_world_size
+    return found

@@ -7,12 +7,14 @@ import signal
 import sys
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 from weft._comm.deadline import Deadline
 from weft._comm.store import Store
-from weft.distributed.elastic.agent.server._ranks import RoleInfo, ranks
+from weft._comm.tree import children
+from weft.distributed.elastic.agent.server._ranks import Ranks, RoleInfo, glance_seconds, ranks
 from weft.distributed.elastic.agent.server._report import Reporter
 from weft.distributed.elastic.agent.server._worker_group import (
     DEFAULT_ROLE,
@@ -41,9 +43,11 @@ from weft.errors import (
 _log = logging.getLogger(__name__)
 
 _ROLE_KEY = "weft/agent/role"
+_RANKS_KEY = "weft/agent/ranks"
 _FINISHED_KEY = "weft/agent/finished"
 _SEEN_KEY = "weft/agent/seen"
-_GLANCE = timedelta(seconds=0.5)
+_ALL = "all"
+_OTHERS_WORK = "the workers of other nodes to finish"
 _FAREWELL_SECONDS = 5.0
 _EXCHANGE_SECONDS = 300.0
 
@@ -208,35 +212,55 @@ class SimpleElasticAgent(ElasticAgent):
     def _assign_worker_ranks(
         self, store: Store, group_rank: int, group_world_size: int, spec: WorkerSpec
     ) -> list[Worker]:
-        """Tell the other agents of this one's workers, and count ranks from what all tell."""
-        me = RoleInfo(spec.role, group_rank, spec.local_world_size)
-        store.set(f"{_ROLE_KEY}/{group_rank}", me.encode())
-        keys = [f"{_ROLE_KEY}/{rank}" for rank in range(group_world_size)]
-        come = "have come"
-        if spec.master_addr is not None:
-            come += f"; start them with --master-addr {spec.master_addr} --master-port {spec.master_port}"
-        if not self._await_keys(store, keys, Deadline(_EXCHANGE_SECONDS), come):
-            missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
+        """Tell the first agent of this one's workers, and hear from it which ranks they have among all."""
+        store.set(f"{_ROLE_KEY}/{group_rank}", RoleInfo(spec.role, group_rank, spec.local_world_size).encode())
+        deadline = Deadline(_EXCHANGE_SECONDS)
+        if group_rank == 0:
+            self._tell_ranks(store, group_world_size, spec, deadline)
+        mine = f"{_RANKS_KEY}/{group_rank}"
+        if not self._await_keys(
+            store, [mine], group_world_size, deadline, lambda: "node 0 to tell ranks; its output says who is missing"
+        ):
             raise RendezvousTimeoutError(
-                f"rank assignment: agents of nodes {missing} did not tell their workers within {_EXCHANGE_SECONDS:g} s"
+                f"rank assignment: node 0 told no ranks within {_EXCHANGE_SECONDS:g} s; its output says why"
             )
-        found = ranks([RoleInfo.decode(store.get(key)) for key in keys], me)
+        found = Ranks.decode(store.get(mine))
         return [
             Worker(at, found.first + at, found.role_first + at, found.world_size, found.role_world_size)
             for at in range(spec.local_world_size)
         ]
 
-    def _await_keys(self, store: Store, keys: list[str], deadline: Deadline, done: str) -> bool:
+    def _tell_ranks(self, store: Store, size: int, spec: WorkerSpec, deadline: Deadline) -> None:
+        """Count ranks from what all agents tell."""
+        keys = [f"{_ROLE_KEY}/{rank}" for rank in range(size)]
+        where = ""
+        if spec.master_addr is not None:
+            where = f"; start them with --master-addr {spec.master_addr} --master-port {spec.master_port}"
+
+        def awaited() -> str:
+            return f"other nodes: {sum(store.check([key]) for key in keys)} of {size} have come{where}"
+
+        if not self._await_keys(store, keys, size, deadline, awaited):
+            missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
+            raise RendezvousTimeoutError(
+                f"rank assignment: agents of nodes {missing} did not tell their workers within {_EXCHANGE_SECONDS:g} s"
+            )
+        told = ranks([RoleInfo.decode(data) for data in store.multi_get(keys)])
+        store.multi_set([f"{_RANKS_KEY}/{rank}" for rank in range(size)], [found.encode() for found in told])
+
+    def _await_keys(
+        self, store: Store, keys: list[str], size: int, deadline: Deadline, awaited: Callable[[], str]
+    ) -> bool:
         """Wait until all keys are there; False at the deadline, an error when nodes come or go meanwhile.
 
-        `done` is what those nodes have done whose keys are there, for users who wait. A network that fails for a while
-        is borne as long as the rendezvous bears it.
+        `size` is how many nodes there are, `awaited` for users who wait. A network that fails for a while is borne as
+        long as the rendezvous bears it.
         """
-        notice = WaitNotice()
+        notice, glance = WaitNotice(), glance_seconds(size)
         while True:
             try:
-                notice.tell(lambda: f"other nodes: {sum(store.check([key]) for key in keys)} of {len(keys)} {done}")
-                store.wait(keys, min(_GLANCE, timedelta(seconds=deadline.left() or 0.001)))
+                notice.tell(awaited)
+                store.wait(keys, timedelta(seconds=min(glance, deadline.left() or 0.001)))
                 return True
             except PeerGoneError:
                 raise
@@ -271,9 +295,8 @@ class SimpleElasticAgent(ElasticAgent):
         size = group.group_world_size or 1
         self._in_exit_barrier = True
         try:
-            group.store.set(f"{_FINISHED_KEY}/{group.group_rank}", b"1")
-            finished = [f"{_FINISHED_KEY}/{rank}" for rank in range(size)]
-            if not self._await_keys(group.store, finished, Deadline(self._exit_barrier_timeout), "have finished"):
+            deadline = Deadline(self._exit_barrier_timeout)
+            if not self._all_come(group.store, _FINISHED_KEY, group.group_rank or 0, size, deadline):
                 _log.warning("other nodes did not finish within %g s", self._exit_barrier_timeout)
                 return True
             self._say_farewell(group.store, group.group_rank or 0, size)
@@ -285,10 +308,17 @@ class SimpleElasticAgent(ElasticAgent):
             self._in_exit_barrier = False
         return True
 
+    def _all_come(self, store: Store, key: str, rank: int, size: int, deadline: Deadline) -> bool:
+        """Wait until all nodes have come here, each of which waits for those below it in a tree."""
+        below = [f"{key}/{child}" for child in children(rank, size)]
+        if below and not self._await_keys(store, below, size, deadline, lambda: _OTHERS_WORK):
+            return False
+        store.set(f"{key}/{rank or _ALL}", b"1")
+        return self._await_keys(store, [f"{key}/{_ALL}"], size, deadline, lambda: _OTHERS_WORK)
+
     def _say_farewell(self, store: Store, rank: int, size: int) -> None:
         """Let nobody take the store away while others still read in it that all have finished."""
         try:
-            store.set(f"{_SEEN_KEY}/{rank}", b"1")
-            store.wait([f"{_SEEN_KEY}/{at}" for at in range(size)], timedelta(seconds=_FAREWELL_SECONDS))
-        except (DistError, TimeoutError) as error:
+            self._all_come(store, _SEEN_KEY, rank, size, Deadline(_FAREWELL_SECONDS))
+        except (DistError, TimeoutError, _MembersChangedError) as error:
             _log.info("another node has left already: %s", error)
