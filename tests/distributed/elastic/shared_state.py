@@ -1,39 +1,34 @@
-"""What nodes of a rendezvous share, in memory: a notice with a version, and keys."""
+"""What nodes of a rendezvous share, in memory: a status with a version, and keys."""
 
-from weft.distributed.elastic.rendezvous._member import Get, Read, Remove, Swap, Under, Write
-from weft.distributed.elastic.rendezvous._round import Notice
+from weft.distributed.elastic.rendezvous._requests import DeleteKey, GetKey, ReadStatus, Scan, SetKeys, SwapStatus, run
+from weft.distributed.elastic.rendezvous._status import Status
 
 
 class SharedState:
     """Answers the requests of members as a backend and a store do."""
 
     def __init__(self):
-        self.notice, self.version, self.values = Notice(), 0, {}
+        self.status, self.version, self.values = Status(), 0, {}
 
-    def take(self, act):
-        """Carry out a whole act."""
-        answer = None
-        while True:
-            try:
-                answer = self.answer(act.send(answer))
-            except StopIteration as end:
-                return end.value
+    def run(self, operation):
+        """Carry out a whole operation."""
+        return run(operation, self.answer)
 
     def answer(self, request):
         match request:
-            case Read():
-                return self.notice, self.version
-            case Swap(notice, token):
+            case ReadStatus():
+                return self.status, self.version
+            case SwapStatus(status, token):
                 was_set = (token or 0) == self.version
                 if was_set:
-                    self.notice, self.version = notice, self.version + 1
-                return self.notice, self.version, was_set
-            case Get(key):
+                    self.status, self.version = status, self.version + 1
+                return self.status, self.version, was_set
+            case GetKey(key):
                 return self.values.get(key)
-            case Write(pairs):
+            case SetKeys(pairs):
                 self.values.update(pairs)
-            case Remove(key):
+            case DeleteKey(key):
                 self.values.pop(key, None)
-            case Under(prefix):
+            case Scan(prefix):
                 return {key: value for key, value in self.values.items() if key.startswith(prefix)}
         return None

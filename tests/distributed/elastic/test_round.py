@@ -1,4 +1,4 @@
-"""The rounds of a rendezvous, without sockets or clocks: what the clerk settles, and what nodes do, in any order."""
+"""The rounds of a rendezvous, without sockets or clocks: what the leader decides, and what nodes do, in any order."""
 
 from dataclasses import replace
 
@@ -9,20 +9,16 @@ from hypothesis import strategies as st
 from tests.distributed.elastic.shared_state import SharedState
 from weft.distributed.elastic.rendezvous._member import Member, Verdict
 from weft.distributed.elastic.rendezvous._round import (
+    Heartbeat,
+    LeaderState,
     Node,
-    Notice,
-    Placed,
     Round,
     Rules,
-    Seen,
-    decode,
-    decode_notice,
-    encode,
-    encode_notice,
-    excused,
+    after_outage,
     observe,
     silent,
 )
+from weft.distributed.elastic.rendezvous._status import Assignment, Status
 from weft.errors import RendezvousStateError
 
 RULES = Rules(min_nodes=2, max_nodes=3, last_call=30.0, silence=15.0)
@@ -30,46 +26,46 @@ A, B, C, D = (Node(f"10.0.0.{at}", 100 + at, 0) for at in range(1, 5))
 
 
 class Cluster:
-    """Nodes over one state; time goes by hand. The first one that acts is the clerk."""
+    """Nodes over one state; time goes by hand. The first one that acts is the leader."""
 
     def __init__(self, rules=RULES):
         self.rules, self.shared, self.now, self.members = rules, SharedState(), 0.0, {}
 
     @property
-    def notice(self):
-        return self.shared.notice
+    def status(self):
+        return self.shared.status
 
     @property
     def state(self):
-        return decode(self.shared.values[self.notice.record]) if self.notice.record else Round()
+        return Round.decode(self.shared.values[self.status.round_key]) if self.status.round_key else Round()
 
     def member(self, node, rules=None):
         if node not in self.members:
             self.members[node] = Member(node, rules or self.rules, lambda: self.now)
         return self.members[node]
 
-    def tend(self, *nodes):
+    def tick(self, *nodes):
         for node in nodes:
-            self.shared.take(self.member(node).tend(beat=True))
+            self.shared.run(self.member(node).tick(beat=True))
 
-    def settle(self):
-        """Have the clerk work, where it lives."""
-        if self.notice.clerk in self.members:
-            self.tend(self.notice.clerk)
+    def lead(self):
+        """Have the leader work, where it lives."""
+        if self.status.leader in self.members:
+            self.tick(self.status.leader)
 
     def join(self, node, rules=None):
-        verdict = self.shared.take(self.member(node, rules).join())
-        self.tend(node)
-        self.settle()
-        return self.shared.take(self.member(node).join()) if verdict is Verdict.WAIT else verdict
+        verdict = self.shared.run(self.member(node, rules).join())
+        self.tick(node)
+        self.lead()
+        return self.shared.run(self.member(node).join()) if verdict is Verdict.WAIT else verdict
 
     def again(self, node):
-        self.member(node).leave()
+        self.member(node).leave_round()
         return self.join(node)
 
     def quit(self, node):
-        self.shared.take(self.members.pop(node).quit())
-        self.settle()
+        self.shared.run(self.members.pop(node).quit())
+        self.lead()
 
     def die(self, node):
         del self.members[node]
@@ -78,7 +74,7 @@ class Cluster:
         """Let time pass while these nodes show themselves."""
         for _ in range(int(seconds)):
             self.now += 1
-            self.tend(*alive)
+            self.tick(*alive)
 
     def form(self, *nodes):
         """Bring nodes into a complete round."""
@@ -117,7 +113,7 @@ def test_a_late_node_is_counted_and_taken_in_by_the_next_round():
     cluster = Cluster()
     cluster.form(A, B)
     assert cluster.join(C) is Verdict.WAIT
-    assert cluster.notice.late(RULES) == 1
+    assert cluster.status.num_late(RULES) == 1
     assert cluster.again(A) is Verdict.WAIT, "B is still in the old round"
     assert cluster.again(B) is Verdict.DONE
     assert (cluster.state.number, cluster.state.world) == (1, (A, B, C))
@@ -128,9 +124,9 @@ def test_a_node_too_many_disturbs_nobody_until_a_place_is_free():
     cluster = Cluster()
     cluster.form(A, B, C)
     assert cluster.join(D) is Verdict.WAIT
-    assert cluster.notice.late(RULES) == 0
+    assert cluster.status.num_late(RULES) == 0
     cluster.quit(B)
-    assert (cluster.notice.lost, cluster.notice.late(RULES)) == (1, 1)
+    assert (cluster.status.num_lost, cluster.status.num_late(RULES)) == (1, 1)
 
 
 def test_those_who_had_a_place_come_before_those_who_wait():
@@ -144,16 +140,16 @@ def test_those_who_had_a_place_come_before_those_who_wait():
 @pytest.mark.parametrize("dead", [A, B])
 def test_a_silent_node_is_removed_and_the_others_see_it(dead):
     cluster = Cluster()
-    cluster.form(A, B, C)  # A is the clerk
-    cluster.tend(A, B, C)
-    cluster.tend(A, B, C)  # all have seen each other's last beat
+    cluster.form(A, B, C)  # A is the leader
+    cluster.tick(A, B, C)
+    cluster.tick(A, B, C)  # the leader has read the last heartbeat of each
     cluster.die(dead)
     living = {A, B, C} - {dead}
     cluster.pass_time(14, *living)
     assert dead in cluster.state.participants
     cluster.pass_time(2, *living)
-    assert (cluster.state.participants, cluster.notice.lost) == (living, 1)
-    assert cluster.notice.clerk in living
+    assert (cluster.state.participants, cluster.status.num_lost) == (living, 1)
+    assert cluster.status.leader in living
     assert [cluster.again(node) for node in sorted(living)][-1] is Verdict.DONE
     assert cluster.state.world == tuple(sorted(living))
 
@@ -162,93 +158,92 @@ def test_a_removed_node_that_comes_back_waits_like_a_new_one():
     cluster = Cluster()
     cluster.form(A, B, C)
     cluster.pass_time(15, A, C)
-    assert cluster.notice.lost == 1
-    cluster.tend(B, A)
-    assert (B in cluster.state.waiting, cluster.notice.late(RULES)) == (True, 1)
+    assert cluster.status.num_lost == 1
+    cluster.tick(B, A)
+    assert (B in cluster.state.waiting, cluster.status.num_late(RULES)) == (True, 1)
 
 
-def test_a_stopped_clerk_buries_nobody_who_went_on():
+def test_a_leader_that_was_stopped_takes_nobody_for_dead_who_went_on():
     cluster = Cluster()
     cluster.form(A, B)
     cluster.pass_time(60, B)  # A was stopped, and B took its place
-    assert (cluster.state.participants, cluster.notice.clerk) == ({B}, B)
-    cluster.tend(A)
-    assert (cluster.state.participants, cluster.notice.clerk) == ({B}, B)
+    assert (cluster.state.participants, cluster.status.leader) == ({B}, B)
+    cluster.tick(A)
+    assert (cluster.state.participants, cluster.status.leader) == ({B}, B)
 
 
-def test_a_clerk_that_leaves_says_so_at_once():
+def test_a_leader_that_leaves_says_so_at_once():
     cluster = Cluster()
     cluster.form(A, B)
     cluster.quit(A)
-    assert (cluster.notice.clerk, cluster.notice.lost) == (None, 1)
-    cluster.tend(B)
-    assert cluster.notice.clerk == B
+    assert (cluster.status.leader, cluster.status.num_lost) == (None, 1)
+    cluster.tick(B)
+    assert cluster.status.leader == B
 
 
-def test_a_clerk_whose_notice_was_put_up_without_its_hearing_so_places_nobody_twice():
+def test_a_leader_that_lost_the_answer_to_its_status_assigns_no_ranks_twice():
     cluster = Cluster()
     cluster.join(A)
     cluster.join(B)
-    cluster.shared.take(cluster.member(C).join())
-    act, answer = cluster.member(A).tend(beat=True), None
-    while not cluster.notice.complete:  # and the answer to that is lost
-        answer = cluster.shared.answer(act.send(answer))
-    before = cluster.notice
-    cluster.tend(A)
-    assert cluster.notice == replace(before, beat=before.beat + 1)
+    cluster.shared.run(cluster.member(C).join())
+    operation, answer = cluster.member(A).tick(beat=True), None
+    while not cluster.status.complete:  # and the answer to that is lost
+        answer = cluster.shared.answer(operation.send(answer))
+    before = cluster.status
+    cluster.tick(A)
+    assert cluster.status == replace(before, version=before.version + 1)
     assert [cluster.join(node) for node in (A, B, C)] == [Verdict.DONE] * 3
 
 
 def test_a_closed_job_takes_nobody():
     cluster = Cluster()
     cluster.form(A, B)
-    cluster.shared.take(cluster.member(A).close())
+    cluster.shared.run(cluster.member(A).close())
     assert cluster.join(C) is Verdict.CLOSED
-    assert cluster.notice.late(RULES) == 0
-    assert cluster.notice.closed
+    assert cluster.status.num_late(RULES) == 0
+    assert cluster.status.closed
 
 
 def test_nodes_with_other_limits_are_refused():
     cluster = Cluster()
     cluster.join(A)
     assert cluster.join(B, RULES._replace(max_nodes=4)) is Verdict.REFUSED
-    cluster.settle()
-    assert (cluster.state.participants, cluster.notice.refused) == ({A}, (2, 4))
+    cluster.lead()
+    assert (cluster.state.participants, cluster.status.refused) == ({A}, (2, 4))
 
 
-def test_states_and_notices_are_written_and_read():
+def test_shared_state_is_written_and_read():
     cluster = Cluster()
     cluster.form(A, B)
     cluster.join(C)
     cluster.quit(B)
     for state in (cluster.state, Round(), Round(participants=frozenset({A}), waiting=frozenset({B}))):
-        assert decode(encode(state)) == state
-    for notice in (cluster.notice, Notice(), Notice(placed=Placed(A, 3), clerk=B, limits=(1, 2), refused=(1, 3))):
-        assert decode_notice(encode_notice(notice)) == notice
+        assert Round.decode(state.encode()) == state
+    full = Status(assignment=Assignment(A, 3), leader=B, limits=(1, 2), refused=(1, 3))
+    for status in (cluster.status, Status(), full):
+        assert Status.decode(status.encode()) == status
+    assert Heartbeat.decode(Heartbeat(A, 2, 7).encode()) == Heartbeat(A, 2, 7)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"number": 1}', b"\xff"])
 def test_what_is_corrupt_is_an_error(data):
-    with pytest.raises(
-        RendezvousStateError, match=r"^The rendezvous state is corrupt: expected JSON of a round, got b"
-    ):
-        decode(data)
-    with pytest.raises(
-        RendezvousStateError, match=r"^The rendezvous state is corrupt: expected JSON of a notice, got b"
-    ):
-        decode_notice(data)
+    for kind, name in ((Round, "a round"), (Status, "a status"), (Heartbeat, "a heartbeat")):
+        with pytest.raises(
+            RendezvousStateError, match=rf"^The rendezvous state is corrupt: expected JSON of {name}, got b"
+        ):
+            kind.decode(data)
 
 
-def test_silence_while_nobody_could_read_is_excused():
-    seen = Seen(heard={A: (3, 0.0), B: (4, 0.0)})
-    assert silent(seen, 20, RULES) == {A, B}
-    assert silent(excused(seen, 20), 20, RULES) == set()
-    assert silent(excused(seen, 20), 35, RULES) == {A, B}
-    assert observe(seen, [], 20).heard == {}
+def test_silence_while_nobody_could_read_is_nobodys_fault():
+    state = LeaderState(last_heard={A: (3, 0.0), B: (4, 0.0)})
+    assert silent(state, 20, RULES) == {A, B}
+    assert silent(after_outage(state, 20), 20, RULES) == set()
+    assert silent(after_outage(state, 20), 35, RULES) == {A, B}
+    assert observe(state, [], 20).last_heard == {}
 
 
 NODES = (A, B, C, D)
-ACTS = st.sampled_from(["join", "again", "tend", "quit", "die"])
+ACTS = st.sampled_from(["join", "again", "tick", "quit", "die"])
 STEPS = st.lists(st.tuples(st.sampled_from(NODES), ACTS, st.integers(0, 6), st.floats(0, 8)), max_size=60)
 
 
@@ -264,15 +259,15 @@ class Race(Cluster):
         if node not in self.under_way:
             member = self.member(node)
             if act == "again":
-                member.leave()
-            acts = {"tend": lambda: member.tend(beat=True), "quit": member.quit}
+                member.leave_round()
+            acts = {"tick": lambda: member.tick(beat=True), "quit": member.quit}
             self.under_way[node] = [acts.get(act, member.join)(), None]
         if act == "die":
             del self.under_way[node]  # in the middle; another process of that node may come
             self.members.pop(node, None)
             return
         for _ in range(pieces):
-            before = self.notice, self.state
+            before = self.status, self.state
             try:
                 steps, answer = self.under_way[node]
                 self.under_way[node][1] = self.shared.answer(steps.send(answer))
@@ -285,12 +280,12 @@ class Race(Cluster):
     def finish(self):
         for node in list(self.under_way):
             while node in self.under_way:
-                self.step(node, "tend", 1)
+                self.step(node, "tick", 1)
 
-    def check_sound(self, notice_before, before):
-        notice, after = self.notice, self.state
-        assert notice == replace(notice.of(after), clerk=notice.clerk)
-        assert notice.beat - notice_before.beat in (0, 1)
+    def check_sound(self, status_before, before):
+        status, after = self.status, self.state
+        assert status == replace(status.with_round(after), leader=status.leader)
+        assert status.version - status_before.version in (0, 1)
         assert len(after.participants) <= RULES.max_nodes
         assert not after.participants & after.waiting
         assert after.number - before.number in (0, 1)
@@ -300,7 +295,7 @@ class Race(Cluster):
         if after.complete and before.complete and after.number == before.number:
             assert after.world == before.world, "ranks are settled"
             assert after.participants <= before.participants, "nobody enters a complete round"
-            assert notice.placed == notice_before.placed
+            assert status.assignment == status_before.assignment
         for node, member in self.members.items():
             if after.complete and member.number == after.number:
                 assert after.world[member.rank] == node
@@ -332,14 +327,14 @@ def test_the_living_always_come_together(steps, living):
     for _ in range(200):
         race.now += 1
         for node in sorted(living):
-            notice, member = race.notice, race.member(node)
-            settled = members.get(node) == notice.number and notice.complete
-            if settled and (notice.late(RULES) or notice.lost):
-                member.leave()
+            status, member = race.status, race.member(node)
+            settled = members.get(node) == status.number and status.complete
+            if settled and (status.num_late(RULES) or status.num_lost):
+                member.leave_round()
                 settled = False
-            if not settled and race.shared.take(member.join()) is Verdict.DONE:
+            if not settled and race.shared.run(member.join()) is Verdict.DONE:
                 members[node] = member.number
-            race.tend(node)
+            race.tick(node)
     assert race.state.complete
     assert len(race.state.participants) == min(len(living), RULES.max_nodes)
     assert race.state.participants == set(race.state.world) <= living

@@ -1,83 +1,48 @@
-"""What one node of a rendezvous does, step by step: without sockets, threads or clocks of its own.
+"""What one node of a rendezvous does, as operations (`_requests.py`): without sockets, threads or clocks of its own.
 
-Each act is a generator. It yields what it wants of the shared state (`Read`, `Swap`, `Get`, `Write`, …), gets the
-answer sent, and returns what came of it; who carries the steps out is another's business (`_ledger.py`, and the
-simulation of `bench/scale.py`). All costs of a node that is not the clerk are independent of the number of nodes.
+Nodes read the status, which has a fixed size. One of them leads: it decides on rounds by the heartbeats of all. Whoever
+replaces the status by one that names itself becomes the leader, when there is none or it has fallen silent. What an
+operation costs a node that does not lead is independent of the number of nodes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, auto
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
+from weft.distributed.elastic.rendezvous._requests import (
+    DeleteKey,
+    GetKey,
+    Operation,
+    ReadStatus,
+    Scan,
+    SetKeys,
+    SwapStatus,
+)
 from weft.distributed.elastic.rendezvous._round import (
+    Heartbeat,
+    LeaderState,
     Node,
-    Notice,
-    Placed,
-    Presence,
     Round,
     Rules,
-    Seen,
-    decode,
-    encode,
-    excused,
+    advance,
+    after_outage,
     observe,
-    settle,
     silent,
 )
+from weft.distributed.elastic.rendezvous._status import Assignment, Status
 from weft.errors import RendezvousStateError
 
-BELL = "bell"
-"""The key by which nodes call the clerk."""
+WAKE_KEY = "wake"
+"""The key by which nodes have the leader look at once."""
 
-_NODES = "node/"
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25  # seconds between two looks of a node that waits for a place
-_LONGEST_SILENCE_OF_READS = 1.0  # seconds between two looks of a node that has one
-_BURST, _LOAD = 20_000, 2_000  # nodes beyond these many would look more often than so many times a second together
-
-_T = TypeVar("_T")
-
-
-class Read(NamedTuple):
-    """The notice, and a token of its version."""
-
-
-class Swap(NamedTuple):
-    """Put up a notice where the token names the present version; answers what is there, its token, and success."""
-
-    notice: Notice
-    token: Any
-
-
-class Get(NamedTuple):
-    """The value of a key, None where there is none."""
-
-    key: str
-
-
-class Write(NamedTuple):
-    """Set keys."""
-
-    pairs: Mapping[str, bytes]
-
-
-class Remove(NamedTuple):
-    """Forget a key."""
-
-    key: str
-
-
-class Under(NamedTuple):
-    """The keys that begin so, and their values."""
-
-    prefix: str
-
-
-Request = Read | Swap | Get | Write | Remove | Under
-Steps = Generator[Request, Any, _T]
+_HEARTBEATS = "heartbeat/"
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25  # seconds between two reads of a node that waits for a place
+_POLL_SECONDS = 1.0  # between two reads of a node that has one
+_FIRST_READS_PER_SECOND, _READS_PER_SECOND = 20_000, 2_000  # of all nodes together; with more nodes, each reads less
 
 
 class Verdict(Enum):
@@ -90,201 +55,226 @@ class Verdict(Enum):
 
 
 class Member:
-    """One node's view and acts. One act must end, or be given up, before the next begins.
+    """One node's view and operations. An operation must end, or be given up, before the next begins.
 
     Attributes:
-        notice: as it was read last.
-        number, rank: of the round in which this node had a place last; -1 before the first one.
+        status: as it was read last.
+        number, rank, world_size: of the round in which this node had a place last; -1 and 0 before the first one.
     """
 
     def __init__(self, node: Node, rules: Rules, clock: Callable[[], float]) -> None:
-        self.notice = Notice()
+        self.status = Status()
         self.number = self.rank = -1
+        self.world_size = 0
         self._node = node
         self._rules = rules
         self._clock = clock
         self._token: Any = None
-        self._changed_at = clock()  # when the notice was last seen to change
+        self._changed_at = clock()  # when the status was last seen to change
         self._after = -1  # a place in a later round than this is wanted, or held
-        self._present = False  # whether this node has told of itself, and its wish
-        self._beat = 0
-        self._passed_over = -1  # the round that was seen to have no place for this node
-        self._seen = Seen()  # as the clerk
-        self._settled = -1  # the beat of the notice that `_seen` belongs to
+        self._registered = False  # whether there is a heartbeat of this node, with its present wish
+        self._heartbeats = 0
+        self._skipped = -1  # the round that was seen to have no place for this node
+        self._leader_state = LeaderState()
+        self._leader_version = -1  # the version of the status that it belongs to
 
     @property
-    def is_clerk(self) -> bool:
-        """Whether this node settles rounds for all."""
-        return self.notice.clerk == self._node and not self.notice.closed
+    def leads(self) -> bool:
+        """Whether this node is the leader."""
+        return self.status.leader == self._node and not self.status.closed
 
-    def excuse(self, blind: float) -> None:
-        """Note that nothing could be read for so many seconds."""
-        self._changed_at += blind
-        self._seen = excused(self._seen, blind)
+    @property
+    def should_lead(self) -> bool:
+        """Whether this node should try to become the leader: there is none, or it has shown no sign of life."""
+        if self.leads or self.status.closed or not self._registered:
+            return False
+        return self.status.leader is None or self._clock() - self._changed_at >= self._rules.silence
 
-    # --- pauses ---
+    @property
+    def join_pauses(self) -> tuple[float, float]:
+        """Seconds between two reads of a node that waits for a place: at first, and in the end."""
+        nodes = max(self._rules.min_nodes, self.status.num_members)
+        return max(_SHORTEST_PAUSE, nodes / _FIRST_READS_PER_SECOND), max(_LONGEST_PAUSE, nodes / _READS_PER_SECOND)
 
-    def pauses(self) -> tuple[float, float]:
-        """Seconds between two looks of a node that waits for a place: at first, and in the end."""
-        nodes = max(self._rules.min_nodes, self.notice.members)
-        return max(_SHORTEST_PAUSE, nodes / _BURST), max(_LONGEST_PAUSE, nodes / _LOAD)
+    @property
+    def poll_seconds(self) -> float:
+        """Seconds between two reads of a node that has a place, or leads."""
+        if self.leads:
+            return _POLL_SECONDS if self.status.complete else _LONGEST_PAUSE
+        return max(_POLL_SECONDS, self.status.num_members / _READS_PER_SECOND)
 
-    def reading_pause(self) -> float:
-        """Seconds between two looks of a node that has a place, or is the clerk."""
-        if self.is_clerk:
-            return _LONGEST_SILENCE_OF_READS if self.notice.complete else _LONGEST_PAUSE
-        return max(_LONGEST_SILENCE_OF_READS, self.notice.members / _LOAD)
+    @property
+    def num_late(self) -> int:
+        """How many waiting nodes a new round would take in."""
+        return self.status.num_late(self._rules)
 
-    # --- acts of every node ---
+    @property
+    def num_lost(self) -> int:
+        """How many members of this node's round have gone; one where the others went on without this node."""
+        if self.status.closed:
+            return 0
+        return self.status.num_lost if self.status.number == self.number else 1
 
-    def look(self) -> Steps[None]:
-        """Read the notice."""
-        self._note(*(yield Read()))
+    def note_outage(self, seconds: float) -> None:
+        """Note that nothing could be read for so long."""
+        self._changed_at += seconds
+        self._leader_state = after_outage(self._leader_state, seconds)
 
-    def leave(self) -> None:
-        """Want a place in a later round than the one this node is in; `join` tells."""
-        self._after, self._present = self.number, False
+    def leave_round(self) -> None:
+        """Want a place in a later round than the one this node is in; `join` says so to the others."""
+        self._after, self._registered = self.number, False
 
-    def join(self) -> Steps[Verdict]:
+    # --- operations of every node ---
+
+    def read(self) -> Operation[None]:
+        """Read the status."""
+        self._note(*(yield ReadStatus()))
+
+    def join(self) -> Operation[Verdict]:
         """Ask for a place in a later round than the last one, or see whether there is one."""
-        yield from self.look()
-        if self.notice.closed:
+        yield from self.read()
+        if self.status.closed:
             yield from self.quit()
             return Verdict.CLOSED
-        if self.notice.limits not in (None, self._rules.limits):
-            yield from self._insist(lambda notice: replace(notice, refused=self._rules.limits))
+        if self.status.limits not in (None, self._rules.limits):
+            yield from self._change(lambda status: replace(status, refused=self._rules.limits))
             yield from self.quit()
             return Verdict.REFUSED
-        if not self._present:
-            yield Write({**self._presence(), BELL: b"1"})
-            self._present = True
+        if not self._registered:
+            yield SetKeys({**self._heartbeat(), WAKE_KEY: b"1"})
+            self._registered = True
         elif (yield from self._has_place()):
             return Verdict.DONE
         return Verdict.WAIT
 
-    def tend(self, *, beat: bool) -> Steps[None]:
-        """Show that this node lives, if `beat` is due, look at the others, and do a clerk's work if it is one."""
-        if beat and self._present:
-            self._beat += 1
-            yield Write(self._presence())
-        yield from self.look()
-        if self.is_vacant():
-            yield from self._claim()
-        if self.is_clerk:
-            yield from self._serve()
+    def tick(self, *, beat: bool) -> Operation[None]:
+        """Show that this node lives, if `beat` is due, read the status, and lead if that is this node's part."""
+        if beat and self._registered:
+            self._heartbeats += 1
+            yield SetKeys(self._heartbeat())
+        yield from self.read()
+        if self.should_lead:
+            yield from self._campaign()
+        if self.leads:
+            yield from self._lead()
 
-    def quit(self) -> Steps[None]:
+    def quit(self) -> Operation[None]:
         """Leave the job, which goes on."""
-        self._present = False
-        yield Remove(self._key(self._node))
-        while self.is_clerk:
-            yield from self._serve(resign=True)
-        yield Write({BELL: b"1"})
+        self._registered = False
+        yield DeleteKey(_key(self._node))
+        while self.leads:
+            yield from self._lead(resign=True)
+        yield SetKeys({WAKE_KEY: b"1"})
 
-    def close(self) -> Steps[None]:
+    def close(self) -> Operation[None]:
         """End the job for all."""
-        yield from self.look()
-        yield from self._insist(lambda notice: replace(notice, closed=True))
-        self._present = False
-        yield Remove(self._key(self._node))
+        yield from self.read()
+        yield from self._change(lambda status: replace(status, closed=True))
+        self._registered = False
+        yield DeleteKey(_key(self._node))
 
-    def participants(self) -> Steps[frozenset[Node]]:
-        """Who takes part, by what the clerk has written; as many bytes as nodes, so for errors only."""
-        return (yield from self._record()).participants
+    def participants(self) -> Operation[frozenset[Node]]:
+        """Who takes part, by what the leader has written; as many bytes as nodes, so for errors only."""
+        return (yield from self._written_round()).participants
 
-    def is_vacant(self) -> bool:
-        """Whether this node is to be the clerk, since there is none, or one that shows no sign of life."""
-        if self.is_clerk or self.notice.closed or not self._present:
+    def _has_place(self) -> Operation[bool]:
+        status = self.status
+        if not status.complete or status.assignment is None or status.number <= max(self._after, self._skipped):
             return False
-        return self.notice.clerk is None or self._clock() - self._changed_at >= self._rules.silence
-
-    def _has_place(self) -> Steps[bool]:
-        notice = self.notice
-        if not notice.complete or notice.placed is None or notice.number <= max(self._after, self._passed_over):
+        place = yield GetKey(_rank_key(status.assignment.leader, self._node))
+        version, _, rank = (place or b"").partition(b" ")
+        if version != b"%d" % status.assignment.version:
+            self._skipped = status.number
             return False
-        place = yield Get(f"place/{notice.placed.clerk}/{self._node}")
-        beat, _, rank = (place or b"").partition(b" ")
-        if beat != b"%d" % notice.placed.beat:
-            self._passed_over = notice.number
-            return False
-        self.number, self.rank = notice.number, int(rank)
+        self.number, self.rank, self.world_size = status.number, int(rank), status.world_size
         return True
 
-    def _presence(self) -> dict[str, bytes]:
-        return {self._key(self._node): Presence(self._node, self._after, self._beat).encode()}
+    def _heartbeat(self) -> dict[str, bytes]:
+        return {_key(self._node): Heartbeat(self._node, self._after, self._heartbeats).encode()}
 
-    def _key(self, node: Node) -> str:
-        return f"{_NODES}{node}"
-
-    def _note(self, notice: Notice, token: Any) -> None:
-        if (notice.beat, notice.clerk) != (self.notice.beat, self.notice.clerk):
+    def _note(self, status: Status, token: Any) -> None:
+        if (status.version, status.leader) != (self.status.version, self.status.leader):
             self._changed_at = self._clock()
-        self.notice, self._token = notice, token
+        self.status, self._token = status, token
 
-    def _swapped(self, notice: Notice) -> Steps[bool]:
-        found, token, was_set = yield Swap(replace(notice, beat=self.notice.beat + 1), self._token)
-        self._note(found, token)
+    def _swap(self, status: Status) -> Operation[bool]:
+        """Replace the status that was read last; False where somebody else has replaced it."""
+        present, token, was_set = yield SwapStatus(replace(status, version=self.status.version + 1), self._token)
+        self._note(present, token)
         return was_set
 
-    def _insist(self, change: Callable[[Notice], Notice]) -> Steps[None]:
-        """Change the notice, over again until nobody came between."""
-        while (changed := change(self.notice)) != self.notice and not (yield from self._swapped(changed)):
+    def _change(self, change: Callable[[Status], Status]) -> Operation[None]:
+        """Change the status, over again until nobody came between."""
+        while (changed := change(self.status)) != self.status and not (yield from self._swap(changed)):
             pass
 
-    # --- acts of the clerk ---
+    # --- operations of the leader ---
 
-    def _claim(self) -> Steps[None]:
-        """Become the clerk, unless another one is faster. One that has shown no sign of life counts as dead."""
-        before = self.notice.clerk
-        limits = self.notice.limits or self._rules.limits
-        if not (yield from self._swapped(replace(self.notice, clerk=self._node, limits=limits))):
+    def _campaign(self) -> Operation[None]:
+        """Become the leader, unless another node is faster. The former one counts as dead until its heartbeat moves."""
+        former = self.status.leader
+        limits = self.status.limits or self._rules.limits
+        if not (yield from self._swap(replace(self.status, leader=self._node, limits=limits))):
             return
-        presences = yield from self._presences()
-        seen = observe(Seen(), presences, self._clock())
-        late = {node: (beat, -math.inf) for node, _, beat in presences if node == before}
-        self._seen, self._settled = replace(seen, heard={**seen.heard, **late}), -1
+        heartbeats = yield from self._read_heartbeats()
+        state = observe(LeaderState(), heartbeats, self._clock())
+        dead = {node: (beat, -math.inf) for node, _, beat in heartbeats if node == former}
+        self._leader_state, self._leader_version = replace(state, last_heard={**state.last_heard, **dead}), -1
 
-    def _serve(self, *, resign: bool = False) -> Steps[None]:
-        """Settle the round by what all nodes tell, and put up the notice of it."""
-        if self._settled != self.notice.beat:  # another has written, or this one without hearing so
-            self._seen = replace(self._seen, state=(yield from self._record()))
-        yield Remove(BELL)
-        presences = yield from self._presences()
+    def _lead(self, *, resign: bool = False) -> Operation[None]:
+        """Decide on the round by all heartbeats, and publish it; the last time if this node resigns."""
+        if self._leader_version != self.status.version:  # another has written, or this node without hearing so
+            self._leader_state = replace(self._leader_state, current=(yield from self._written_round()))
+        yield DeleteKey(WAKE_KEY)
+        heartbeats = yield from self._read_heartbeats()
         now = self._clock()
-        seen = observe(self._seen, presences, now)
-        dead = silent(seen, now, self._rules) - {self._node}
-        seen = settle(seen, [presence for presence in presences if presence.node not in dead], now, self._rules)
-        if (yield from self._published(seen.state, resign)):
-            self._seen, self._settled = seen, self.notice.beat
+        state = observe(self._leader_state, heartbeats, now)
+        dead = silent(state, now, self._rules) - {self._node}
+        state = advance(state, [heartbeat for heartbeat in heartbeats if heartbeat.node not in dead], now, self._rules)
+        if (yield from self._publish(state.current, resign)):
+            self._leader_state, self._leader_version = state, self.status.version
             for node in dead:
-                yield Remove(self._key(node))
+                yield DeleteKey(_key(node))
 
-    def _published(self, state: Round, resign: bool) -> Steps[bool]:
-        notice = replace(self.notice.of(state), clerk=None if resign else self._node)
-        if state != self._seen.state:
-            first, second = (f"record/{self._node}/{at}" for at in range(2))
-            record = second if self.notice.record == first else first
-            pairs = {record: encode(state)}
-            before = self._seen.state
-            if state.complete and (before.number, before.complete) != (state.number, True):
-                placed = Placed(self._node, self.notice.beat + 1)
-                ranks = enumerate(state.world)
-                pairs |= {f"place/{placed.clerk}/{node}": b"%d %d" % (placed.beat, rank) for rank, node in ranks}
-                notice = replace(notice, placed=placed)
-            yield Write(pairs)
-            notice = replace(notice, record=record)
-        return (yield from self._swapped(notice))
+    def _publish(self, current: Round, resign: bool) -> Operation[bool]:
+        """Write a round and the ranks of its members, and then the status that leads there."""
+        status = replace(self.status.with_round(current), leader=None if resign else self._node)
+        before = self._leader_state.current
+        if current != before:
+            status = replace(status, round_key=self._free_round_key())
+            pairs = {status.round_key: current.encode()}
+            if current.complete and (before.number, before.complete) != (current.number, True):
+                assignment = Assignment(self._node, self.status.version + 1)
+                status = replace(status, assignment=assignment)
+                for rank, node in enumerate(current.world):
+                    pairs[_rank_key(self._node, node)] = b"%d %d" % (assignment.version, rank)
+            yield SetKeys(pairs)
+        return (yield from self._swap(status))
 
-    def _presences(self) -> Steps[list[Presence]]:
-        return [Presence.decode(data) for data in (yield Under(_NODES)).values()]
+    def _free_round_key(self) -> str:
+        """A key of this leader's that the status does not name, since others may read there."""
+        first, second = (f"round/{self._node}/{at}" for at in range(2))
+        return second if self.status.round_key == first else first
 
-    def _record(self) -> Steps[Round]:
-        key = self.notice.record
+    def _read_heartbeats(self) -> Operation[list[Heartbeat]]:
+        return [Heartbeat.decode(data) for data in (yield Scan(_HEARTBEATS)).values()]
+
+    def _written_round(self) -> Operation[Round]:
+        key = self.status.round_key
         if not key:
             return Round()
-        data = yield Get(key)
+        data = yield GetKey(key)
         if data is None:
             raise RendezvousStateError(
                 f"The rendezvous state is corrupt: {key} is named and not there; start the job under another --rdzv-id"
             )
-        return decode(data)
+        return Round.decode(data)
+
+
+def _key(node: Node) -> str:
+    return f"{_HEARTBEATS}{node}"
+
+
+def _rank_key(leader: Node, node: Node) -> str:
+    """Where a leader writes a member's rank; each leader has its own keys, so that no deposed one overwrites them."""
+    return f"rank/{leader}/{node}"

@@ -1,9 +1,8 @@
 """The rounds of a rendezvous: who takes part, who waits, and when a round is complete. Reads no clock, opens no socket.
 
-Each node tells of itself under a key of its own (`Presence`). One of them, the clerk, reads what all tell, settles the
-`Round`, and puts up a `Notice` whose size does not depend on their number; that is all that the others read. Neither
-holds times, so that clocks need not agree: the clerk notes by its own clock when it saw a node's beat change (`Seen`),
-and calls one dead whose beat stands still for long.
+Each node writes its heartbeat under a key of its own. One of them, the leader, reads the heartbeats of all and decides
+on the round. Neither holds times, so that clocks need not agree: the leader notes by its own clock when it saw a
+heartbeat change (`LeaderState`), and takes a node for dead whose heartbeat stands still for long.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ class Rules(NamedTuple):
         return self.min_nodes, self.max_nodes
 
 
-class Presence(NamedTuple):
-    """What a node tells of itself: that it lives, and wants a place in a round later than `after`."""
+class Heartbeat(NamedTuple):
+    """Shows, by a growing `beat`, that a node lives and wants a place in a round later than `after`."""
 
     node: Node
     after: int
@@ -53,15 +52,18 @@ class Presence(NamedTuple):
         return json.dumps(self).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Presence:
-        """From the JSON of `encode`."""
-        node, after, beat = json.loads(data)
-        return cls(Node(*node), after, beat)
+    def decode(cls, data: bytes) -> Heartbeat:
+        """From the JSON of `encode`; `RendezvousStateError` for anything else."""
+        try:
+            node, after, beat = json.loads(data)
+            return cls(Node(*node), int(after), int(beat))
+        except (ValueError, TypeError) as error:
+            raise corrupt("a heartbeat", data) from error
 
 
 @dataclass(frozen=True)
 class Round:
-    """Who takes part. Only the clerk writes it, and only who becomes the clerk reads it."""
+    """Who takes part. Only the leader writes it, and only who becomes the leader reads it."""
 
     number: int = 0
     complete: bool = False
@@ -70,166 +72,103 @@ class Round:
     world: tuple[Node, ...] = ()
     """The participants at the moment of completion, by rank."""
 
+    def encode(self) -> bytes:
+        """As JSON; equal ones give equal bytes."""
+        return json.dumps({
+            "number": self.number, "complete": self.complete, "world": self.world,
+            "lost": sorted(set(self.world) - self.participants),
+            "participants": sorted(self.participants - set(self.world)), "waiting": sorted(self.waiting),
+        }).encode()  # fmt: skip
 
-class Placed(NamedTuple):
-    """By whom the members of a complete round were told their ranks, and at which beat of the notice."""
-
-    clerk: Node
-    beat: int
-
-
-@dataclass(frozen=True)
-class Notice:
-    """What all nodes read, and replace by compare-and-set. Its size does not depend on how many they are."""
-
-    number: int = 0
-    complete: bool = False
-    closed: bool = False
-    limits: tuple[int, int] | None = None
-    refused: tuple[int, int] | None = None
-    """The other limits of a node that was therefore not let in."""
-    members: int = 0
-    waiting: int = 0
-    size: int = 0
-    """How many members a complete round had in the beginning."""
-    clerk: Node | None = None
-    beat: int = 0
-    """Grows with each change, by which the clerk shows that it lives."""
-    record: str = ""
-    """Under which key the clerk has written the round."""
-    placed: Placed | None = None
-
-    @property
-    def lost(self) -> int:
-        """How many members of a complete round have left it or died."""
-        return self.size - self.members if self.complete else 0
-
-    def late(self, rules: Rules) -> int:
-        """How many waiting nodes a new round would take in; nobody needs to be disturbed for the others."""
-        if not self.complete or self.closed:
-            return 0
-        return min(self.waiting, rules.max_nodes - self.members)
-
-    def of(self, state: Round) -> Notice:
-        """The notice of a round."""
-        members, waiting = len(state.participants), len(state.waiting)
-        return replace(
-            self, number=state.number, complete=state.complete, members=members, waiting=waiting, size=len(state.world)
-        )
+    @classmethod
+    def decode(cls, data: bytes) -> Round:
+        """From the JSON of `encode`; `RendezvousStateError` for anything else."""
+        try:
+            fields = json.loads(data)
+            world = _nodes(fields["world"])
+            participants = frozenset(world).difference(_nodes(fields["lost"])).union(_nodes(fields["participants"]))
+            waiting = frozenset(_nodes(fields["waiting"]))
+            return cls(int(fields["number"]), bool(fields["complete"]), participants, waiting, world)
+        except (ValueError, TypeError, KeyError) as error:
+            raise corrupt("a round", data) from error
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A round with what the clerk noted by its own clock."""
+class LeaderState:
+    """A round with what the leader noted by its own clock."""
 
-    state: Round = Round()
+    current: Round = Round()
     quorum_since: float | None = None
-    heard: Mapping[Node, tuple[int, float]] = field(default_factory=dict)
+    """When there were enough nodes for an open round."""
+    last_heard: Mapping[Node, tuple[int, float]] = field(default_factory=dict)
+    """The last heartbeat of each node, and when it was new."""
 
 
-def observe(seen: Seen, presences: Iterable[Presence], now: float) -> Seen:
-    """What the clerk knows after reading what the nodes tell of themselves."""
+def observe(state: LeaderState, heartbeats: Iterable[Heartbeat], now: float) -> LeaderState:
+    """What the leader knows after reading the heartbeats that are there."""
     heard = {}
-    for node, _, beat in presences:
-        known = seen.heard.get(node)
+    for node, _, beat in heartbeats:
+        known = state.last_heard.get(node)
         heard[node] = known if known and known[0] == beat else (beat, now)
-    return replace(seen, heard=heard)
+    return replace(state, last_heard=heard)
 
 
-def excused(seen: Seen, blind: float) -> Seen:
-    """What it knows after so many seconds in which it could not read: silence in that time is nobody's fault."""
-    heard = {node: (beat, since + blind) for node, (beat, since) in seen.heard.items()}
-    return replace(seen, heard=heard)
+def after_outage(state: LeaderState, seconds: float) -> LeaderState:
+    """What it knows after a time in which it could not read: silence in that time is nobody's fault."""
+    heard = {node: (beat, since + seconds) for node, (beat, since) in state.last_heard.items()}
+    return replace(state, last_heard=heard)
 
 
-def silent(seen: Seen, now: float, rules: Rules) -> frozenset[Node]:
-    """The nodes that have not shown themselves for too long."""
-    return frozenset(node for node, (_, since) in seen.heard.items() if now - since >= rules.silence)
+def silent(state: LeaderState, now: float, rules: Rules) -> frozenset[Node]:
+    """The nodes whose heartbeats have stood still for too long."""
+    return frozenset(node for node, (_, since) in state.last_heard.items() if now - since >= rules.silence)
 
 
-def settle(seen: Seen, presences: Collection[Presence], now: float, rules: Rules) -> Seen:
-    """What comes of a round where these nodes live, and tell this. Who tells nothing has left or is dead."""
-    state = _reopened(_moved(seen.state, presences), rules)
-    quorum = not state.complete and len(state.participants) >= rules.min_nodes
-    kept = seen.quorum_since if seen.state.number == state.number else None
-    since = (now if kept is None else kept) if quorum else None
-    if since is not None and _may_complete(state, now - since, rules):
-        state = replace(state, complete=True, world=tuple(sorted(state.participants)))
-    return replace(seen, state=state, quorum_since=since)
+def advance(state: LeaderState, heartbeats: Collection[Heartbeat], now: float, rules: Rules) -> LeaderState:
+    """What comes of a round where these nodes live. A node without a heartbeat has left or is dead."""
+    current = _reopened(_moved(state.current, heartbeats), rules)
+    has_quorum = not current.complete and len(current.participants) >= rules.min_nodes
+    before = state.quorum_since if state.current.number == current.number else None
+    since = (now if before is None else before) if has_quorum else None
+    if since is not None and _may_complete(current, now - since, rules):
+        current = replace(current, complete=True, world=tuple(sorted(current.participants)))
+    return replace(state, current=current, quorum_since=since)
 
 
-def _moved(state: Round, presences: Collection[Presence]) -> Round:
+def _moved(current: Round, heartbeats: Collection[Heartbeat]) -> Round:
     """Members that want a later round, and all who are new, wait."""
-    staying = {node for node, after, _ in presences if node in state.participants and after < state.number}
-    waiting = {node for node, *_ in presences} - staying
-    return replace(state, participants=frozenset(staying), waiting=frozenset(waiting))
+    staying = {node for node, after, _ in heartbeats if node in current.participants and after < current.number}
+    waiting = {node for node, *_ in heartbeats} - staying
+    return replace(current, participants=frozenset(staying), waiting=frozenset(waiting))
 
 
-def _reopened(state: Round, rules: Rules) -> Round:
+def _reopened(current: Round, rules: Rules) -> Round:
     """The next round, once the last member of a complete one has left; an open one takes in those who wait.
 
     Those who were members come first.
     """
-    if state.complete and state.participants:
-        return state
-    former = frozenset(state.world)
-    if state.complete:
-        state = replace(state, number=state.number + 1, complete=False, world=())
-    order = sorted(state.waiting, key=lambda node: (node not in former, node))
-    let_in = frozenset(order[: max(rules.max_nodes - len(state.participants), 0)])
-    return replace(state, participants=state.participants | let_in, waiting=state.waiting - let_in)
+    if current.complete and current.participants:
+        return current
+    former = frozenset(current.world)
+    if current.complete:
+        current = replace(current, number=current.number + 1, complete=False, world=())
+    order = sorted(current.waiting, key=lambda node: (node not in former, node))
+    let_in = frozenset(order[: max(rules.max_nodes - len(current.participants), 0)])
+    return replace(current, participants=current.participants | let_in, waiting=current.waiting - let_in)
 
 
-def _may_complete(state: Round, quorate: float, rules: Rules) -> bool:
+def _may_complete(current: Round, quorum_seconds: float, rules: Rules) -> bool:
     """At the limit, or with enough nodes when the last call is over, or at once after a round, with all who live."""
-    return len(state.participants) == rules.max_nodes or state.number > 0 or quorate >= rules.last_call
+    return len(current.participants) == rules.max_nodes or current.number > 0 or quorum_seconds >= rules.last_call
 
 
-def encode(state: Round) -> bytes:
-    """The round as JSON; equal ones give equal bytes."""
-    return json.dumps({
-        "number": state.number, "complete": state.complete, "world": state.world,
-        "lost": sorted(set(state.world) - state.participants),
-        "participants": sorted(state.participants - set(state.world)), "waiting": sorted(state.waiting),
-    }).encode()  # fmt: skip
-
-
-def decode(data: bytes) -> Round:
-    """The round of `encode`; `RendezvousStateError` for anything else."""
-    try:
-        read = json.loads(data)
-        world = _nodes(read["world"])
-        participants = frozenset(world).difference(_nodes(read["lost"])).union(_nodes(read["participants"]))
-        waiting = frozenset(_nodes(read["waiting"]))
-        return Round(int(read["number"]), bool(read["complete"]), participants, waiting, world)
-    except (ValueError, TypeError, KeyError) as error:
-        raise _corrupt("a round", data) from error
-
-
-def encode_notice(notice: Notice) -> bytes:
-    """The notice as JSON; equal ones give equal bytes."""
-    return json.dumps(vars(notice)).encode()
-
-
-def decode_notice(data: bytes) -> Notice:
-    """The notice of `encode_notice`; `RendezvousStateError` for anything else."""
-    try:
-        read = json.loads(data)
-        for name in ("limits", "refused"):
-            read[name] = tuple(read[name]) if read[name] else None
-        read["clerk"] = Node(*read["clerk"]) if read["clerk"] else None
-        read["placed"] = Placed(Node(*read["placed"][0]), read["placed"][1]) if read["placed"] else None
-        return Notice(**read)
-    except (ValueError, TypeError, KeyError) as error:
-        raise _corrupt("a notice", data) from error
-
-
-def _nodes(read: Iterable[Iterable]) -> tuple[Node, ...]:
-    return tuple(Node(*node) for node in read)
-
-
-def _corrupt(what: str, data: bytes) -> RendezvousStateError:
+def corrupt(expected: str, data: bytes) -> RendezvousStateError:
+    """The error for shared state that is no JSON of what is expected."""
     return RendezvousStateError(
-        f"The rendezvous state is corrupt: expected JSON of {what}, got {data[:80]!r}; "
+        f"The rendezvous state is corrupt: expected JSON of {expected}, got {data[:80]!r}; "
         "start the job under another --rdzv-id"
     )
+
+
+def _nodes(entries: Iterable[Iterable]) -> tuple[Node, ...]:
+    return tuple(Node(*entry) for entry in entries)

@@ -13,8 +13,8 @@ from typing import Any
 from weft._comm.file_store import FileStore
 from weft._comm.store import Store
 from weft._comm.tcp_store import TCPStore
+from weft.distributed.elastic.rendezvous._backend import STORE_FAILED, RendezvousBackend, Token, store_failures
 from weft.distributed.elastic.rendezvous._connect import CONNECT_SECONDS, connected
-from weft.distributed.elastic.rendezvous._ledger import STORE_FAILED, RendezvousBackend, Token, store_failures
 from weft.distributed.elastic.rendezvous.api import RendezvousParameters
 from weft.distributed.elastic.rendezvous.utils import fact, matches_machine_hostname, parse_rendezvous_endpoint
 from weft.errors import (
@@ -54,6 +54,10 @@ class C10dRendezvousBackend(RendezvousBackend):
     @property
     def name(self) -> str:
         return "c10d"
+
+    @property
+    def store(self) -> Store:
+        return self._store
 
     def get_state(self) -> tuple[bytes, Token] | None:
         return self._decoded(self._call("get", self._key))

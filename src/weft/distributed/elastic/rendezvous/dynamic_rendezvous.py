@@ -13,10 +13,12 @@ from weft._comm.deadline import Deadline
 from weft._comm.sockets import address_text
 from weft._comm.store import PrefixStore, Store
 from weft._comm.tcp_store import TCPStore
-from weft.distributed.elastic.rendezvous._ledger import Keeper, Ledger
-from weft.distributed.elastic.rendezvous._ledger import RendezvousBackend as RendezvousBackend
-from weft.distributed.elastic.rendezvous._ledger import Token as Token
-from weft.distributed.elastic.rendezvous._member import Steps, Verdict
+from weft.distributed.elastic.rendezvous._backend import RendezvousBackend as RendezvousBackend
+from weft.distributed.elastic.rendezvous._backend import Token as Token
+from weft.distributed.elastic.rendezvous._executor import Executor
+from weft.distributed.elastic.rendezvous._keep_alive import KeepAlive
+from weft.distributed.elastic.rendezvous._member import Verdict
+from weft.distributed.elastic.rendezvous._requests import Operation
 from weft.distributed.elastic.rendezvous._round import Node
 from weft.distributed.elastic.rendezvous._settings import RendezvousSettings as RendezvousSettings
 from weft.distributed.elastic.rendezvous._settings import RendezvousTimeout as RendezvousTimeout
@@ -38,7 +40,6 @@ from weft.errors import (
 
 _log = logging.getLogger(__name__)
 
-
 _node_numbers = count()
 
 
@@ -57,8 +58,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._settings = settings
         self._backend = backend
         self._store = store
-        self._ledger = Ledger(backend, store, settings.run_id, node, settings.rules)
-        self._keeper: Keeper | None = None
+        self._executor = Executor(backend, store, settings.run_id, node, settings.rules)
+        self._member = self._executor.member
+        self._keep_alive: KeepAlive | None = None
         self._server: TCPStore | None = None
 
     @classmethod
@@ -107,30 +109,28 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         self._server = None
-        patience = self._settings.patience.total_seconds()
-        member = self._ledger.member
-        member.leave()
-        self._await_place(patience)
-        store = PrefixStore(f"weft.rendezvous.{self._settings.run_id}.{member.number}", self._store)
-        where = self._workers_store(member.rank, store)
-        return RendezvousInfo(store, member.rank, self._ledger.notice.size, where, member.number)
+        self._member.leave_round()
+        self._await_place()
+        number, rank = self._member.number, self._member.rank
+        store = PrefixStore(f"weft.rendezvous.{self._settings.run_id}.{number}", self._store)
+        return RendezvousInfo(store, rank, self._member.world_size, self._workers_store(rank, store), number)
 
-    def _await_place(self, patience: float) -> None:
+    def _await_place(self) -> None:
         deadline, notice = Deadline(self._settings.timeout.join.total_seconds()), WaitNotice()
-        member = self._ledger.member
-        pause, _ = member.pauses()
-        while (verdict := self._ledger.insist(member.join, patience)) is Verdict.WAIT:
-            if self._keeper is None:
-                self._keeper = Keeper(self._ledger, self._settings.keep_alive_interval.total_seconds(), patience)
-            if member.is_vacant():
-                self._keeper.call()
+        patience, (pause, _) = self._settings.patience.total_seconds(), self._member.join_pauses
+        while (verdict := self._executor.run_patiently(self._member.join, patience)) is Verdict.WAIT:
+            if self._keep_alive is None:
+                interval = self._settings.keep_alive_interval.total_seconds()
+                self._keep_alive = KeepAlive(self._executor, interval, patience)
+            if self._member.should_lead:
+                self._keep_alive.wake()
             if deadline.expired:
                 missing = self._what_is_missing()
-                self._ledger.take(member.quit())
+                self._executor.run(self._member.quit())
                 raise RendezvousTimeoutError(missing)
             notice.tell(self._what_is_awaited)
             time.sleep(pause)
-            pause = min(2 * pause, member.pauses()[1])
+            pause = min(2 * pause, self._member.join_pauses[1])
         if verdict is Verdict.CLOSED:
             raise RendezvousClosedError(
                 f"job {self._settings.run_id!r} has ended on another node, {self._why_closed()}"
@@ -138,20 +138,20 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if verdict is Verdict.REFUSED:
             raise RendezvousStateError(
                 f"nodes of job {self._settings.run_id!r} disagree about --nnodes: others have "
-                f"{self._ledger.notice.limits}, this one has {(self._settings.min_nodes, self._settings.max_nodes)}"
+                f"{self._member.status.limits}, this one has {self._settings.rules.limits}"
             )
 
     def _why_closed(self) -> str:
-        notice = self._ledger.notice
-        if notice.refused is None:
+        status = self._member.status
+        if status.refused is None:
             return "so nobody may join it; see that node's output, and start a new job under another --rdzv-id"
         return (
-            f"since nodes disagree about --nnodes: others have {notice.limits}, that one has {notice.refused}; "
+            f"since nodes disagree about --nnodes: others have {status.limits}, that one has {status.refused}; "
             "start all of them with the same number"
         )
 
     def _what_is_awaited(self) -> str:
-        come, least, most = self._ledger.notice.members, self._settings.min_nodes, self._settings.max_nodes
+        present, least, most = self._member.status.num_members, self._settings.min_nodes, self._settings.max_nodes
         if self._has_no_place():
             return f"a place among the {most} nodes of job {self._settings.run_id!r}"
         nodes = str(most) if least == most else f"{least} to {most}"
@@ -160,14 +160,14 @@ class DynamicRendezvousHandler(RendezvousHandler):
             where = f"--rdzv-endpoint {address_text(self._store.host, self._store.port)}"
             if self._store.host == "localhost":  # which nobody else reaches
                 where += f", all with {address_text(self._node.addr, self._store.port)} if they are on other machines"
-        return f"other nodes: {come} of {nodes} have come; start them with {where}"
+        return f"other nodes: {present} of {nodes} have come; start them with {where}"
 
     def _what_is_missing(self) -> str:
         waited = f"within {self._settings.timeout.join.total_seconds():g} s"
         if self._has_no_place():
             most = self._settings.max_nodes
             return f"no place among the {most} nodes of job {self._settings.run_id!r} became free {waited}"
-        came = sorted(node.addr for node in self._ledger.take(self._ledger.member.participants()))
+        came = sorted(node.addr for node in self._executor.run(self._member.participants()))
         return (
             f"{len(came)} of at least {self._settings.min_nodes} nodes joined job {self._settings.run_id!r} {waited} "
             f"({', '.join(came)}); start the others with the same --rdzv-id and --rdzv-endpoint, or raise join_timeout "
@@ -176,8 +176,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def _has_no_place(self) -> bool:
         """Whether this node waits although there is a round, or enough others for one."""
-        notice = self._ledger.notice
-        return notice.complete or notice.waiting > 0
+        status = self._member.status
+        return status.complete or status.num_waiting > 0
 
     def _workers_store(self, rank: int, store: Store) -> RendezvousStoreInfo:
         """The rendezvous server itself if it speaks the stores' protocol, else a server in the node of rank 0."""
@@ -190,45 +190,40 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return RendezvousStoreInfo.build(rank, store)
 
     def is_closed(self) -> bool:
-        self._ledger.take(self._ledger.member.look())
-        return self._ledger.notice.closed
+        self._executor.run(self._member.read())
+        return self._member.status.closed
 
     def set_closed(self) -> None:
-        self._ledger.take(self._ledger.member.close())
+        self._executor.run(self._member.close())
 
     def num_nodes_waiting(self) -> int:
         """How many nodes came late, by what the keep-alive thread saw last; never waits for the backend.
 
         Raises `RendezvousConnectionError` when the backend has failed for longer than the settings' `patience`.
         """
-        if self._keeper is not None:
-            self._keeper.check()
-        return self._ledger.notice.late(self._settings.rules)
+        if self._keep_alive is not None:
+            self._keep_alive.check()
+        return self._member.num_late
 
     def num_nodes_lost(self) -> int:
-        notice = self._ledger.notice
-        if notice.closed or self._keeper is None:
-            return 0
-        if notice.number != self._ledger.member.number:
-            return 1  # the others took this node for dead
-        return notice.lost
+        return 0 if self._keep_alive is None else self._member.num_lost
 
     def shutdown(self) -> bool:
-        return self._end(self._ledger.member.close)
+        return self._end(self._member.close)
 
     def leave(self) -> bool:
-        return self._end(self._ledger.member.quit)
+        return self._end(self._member.quit)
 
-    def _end(self, act: Callable[[], Steps[None]]) -> bool:
-        if self._keeper is not None:
-            self._keeper.stop()
-            self._keeper = None
+    def _end(self, operation: Callable[[], Operation[None]]) -> bool:
+        if self._keep_alive is not None:
+            self._keep_alive.stop()
+            self._keep_alive = None
         self._server = None
-        since = self._ledger.failing_since
+        since = self._executor.failing_since
         if since is not None and time.monotonic() - since >= self._settings.patience.total_seconds():
             return False
         try:
-            self._ledger.insist(act, self._settings.timeout.close.total_seconds())
+            self._executor.run_patiently(operation, self._settings.timeout.close.total_seconds())
         except RendezvousError as error:
             _log.info("the rendezvous %s could not be ended: %s", self._settings.run_id, error)
             return False

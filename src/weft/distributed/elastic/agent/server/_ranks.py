@@ -43,19 +43,14 @@ class Ranks(NamedTuple):
         return cls(*json.loads(data))
 
 
-def glance_seconds(nodes: int) -> float:
-    """How long agents wait for each other's keys before they look whether one is lost: all together not too often."""
-    return max(0.5, nodes / 2000)
-
-
 def ranks(infos: Sequence[RoleInfo]) -> list[Ranks]:
-    """Workers are counted in the order of their agents, each of which has an element here."""
-    sizes = Counter[str]()
+    """The ranks of each agent's workers, which are counted in the order of the agents."""
+    role_sizes = Counter[str]()
     for info in infos:
-        sizes[info.role] += info.local_world_size
-    total, first, role_first, found = sizes.total(), 0, Counter[str](), []
+        role_sizes[info.role] += info.local_world_size
+    world_size, first, role_first, result = role_sizes.total(), 0, Counter[str](), []
     for info in infos:
-        found.append(Ranks(first, total, role_first[info.role], sizes[info.role]))
+        result.append(Ranks(first, world_size, role_first[info.role], role_sizes[info.role]))
         first += info.local_world_size
         role_first[info.role] += info.local_world_size
-    return found
+    return result

@@ -7,8 +7,10 @@ import pickle
 from collections.abc import Callable, Generator
 from typing import Any
 
-from bench.agents import Await, Get, GetAll, Store, Write, request_size
-from bench.simulation import MEASURED, Ask, Call, Costs, Load, Process, Simulation, Sleep
+from bench.scale.simulation import TCP_STORE, Ask, Call, Costs, Load, Process, Simulation, Sleep
+from bench.scale.store import Store, WaitForKeys, request_size
+from weft.distributed.elastic.agent.server._exchange import GetKeys
+from weft.distributed.elastic.rendezvous._requests import GetKey, SetKeys
 from weft.distributed.rpc._farewell import Rounds, Sums
 from weft.distributed.rpc._traffic import Counts, Traffic
 from weft.distributed.rpc._workers import WorkerInfo
@@ -20,7 +22,7 @@ _FRAME = 60  # bytes around what a control says: its name and number, and the fr
 class Workers:
     """A group of fixed size."""
 
-    def __init__(self, size: int, costs: Costs = MEASURED, seed: int = 0) -> None:
+    def __init__(self, size: int, costs: Costs = TCP_STORE, seed: int = 0) -> None:
         self.sim = Simulation(size, Store(), costs, seed)
         self.size = size
         self.done = 0
@@ -61,19 +63,19 @@ class Workers:
         place = {"host": "10.0.0.1", "tcp": 43210, "unix": "weft-rpc-12345-0", "boot": "0" * 36}
         entry = json.dumps({"name": f"worker{at}", "id": at, "incarnation": 0, "place": place}).encode()
         for key in (f"incarnations/{at}", f"id/{at}", f"name/worker{at}"):
-            yield from self._ask(Write({key: entry}))
-        yield from self._ask(Write({f"size of {at}": b"10000 worker0"}))
+            yield from self._ask(SetKeys({key: entry}))
+        yield from self._ask(SetKeys({f"size of {at}": b"10000 worker0"}))
         if at:  # who has told the size first is looked at: whether it lives, and has the same key
-            yield from self._ask(Get("size"))
-            yield from self._ask(Get("name/worker0"))
+            yield from self._ask(GetKey("size"))
+            yield from self._ask(GetKey("name/worker0"))
             yield Call(0, lambda answer: answer(None, 100), 100)
-        yield from self._ask(Write({f"met/{at}": b"1"}))
+        yield from self._ask(SetKeys({f"met/{at}": b"1"}))
         self._met += 1
         if self._met == self.size:
-            yield from self._ask(Write({"all": b"1"}))
-        yield from self._ask(Await(["all"], 300.0))
-        yield from self._ask(GetAll(self._entries))
-        yield from self._ask(Get("has devices"))
+            yield from self._ask(SetKeys({"all": b"1"}))
+        yield from self._ask(WaitForKeys(["all"], 300.0))
+        yield from self._ask(GetKeys(self._entries))
+        yield from self._ask(GetKey("has devices"))
 
     def _leave(self, at: int) -> Process:
         yield self._control(0, "come", at, lambda answer: (self._rounds.come(at), answer(None, _FRAME)))

@@ -19,11 +19,19 @@ class Costs(NamedTuple):
     retry: float = 0.2  # until a lost message is sent again
     loss: float = 0.0  # share of messages that are lost
     operation: float = 30e-6  # of the store: one request
-    key: float = 0.8e-6  # of the store: each key of a request or an answer
-    presence: float = 6e-6  # of the clerk: each node whose presence it reads
+    key: float = 0.8e-6  # of the store: each key of a request that names many, or of the answer
+    watch: float = 0.0  # of the store: what a wait for keys that are not there yet costs besides
+    heartbeat: float = 6e-6  # of the leader: each heartbeat that it reads
 
 
-MEASURED = Costs()
+TCP_STORE = Costs()
+ETCD = Costs(operation=0.5e-3, key=30e-6, watch=1.4e-3)
+
+Answer = Callable[[Any, int, int], None]
+"""Takes the value that a store answers, its size in bytes, and the number of keys that this has cost."""
+
+
+_SERVER = -1  # stands for the store's server among the numbers of hosts
 
 
 class Sleep(NamedTuple):
@@ -68,6 +76,7 @@ class Host:
     lives: bool = True
 
     def count(self, size: int) -> None:
+        """Count a message of so many bytes."""
         self.messages += 1
         self.bytes += size
 
@@ -86,11 +95,14 @@ class Load(NamedTuple):
 
 @dataclass
 class Simulation:
-    """A number of hosts, and a store, which is one server: it carries out requests one after another."""
+    """A number of hosts, and a store on a server, which carries out requests one after another.
+
+    `store.carry_out(request, answer, simulation)` calls `answer` at once or later.
+    """
 
     size: int
     store: Any
-    costs: Costs = MEASURED
+    costs: Costs = TCP_STORE
     seed: int = 0
     now: float = 0.0
     hosts: list[Host] = field(init=False)
@@ -133,12 +145,12 @@ class Simulation:
         self._marks = self._marked()
 
     def load(self, but: frozenset[int] = frozenset()) -> Load:
-        """What has been sent and received since the mark, by all hosts that live but some."""
+        """What has been sent and received since the mark, by all hosts that live, without those in `but`."""
         start, server, before = self._marks
-        living = [(host, old) for at, (host, old) in enumerate(zip(self.hosts, before, strict=True))
-                  if host.lives and at not in but]  # fmt: skip
-        messages = [host.messages - old[0] for host, old in living]
-        sizes = [host.bytes - old[1] for host, old in living]
+        pairs = enumerate(zip(self.hosts, before, strict=True))
+        living = [(host, counts) for at, (host, counts) in pairs if host.lives and at not in but]
+        messages = [host.messages - counts[0] for host, counts in living]
+        sizes = [host.bytes - counts[1] for host, counts in living]
         return Load(
             self.now - start, statistics.median(messages), max(messages), statistics.median(sizes), max(sizes),
             self.server.messages - server[0], self.server.bytes - server[1],
@@ -163,7 +175,7 @@ class Simulation:
             case Park(queue):
                 queue.append(lambda: self.at(self.now, lambda: self._resume(host, process, None)))
             case Ask(request, size):
-                self._send(host, -1, size, lambda: self._serve(host, process, request))
+                self._send(host, _SERVER, size, lambda: self._serve(host, process, request))
             case Call(to, handle, size):
                 self._send(
                     host, to, size, lambda: handle(lambda value, size: self._answer(to, host, process, value, size))
@@ -173,7 +185,7 @@ class Simulation:
         self._send(sender, host, size, lambda: self._resume(host, process, value))
 
     def _send(self, sender: int, to: int, size: int, arrive: Callable[[], None]) -> None:
-        here, there = (self.server if at < 0 else self.hosts[at] for at in (sender, to))
+        here, there = (self.server if at == _SERVER else self.hosts[at] for at in (sender, to))
         if not here.lives:
             return
         here.count(size)
@@ -191,13 +203,14 @@ class Simulation:
 
     # --- the store ---
 
+    def occupy_server(self, seconds: float) -> float:
+        """Let the server work for so long once it is free; returns when it is done."""
+        self._server_free = max(self.now, self._server_free) + seconds
+        return self._server_free
+
     def _serve(self, host: int, process: Process, request: Any) -> None:
-        self._server_free = max(self.now, self._server_free) + self.costs.operation
-        self.at(self._server_free, lambda: self._carry_out(host, process, request))
-
-    def _carry_out(self, host: int, process: Process, request: Any) -> None:
         def answer(value: Any, size: int, keys: int) -> None:
-            self._server_free = max(self.now, self._server_free) + keys * self.costs.key
-            self.at(self._server_free, lambda: self._answer(-1, host, process, value, size))
+            done = self.occupy_server(keys * self.costs.key)
+            self.at(done, lambda: self._answer(_SERVER, host, process, value, size))
 
-        self.store.carry_out(request, answer, self)
+        self.at(self.occupy_server(self.costs.operation), lambda: self.store.carry_out(request, answer, self))
