@@ -137,6 +137,7 @@ def test_values_are_found_by_how_their_keys_begin(store):
     store.multi_set(["a/1", "a/2", "b", "a"], ["x", b"\xff", "z", "w"])
     assert store.values_under("a/") == {"a/1": b"x", "a/2": b"\xff"}
     assert store.values_under("a") == {"a/1": b"x", "a/2": b"\xff", "a": b"w"}
+    assert sorted(store.values_under("")) == sorted(store.list_keys())
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ class Store:
         raise NotImplementedError
 
     def values_under(self, prefix: str) -> dict[str, bytes]:
-        """The keys that begin so and their values, as they are now; never waits."""
+        """The keys that begin with `prefix` and their values, as they are now; never waits."""
         raise NotImplementedError
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:

@@ -326,8 +326,8 @@ class StoreServer:
     def _list(self, peer: _Peer) -> bytes:
         return pack(b"ok", *(key for key in self._table.values if key != JOINED))
 
-    def _under(self, peer: _Peer, start: bytes) -> bytes:
-        return pack(b"ok", *(field for entry in self._table.under(start) for field in entry))
+    def _under(self, peer: _Peer, prefix: bytes) -> bytes:
+        return pack(b"ok", *(field for entry in self._table.under(prefix) if entry[0] != JOINED for field in entry))
 
     def _get(self, peer: _Peer, *keys: bytes) -> bytes | None:
         values = self._table.values
