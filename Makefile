@@ -11,7 +11,7 @@ QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_S
 CORE := tests/_autograd tests/_lazy tests/_tensor/compile tests/oracle --ignore tests/_lazy/interpreter \
 	--ignore tests/_lazy/test_general.py
 
-.PHONY: demo test test-all test-compiled bench lint oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
+.PHONY: demo test test-all test-compiled bench scale lint oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -69,6 +69,9 @@ oracle-distributed: $(VENV)/.oracle  ## PyTorch's own tests of its distributed p
 
 bench: $(VENV)/.oracle  ## measure against PyTorch; writes docs/benchmarks.md
 	$(BIN)/python -m bench
+
+scale: $(VENV)/.installed  ## up to 10,000 agents in simulated time; writes docs/scale.json and docs/scale.svg, and prints the table
+	$(BIN)/python -m bench.scale
 
 stubs: $(VENV)/.installed  ## write the type stubs of the derived functions and methods
 	$(BIN)/python -m weft._tensor.stubs

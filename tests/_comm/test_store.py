@@ -132,6 +132,14 @@ def test_barrier(store):
         store.barrier("there", 2, _SHORT)
 
 
+def test_values_are_found_by_how_their_keys_begin(store):
+    assert store.values_under("a/") == {}
+    store.multi_set(["a/1", "a/2", "b", "a"], ["x", b"\xff", "z", "w"])
+    assert store.values_under("a/") == {"a/1": b"x", "a/2": b"\xff"}
+    assert store.values_under("a") == {"a/1": b"x", "a/2": b"\xff", "a": b"w"}
+    assert sorted(store.values_under("")) == sorted(store.list_keys())
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -29,6 +29,7 @@ _HEAD = struct.Struct("<II")  # length and checksum of what follows
 _MAGIC = b"weft-file-store-1\n"
 _USERS = b"\xffusers"  # no text of UTF-8 is encoded as this
 _CLOSED = b"\xffclosed"
+_OWN = frozenset({_USERS, _CLOSED})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
 _SMALL = 1 << 20  # bytes of a log that is left as it is
 _WASTE = 4  # times that a longer log may be as long as a new one
@@ -100,7 +101,11 @@ class FileStore(Store):
         return self._read(lambda table: len(table.values))
 
     def list_keys(self) -> list[str]:
-        return self._read(lambda table: [shown(key) for key in table.values if key not in {_USERS, _CLOSED}])
+        return self._read(lambda table: [shown(key) for key in table.values if key not in _OWN])
+
+    def values_under(self, prefix: str) -> dict[str, bytes]:
+        start = as_key(prefix)
+        return self._read(lambda table: {shown(key): value for key, value in table.under(start) if key not in _OWN})
 
     def clone(self) -> FileStore:
         """Another store on the same file."""

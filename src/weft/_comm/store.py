@@ -86,6 +86,10 @@ class Store:
         """All keys."""
         raise NotImplementedError
 
+    def values_under(self, prefix: str) -> dict[str, bytes]:
+        """The keys that begin with `prefix` and their values, as they are now; never waits."""
+        raise NotImplementedError
+
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """The values of the keys, as soon as all of them have one."""
         return [self.get(key) for key in keys]
@@ -254,6 +258,11 @@ class HashStore(Store):
         with self._changed:
             return [shown(key) for key in self._table.values]
 
+    def values_under(self, prefix: str) -> dict[str, bytes]:
+        start = as_key(prefix)
+        with self._changed:
+            return {shown(key): value for key, value in self._table.under(start)}
+
     def queue_push(self, key: str, value: str | bytes) -> None:
         where, what = as_key(key), as_value(value)
         with self._changed:
@@ -333,6 +342,10 @@ class PrefixStore(Store):
     def list_keys(self) -> list[str]:
         start = f"{self._prefix}/"
         return [key.removeprefix(start) for key in self._store.list_keys() if key.startswith(start)]
+
+    def values_under(self, prefix: str) -> dict[str, bytes]:
+        start = f"{self._prefix}/"
+        return {key.removeprefix(start): value for key, value in self._store.values_under(self._whole(prefix)).items()}
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         return self._store.multi_get(self._all(keys))

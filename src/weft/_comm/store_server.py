@@ -326,6 +326,9 @@ class StoreServer:
     def _list(self, peer: _Peer) -> bytes:
         return pack(b"ok", *(key for key in self._table.values if key != JOINED))
 
+    def _under(self, peer: _Peer, prefix: bytes) -> bytes:
+        return pack(b"ok", *(field for entry in self._table.under(prefix) if entry[0] != JOINED for field in entry))
+
     def _get(self, peer: _Peer, *keys: bytes) -> bytes | None:
         values = self._table.values
         return self._when_there(peer, self._table.unset, keys, lambda: pack(b"ok", *map(values.__getitem__, keys)))
@@ -375,5 +378,5 @@ _HANDLERS: dict[bytes, Callable[..., bytes | None]] = {
     b"compare_set": StoreServer._compare_set, b"delete": StoreServer._delete, b"check": StoreServer._check,
     b"count": StoreServer._count, b"list": StoreServer._list, b"get": StoreServer._get, b"wait": StoreServer._wait,
     b"cancel": StoreServer._cancel, b"join": StoreServer._join, b"push": StoreServer._push, b"pop": StoreServer._pop,
-    b"pop now": StoreServer._pop_now, b"length": StoreServer._length,
+    b"pop now": StoreServer._pop_now, b"length": StoreServer._length, b"under": StoreServer._under,
 }  # fmt: skip

@@ -31,6 +31,10 @@ class Table:
         """Those of the keys that have neither a value nor a queue that holds something."""
         return self.empty(self.unset(keys))
 
+    def under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """The keys that begin with `prefix`, and their values."""
+        return [entry for entry in self.values.items() if entry[0].startswith(prefix)]
+
     def add(self, key: bytes, amount: int) -> int:
         """Add to the number under the key, 0 where there is none; returns the sum."""
         value = self.values.get(key, b"0")

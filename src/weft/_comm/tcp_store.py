@@ -137,6 +137,10 @@ class TCPStore(Store):
     def list_keys(self) -> list[str]:
         return [shown(key) for key in self._call(b"list")]
 
+    def values_under(self, prefix: str) -> dict[str, bytes]:
+        fields = self._call(b"under", as_key(prefix))
+        return dict(zip(map(shown, fields[::2]), fields[1::2], strict=True))
+
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         return self._await(b"get", as_keys(keys), self._timeout)
 

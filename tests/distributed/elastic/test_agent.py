@@ -22,7 +22,7 @@ from weft.distributed.elastic.agent.server import (
     WorkerSpec,
     WorkerState,
 )
-from weft.distributed.elastic.agent.server._ranks import RoleInfo, ranks
+from weft.distributed.elastic.agent.server._ranks import Ranks, RoleInfo, ranks
 from weft.distributed.elastic.agent.server.health_check_server import create_healthcheck_server
 from weft.distributed.elastic.multiprocessing import SignalException, start_processes
 from weft.distributed.elastic.rendezvous import (
@@ -211,8 +211,9 @@ def test_the_health_check_answers_while_workers_run(spec, monkeypatch):
 
 def test_ranks_follow_the_agents_and_roles():
     infos = [RoleInfo("a", 0, 2), RoleInfo("b", 1, 3), RoleInfo("a", 2, 1)]
-    assert [ranks(infos, me) for me in infos] == [(0, 6, 0, 3), (2, 6, 0, 3), (5, 6, 2, 3)]
-    assert RoleInfo.decode(infos[1].encode()) == infos[1]
+    found = ranks(infos)
+    assert found == [(0, 6, 0, 3), (2, 6, 0, 3), (5, 6, 2, 3)]
+    assert (RoleInfo.decode(infos[1].encode()), Ranks.decode(found[1].encode())) == (infos[1], found[1])
 
 
 class Scripted(SimpleElasticAgent):

@@ -75,6 +75,11 @@ def test_a_store_in_etcd(etcd):
     assert store.multi_get(["key", "x", "y"]) == [b"values", b"1", b"2"]
     assert (sorted(store.list_keys()), store.num_keys()) == (["c", "key", "n", "x", "y"], 5)
     assert [store.delete_key("x"), store.delete_key("x")] == [True, False]
+    many = {f"many/{at}": b"%d" % at for at in range(300)}  # more than one request of etcd takes
+    store.multi_set(list(many), list(many.values()))
+    assert store.values_under("many/") == many
+    assert store.multi_get(list(many)) == list(many.values())
+    assert (store.multi_get([]), store.check([])) == ([], True)
     with pytest.raises(DistStoreError, match=r"^wait timeout after 50ms, keys: /absent"):
         store.wait(["absent"], timedelta(milliseconds=50))
 
@@ -118,6 +123,7 @@ class Cut:
 
 
 def test_what_changes_a_value_does_so_once_when_answers_are_lost(etcd):
+    etcd.client.get("up")
     cut = Cut(etcd.ports[0])
     try:
         client = EtcdClient(cut.endpoint, PATIENT)
@@ -165,6 +171,16 @@ def test_a_wait_ends_when_another_thread_sets_the_key(etcd):
         found = pool.submit(store.get, "late")
         store.set("late", "now")
         assert found.result(20) == b"now"
+
+
+def test_a_wait_goes_on_when_nothing_can_be_watched(etcd):
+    client = EtcdClient(etcd.endpoints, PATIENT)
+    key, revision = "/watched", client.get_all(["/watched"])[1]
+    client.await_change(key, revision, 0.01)
+    client.put(key, b"1")
+    client.await_change(key, revision, 20)
+    client._endpoints = [("127.0.0.1", free_port())]
+    client.await_change(key, revision, 0.01)
 
 
 def test_nodes_meet_in_etcd(etcd):

@@ -139,7 +139,7 @@ def test_a_node_that_is_ended_by_one_with_other_limits_is_told_why(nodes):
     first, second = nodes(2, 2), nodes(3, 3)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(first.next_rendezvous)
-        until(lambda: first._ledger.state.participants)
+        until(lambda: first._member.status.num_members)
         with pytest.raises(RendezvousStateError):
             second.next_rendezvous()
         second.shutdown()
@@ -185,12 +185,12 @@ def test_a_backend_that_fails_for_long_is_an_error_and_a_short_failure_is_not(no
     handler = nodes(1, 1, backend=backend)
     meet(handler)
     backend.broken = True
-    until(lambda: handler._ledger.failure is not None)
+    until(lambda: handler._executor.failure is not None)
     assert handler.num_nodes_waiting() == 0
     backend.broken = False
-    until(lambda: handler._ledger.failure is None)
+    until(lambda: handler._executor.failure is None)
     backend.broken = True
-    handler._keeper._patience = 0.2
+    handler._keep_alive._patience = 0.2
 
     until(lambda: _error_of(handler.num_nodes_waiting) is not None)
     error = _error_of(handler.num_nodes_waiting)
@@ -204,11 +204,11 @@ def test_joining_and_closing_outlast_a_short_failure(nodes):
     backend.broken = True
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(handler.next_rendezvous)
-        until(lambda: handler._ledger.failure is not None)
+        until(lambda: handler._executor.failure is not None)
         backend.broken = False
         assert found.result(20).world_size == 1
         backend.broken = True
-        until(lambda: handler._ledger.failure is not None)
+        until(lambda: handler._executor.failure is not None)
         closed = pool.submit(handler.shutdown)
         backend.broken = False
         assert closed.result(20) is True

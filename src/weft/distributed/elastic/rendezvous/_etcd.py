@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import ssl
 import threading
 import time
 import uuid
 from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple
@@ -17,11 +20,15 @@ from weft._comm.deadline import Deadline
 from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from weft.errors import RendezvousConnectionError, ValueRangeError
 
+_log = logging.getLogger(__name__)
+
 DEFAULT_PORT = 2379
 _LEASE_SECONDS = 7200
 _ATTEMPT_SECONDS = 3.0
 _RECEIPTS = "/weft/elastic/receipts"
 _PAUSE = 0.1
+_MOST_OPERATIONS = 128  # of one request; etcd's default
+_WATCH_SECONDS = 5.0  # at most, since a member that the others have lost tells of no change
 
 
 class Found(NamedTuple):
@@ -64,6 +71,35 @@ class EtcdClient:
         found = self._call("/v3/kv/range", {"key": _text(key)}).get("kvs")
         return _found(found[0]) if found else None
 
+    def get_all(self, keys: Sequence[str]) -> tuple[list[Found | None], int]:
+        """The values of keys, by as many in one request as etcd takes, and the revision by which they were read.
+
+        Where that takes several requests, it is the revision of the first one.
+        """
+        reads = [{"request_range": {"key": _text(key)}} for key in keys]
+        answers = [
+            self._call("/v3/kv/txn", {"success": reads[at : at + _MOST_OPERATIONS]})
+            for at in range(0, len(reads), _MOST_OPERATIONS)
+        ]
+        entries = [part["response_range"].get("kvs") for answer in answers for part in answer["responses"]]
+        revision = int(answers[0]["header"]["revision"]) if answers else 0
+        return [_found(entry[0]) if entry else None for entry in entries], revision
+
+    def await_change(self, key: str, revision: int, seconds: float) -> None:
+        """Return when a key has changed since a revision, or after so many seconds or some trouble: look again then."""
+        host, port = self._endpoints[0]
+        link = self._link(host, port, min(seconds, _WATCH_SECONDS))
+        create = {"key": _text(key), "start_revision": str(revision + 1)}
+        try:
+            with closing(link), closing(self._posted(link, "/v3/watch", {"create_request": create})) as answer:
+                answer.readline()  # that the watch is there
+                answer.readline()
+        except TimeoutError:
+            return
+        except (OSError, http.client.HTTPException) as error:
+            _log.info("etcd at %s:%d watches nothing: %s", host, port, error)
+            time.sleep(min(seconds, _PAUSE))
+
     def put(self, key: str, value: bytes) -> None:
         """Set a key."""
         self._call("/v3/kv/put", self._put(key, value))
@@ -87,11 +123,24 @@ class EtcdClient:
         """Remove a key; whether it was there."""
         return int(self._call("/v3/kv/deleterange", {"key": _text(key)}).get("deleted", 0)) > 0
 
+    def put_all(self, pairs: Mapping[str, bytes]) -> None:
+        """Set keys, by as many in one request as etcd takes."""
+        puts = [{"request_put": self._put(key, value)} for key, value in pairs.items()]
+        for at in range(0, len(puts), _MOST_OPERATIONS):
+            self._call("/v3/kv/txn", {"success": puts[at : at + _MOST_OPERATIONS]})
+
     def keys(self, prefix: str) -> list[str]:
         """The keys that begin so."""
+        return [b64decode(entry["key"]).decode() for entry in self._range(prefix, keys_only=True)]
+
+    def entries(self, prefix: str) -> dict[str, bytes]:
+        """The keys that begin so, and their values."""
+        return {b64decode(entry["key"]).decode(): _found(entry).value for entry in self._range(prefix)}
+
+    def _range(self, prefix: str, **options: bool) -> list[dict[str, str]]:
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-        body = {"key": _text(prefix), "range_end": _text(end), "keys_only": True}
-        return [b64decode(entry["key"]).decode() for entry in self._call("/v3/kv/range", body).get("kvs", [])]
+        body = {"key": _text(prefix), "range_end": _text(end), **options}
+        return self._call("/v3/kv/range", body).get("kvs", [])
 
     def _put(self, key: str, value: bytes) -> dict[str, Any]:
         return {"key": _text(key), "value": b64encode(value).decode(), "lease": self._living_lease()}
@@ -128,20 +177,21 @@ class EtcdClient:
         raise AssertionError("turns do not end")
 
     def _ask(self, host: str, port: int, path: str, body: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
-        seconds = min(_ATTEMPT_SECONDS, max(deadline.left() or 0.0, _PAUSE))
+        with closing(self._link(host, port, min(_ATTEMPT_SECONDS, max(deadline.left() or 0.0, _PAUSE)))) as link:
+            return json.loads(self._posted(link, path, body).read())
+
+    def _link(self, host: str, port: int, seconds: float) -> http.client.HTTPConnection:
         if self._tls is None:
-            link = http.client.HTTPConnection(host, port, timeout=seconds)
-        else:
-            link = http.client.HTTPSConnection(host, port, timeout=seconds, context=self._tls)
-        try:
-            link.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-            answer = link.getresponse()
-            data = answer.read()
-        finally:
-            link.close()
+            return http.client.HTTPConnection(host, port, timeout=seconds)
+        return http.client.HTTPSConnection(host, port, timeout=seconds, context=self._tls)
+
+    def _posted(self, link: http.client.HTTPConnection, path: str, body: dict[str, Any]) -> http.client.HTTPResponse:
+        """The answer to a request; `OSError` if etcd refuses it."""
+        link.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = link.getresponse()
         if answer.status != 200:
-            raise OSError(f"HTTP status {answer.status}: {data[:200].decode(errors='replace')}")
-        return json.loads(data)
+            raise OSError(f"HTTP status {answer.status}: {answer.read()[:200].decode(errors='replace')}")
+        return answer
 
     def _names(self) -> str:
         return ", ".join(f"{host}:{port}" for host, port in self._endpoints)

@@ -13,14 +13,13 @@ from typing import Any
 from weft._comm.file_store import FileStore
 from weft._comm.store import Store
 from weft._comm.tcp_store import TCPStore
+from weft.distributed.elastic.rendezvous._backend import STORE_FAILED, RendezvousBackend, Token, store_failures
 from weft.distributed.elastic.rendezvous._connect import CONNECT_SECONDS, connected
 from weft.distributed.elastic.rendezvous.api import RendezvousParameters
-from weft.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
 from weft.distributed.elastic.rendezvous.utils import fact, matches_machine_hostname, parse_rendezvous_endpoint
 from weft.errors import (
     DistError,
     DistNetworkError,
-    PeerGoneError,
     RendezvousConnectionError,
     RendezvousStateError,
     ValueRangeError,
@@ -35,7 +34,6 @@ OPTIONS = frozenset({"store_type", "is_host", "connect_timeout", "heartbeat_time
 _NOTHING = b"-"
 """What stands in the store before the first state; compare-and-set needs something to compare with."""
 
-_FAILED = "The connection to the C10d store has failed. See inner exception for details."
 _CHOOSE_ANOTHER = "choose another port in --rdzv-endpoint"
 _NOT_ITSELF = (
     "this node serves it and cannot reach itself under that name, which its workers will use; name it otherwise"
@@ -57,6 +55,10 @@ class C10dRendezvousBackend(RendezvousBackend):
     def name(self) -> str:
         return "c10d"
 
+    @property
+    def store(self) -> Store:
+        return self._store
+
     def get_state(self) -> tuple[bytes, Token] | None:
         return self._decoded(self._call("get", self._key))
 
@@ -70,15 +72,8 @@ class C10dRendezvousBackend(RendezvousBackend):
         return None if found is None else (*found, present == written)
 
     def _call(self, name: str, *args: Any) -> bytes:
-        try:
+        with store_failures():
             return getattr(self._store, name)(*args)
-        except PeerGoneError as error:
-            raise RendezvousConnectionError(
-                f"{_FAILED} The node that serves the rendezvous has ended, and the state of the job has gone with it; "
-                f"start it again, or keep the state in etcd ({fact(error)})"
-            ) from error
-        except (RuntimeError, ValueError, OSError) as error:  # what stores of users raise, too
-            raise RendezvousConnectionError(f"{_FAILED} {error}") from error
 
     def _decoded(self, written: bytes) -> tuple[bytes, Token] | None:
         if written == _NOTHING:
@@ -108,7 +103,7 @@ def create_backend(params: RendezvousParameters) -> tuple[C10dRendezvousBackend,
     try:
         store = _file_store(params.endpoint.strip()) if kind == "file" else _tcp_store(params, patience)
     except RendezvousConnectionError as error:
-        raise RendezvousConnectionError(f"{_FAILED} {error}") from error.__cause__
+        raise RendezvousConnectionError(f"{STORE_FAILED} {error}") from error.__cause__
     store.set_timeout(patience)
     state = store.clone()
     hasty = min(_HEARTBEAT_SECONDS, patience.total_seconds())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft._comm.store import Store
+from weft.distributed.elastic.rendezvous._backend import RendezvousBackend, Token
 from weft.distributed.elastic.rendezvous._etcd import EtcdClient, EtcdOptions
 from weft.distributed.elastic.rendezvous.api import RendezvousParameters
-from weft.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
 from weft.distributed.elastic.rendezvous.etcd_store import EtcdStore
 from weft.errors import ValueRangeError
 
@@ -28,10 +28,15 @@ class EtcdRendezvousBackend(RendezvousBackend):
         self._client = client
         self._key = f"{key_prefix}/{run_id}"
         self._name = name
+        self._store = store_of(client, run_id, key_prefix)
 
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def store(self) -> Store:
+        return self._store
 
     def get_state(self) -> tuple[bytes, Token] | None:
         return self._client.get(self._key)

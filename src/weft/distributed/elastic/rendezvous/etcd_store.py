@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 
 from weft._comm.deadline import Deadline
-from weft._comm.store import Store, as_amount, as_key, as_keys, as_value, wait_error
-from weft.distributed.elastic.rendezvous._etcd import EtcdClient
-from weft.errors import DistStoreError
+from weft._comm.store import Store, as_amount, as_key, as_keys, as_value, paired, wait_error
+from weft.distributed.elastic.rendezvous._etcd import EtcdClient, Found
 
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
+_SHORTEST_WAIT = 0.005  # seconds
 
 
 class EtcdStore(Store):
@@ -48,24 +46,27 @@ class EtcdStore(Store):
 
     def check(self, keys: Sequence[str]) -> bool:
         as_keys(keys)
-        return all(self._client.get(self._whole(key)) is not None for key in keys)
+        return None not in self._read(keys)[0]
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        as_keys(keys)
-        limit = self._timeout if timeout is None else timeout
-        deadline, missing, pause = Deadline(limit.total_seconds()), list(keys), _SHORTEST_PAUSE
-        while missing := [key for key in missing if self._client.get(self._whole(key)) is None]:
-            if deadline.expired:
-                raise wait_error(as_keys(missing), limit)
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        self._await_values(keys, self._timeout if timeout is None else timeout)
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        self.wait(keys)
-        found = [self._client.get(self._whole(key)) for key in keys]
-        if None in found:
-            raise DistStoreError(f"get: one of {list(keys)} was deleted while it was read")
-        return [entry.value for entry in found if entry]
+        values = self._await_values(keys, self._timeout)
+        return [values[key] for key in keys]
+
+    def _await_values(self, keys: Sequence[str], limit: timedelta) -> dict[str, bytes]:
+        as_keys(keys)
+        deadline, values, missing = Deadline(limit.total_seconds()), dict[str, bytes](), list(keys)
+        while missing:
+            entries, revision = self._read(missing)
+            values |= {key: entry.value for key, entry in zip(missing, entries, strict=True) if entry}
+            missing = [key for key in missing if key not in values]
+            if missing and deadline.expired:
+                raise wait_error(as_keys(missing), limit)
+            if missing:
+                self._client.await_change(self._whole(missing[0]), revision, deadline.left() or _SHORTEST_WAIT)
+        return values
 
     def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
         old, new = as_value(expected_value), as_value(desired_value)
@@ -84,6 +85,17 @@ class EtcdStore(Store):
 
     def list_keys(self) -> list[str]:
         return [key.removeprefix(self._prefix) for key in self._client.keys(self._prefix)]
+
+    def values_under(self, prefix: str) -> dict[str, bytes]:
+        entries = self._client.entries(self._whole(prefix))
+        return {key.removeprefix(self._prefix): value for key, value in entries.items()}
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        paired(keys, values)
+        self._client.put_all({self._whole(key): as_value(value) for key, value in zip(keys, values, strict=True)})
+
+    def _read(self, keys: Sequence[str]) -> tuple[list[Found | None], int]:
+        return self._client.get_all([self._whole(key) for key in keys])
 
     def _whole(self, key: str) -> str:
         return self._prefix + as_key(key).decode(errors="surrogateescape")

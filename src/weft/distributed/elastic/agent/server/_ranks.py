@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,14 +33,24 @@ class Ranks(NamedTuple):
     role_first: int
     role_world_size: int
 
+    def encode(self) -> bytes:
+        """As JSON."""
+        return json.dumps(self).encode()
 
-def ranks(infos: Sequence[RoleInfo], me: RoleInfo) -> Ranks:
-    """Workers are counted in the order of their agents' ranks."""
-    before = [info for info in infos if info.rank < me.rank]
-    same = [info for info in infos if info.role == me.role]
-    return Ranks(
-        sum(info.local_world_size for info in before),
-        sum(info.local_world_size for info in infos),
-        sum(info.local_world_size for info in before if info.role == me.role),
-        sum(info.local_world_size for info in same),
-    )
+    @classmethod
+    def decode(cls, data: bytes) -> Ranks:
+        """From the JSON of `encode`."""
+        return cls(*json.loads(data))
+
+
+def ranks(infos: Sequence[RoleInfo]) -> list[Ranks]:
+    """The ranks of each agent's workers, which are counted in the order of the agents."""
+    role_sizes = Counter[str]()
+    for info in infos:
+        role_sizes[info.role] += info.local_world_size
+    world_size, first, role_first, result = role_sizes.total(), 0, Counter[str](), []
+    for info in infos:
+        result.append(Ranks(first, world_size, role_first[info.role], role_sizes[info.role]))
+        first += info.local_world_size
+        role_first[info.role] += info.local_world_size
+    return result

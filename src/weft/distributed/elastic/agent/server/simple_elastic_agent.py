@@ -8,11 +8,23 @@ import sys
 import time
 from abc import abstractmethod
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from weft._comm.deadline import Deadline
 from weft._comm.store import Store
-from weft.distributed.elastic.agent.server._ranks import RoleInfo, ranks
+from weft.distributed.elastic.agent.server._exchange import (
+    EXCHANGE_SECONDS,
+    FINISHED_KEY,
+    SEEN_KEY,
+    AwaitKeys,
+    Exchange,
+    ExchangeRequest,
+    GetKeys,
+    assign_ranks,
+    poll_seconds,
+    tree_barrier,
+)
+from weft.distributed.elastic.agent.server._ranks import RoleInfo
 from weft.distributed.elastic.agent.server._report import Reporter
 from weft.distributed.elastic.agent.server._worker_group import (
     DEFAULT_ROLE,
@@ -26,6 +38,7 @@ from weft.distributed.elastic.agent.server._worker_group import (
 from weft.distributed.elastic.events import Event
 from weft.distributed.elastic.metrics import prof
 from weft.distributed.elastic.multiprocessing.api import SignalException
+from weft.distributed.elastic.rendezvous._requests import SetKeys, run
 from weft.distributed.elastic.rendezvous.utils import WaitNotice
 from weft.errors import (
     DistError,
@@ -34,18 +47,14 @@ from weft.errors import (
     PeerGoneError,
     RendezvousConnectionError,
     RendezvousGracefulExitError,
-    RendezvousTimeoutError,
     WorkerError,
 )
 
 _log = logging.getLogger(__name__)
 
-_ROLE_KEY = "weft/agent/role"
-_FINISHED_KEY = "weft/agent/finished"
-_SEEN_KEY = "weft/agent/seen"
-_GLANCE = timedelta(seconds=0.5)
 _FAREWELL_SECONDS = 5.0
-_EXCHANGE_SECONDS = 300.0
+
+_T = TypeVar("_T")
 
 
 class _MembersChangedError(DistError):
@@ -208,41 +217,56 @@ class SimpleElasticAgent(ElasticAgent):
     def _assign_worker_ranks(
         self, store: Store, group_rank: int, group_world_size: int, spec: WorkerSpec
     ) -> list[Worker]:
-        """Tell the other agents of this one's workers, and count ranks from what all tell."""
-        me = RoleInfo(spec.role, group_rank, spec.local_world_size)
-        store.set(f"{_ROLE_KEY}/{group_rank}", me.encode())
-        keys = [f"{_ROLE_KEY}/{rank}" for rank in range(group_world_size)]
-        come = "have come"
+        """Tell the first agent of this one's workers, and hear from it which ranks they have among all."""
+        info, advice = RoleInfo(spec.role, group_rank, spec.local_world_size), ""
         if spec.master_addr is not None:
-            come += f"; start them with --master-addr {spec.master_addr} --master-port {spec.master_port}"
-        if not self._await_keys(store, keys, Deadline(_EXCHANGE_SECONDS), come):
-            missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
-            raise RendezvousTimeoutError(
-                f"rank assignment: agents of nodes {missing} did not tell their workers within {_EXCHANGE_SECONDS:g} s"
-            )
-        found = ranks([RoleInfo.decode(store.get(key)) for key in keys], me)
+            advice = f"; start them with --master-addr {spec.master_addr} --master-port {spec.master_port}"
+        exchange = assign_ranks(info, group_world_size, advice)
+        ranks = self._run_exchange(exchange, store, group_world_size, EXCHANGE_SECONDS)
         return [
-            Worker(at, found.first + at, found.role_first + at, found.world_size, found.role_world_size)
+            Worker(at, ranks.first + at, ranks.role_first + at, ranks.world_size, ranks.role_world_size)
             for at in range(spec.local_world_size)
         ]
 
-    def _await_keys(self, store: Store, keys: list[str], deadline: Deadline, done: str) -> bool:
-        """Wait until all keys are there; False at the deadline, an error when nodes come or go meanwhile.
+    def _run_exchange(self, exchange: Exchange[_T], store: Store, size: int, seconds: float) -> _T:
+        """Carry out an exchange between the agents of `size` nodes, whose waits end after `seconds` altogether.
 
-        `done` is what those nodes have done whose keys are there, for users who wait. A network that fails for a while
-        is borne as long as the rendezvous bears it.
+        `_MembersChangedError` when nodes come or go meanwhile.
         """
-        notice = WaitNotice()
+        deadline = Deadline(seconds)
+
+        def answer(request: ExchangeRequest) -> Any:
+            match request:
+                case SetKeys(pairs):
+                    store.multi_set(list(pairs), list(pairs.values()))
+                case GetKeys(keys):
+                    return store.multi_get(keys)
+                case AwaitKeys():
+                    return self._missing_keys(store, request, timedelta(seconds=poll_seconds(size)), deadline)
+            return None
+
+        return run(exchange, answer)
+
+    def _missing_keys(self, store: Store, awaited: AwaitKeys, poll: timedelta, deadline: Deadline) -> list[str]:
+        """Those that are not there at the deadline; every `poll` it is seen whether nodes have come or gone.
+
+        A network that fails for a while is borne as long as the rendezvous bears it.
+        """
+        keys, notice = awaited.keys, WaitNotice()
+
+        def purpose() -> str:
+            return awaited.purpose.replace("{present}", str(sum(store.check([key]) for key in keys)))
+
         while True:
             try:
-                notice.tell(lambda: f"other nodes: {sum(store.check([key]) for key in keys)} of {len(keys)} {done}")
-                store.wait(keys, min(_GLANCE, timedelta(seconds=deadline.left() or 0.001)))
-                return True
+                notice.tell(purpose)
+                store.wait(keys, min(poll, timedelta(seconds=deadline.left() or 0.001)))
+                return []
             except PeerGoneError:
                 raise
             except (DistStoreError, DistNetworkError, RendezvousConnectionError, TimeoutError):
                 if deadline.expired:
-                    return False
+                    return [key for key in keys if not store.check([key])]
                 if self._members_changed():
                     raise _MembersChangedError("the nodes of the job have changed") from None
 
@@ -268,15 +292,13 @@ class SimpleElasticAgent(ElasticAgent):
         """
         group = self._worker_group
         assert group.store is not None, "workers ran without a rendezvous"
-        size = group.group_world_size or 1
+        rank, size, seconds = group.group_rank or 0, group.group_world_size or 1, self._exit_barrier_timeout
         self._in_exit_barrier = True
         try:
-            group.store.set(f"{_FINISHED_KEY}/{group.group_rank}", b"1")
-            finished = [f"{_FINISHED_KEY}/{rank}" for rank in range(size)]
-            if not self._await_keys(group.store, finished, Deadline(self._exit_barrier_timeout), "have finished"):
-                _log.warning("other nodes did not finish within %g s", self._exit_barrier_timeout)
+            if not self._run_exchange(tree_barrier(FINISHED_KEY, rank, size), group.store, size, seconds):
+                _log.warning("other nodes did not finish within %g s", seconds)
                 return True
-            self._say_farewell(group.store, group.group_rank or 0, size)
+            self._say_farewell(group.store, rank, size)
         except _MembersChangedError:
             return False
         except DistError as error:
@@ -288,7 +310,6 @@ class SimpleElasticAgent(ElasticAgent):
     def _say_farewell(self, store: Store, rank: int, size: int) -> None:
         """Let nobody take the store away while others still read in it that all have finished."""
         try:
-            store.set(f"{_SEEN_KEY}/{rank}", b"1")
-            store.wait([f"{_SEEN_KEY}/{at}" for at in range(size)], timedelta(seconds=_FAREWELL_SECONDS))
+            self._run_exchange(tree_barrier(SEEN_KEY, rank, size), store, size, _FAREWELL_SECONDS)
         except (DistError, TimeoutError) as error:
             _log.info("another node has left already: %s", error)

@@ -1,0 +1,1 @@
+"""Agents and workers in simulated time, for docs/scale.md."""

@@ -1,0 +1,90 @@
+"""What the agents of a round say to each other, as generators: ranks of workers, and a barrier at the end.
+
+Like the operations of the rendezvous (`_requests.py`) they yield requests, and open no socket. A node sends and
+receives a number of messages that does not depend on how many nodes there are, but for the one of rank 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple, TypeVar
+
+from weft._comm.tree import children
+from weft.distributed.elastic.agent.server._ranks import Ranks, RoleInfo, ranks
+from weft.distributed.elastic.rendezvous._requests import SetKeys
+from weft.errors import RendezvousTimeoutError
+
+EXCHANGE_SECONDS = 300.0
+"""How long the agents of a round may take to tell their workers."""
+
+FINISHED_KEY, SEEN_KEY = "weft/agent/finished", "weft/agent/seen"
+"""The barriers at the end: the workers of all nodes have finished; all nodes have seen that."""
+
+_ROLE_KEY, _RANKS_KEY = "weft/agent/role", "weft/agent/ranks"
+_ALL = "all"
+
+_T = TypeVar("_T")
+
+
+class GetKeys(NamedTuple):
+    """The values of keys that are there."""
+
+    keys: list[str]
+
+
+class AwaitKeys(NamedTuple):
+    """Wait until all keys are there; answers those that are still missing when that takes too long.
+
+    `purpose` is what users are told who wait; `{present}` in it stands for how many of the keys are there.
+    """
+
+    keys: list[str]
+    purpose: str
+
+
+ExchangeRequest = SetKeys | GetKeys | AwaitKeys
+Exchange = Generator[ExchangeRequest, Any, _T]
+
+
+def poll_seconds(nodes: int) -> float:
+    """How long an agent waits for keys before it looks whether a node is lost: 2000 looks a second of all together."""
+    return max(0.5, nodes / 2000)
+
+
+def assign_ranks(info: RoleInfo, size: int, advice: str = "") -> Exchange[Ranks]:
+    """Tell the agent of rank 0 of the workers of this one, and hear from it which ranks they have among all.
+
+    `advice` is told users who wait for other nodes. `RendezvousTimeoutError` names the nodes that are missing.
+    """
+    yield SetKeys({f"{_ROLE_KEY}/{info.rank}": info.encode()})
+    if info.rank == 0:
+        yield from _publish_ranks(size, advice)
+    key = f"{_RANKS_KEY}/{info.rank}"
+    if (yield AwaitKeys([key], "node 0 to tell ranks; its output says who is missing")):
+        raise RendezvousTimeoutError(
+            f"rank assignment: node 0 told no ranks within {EXCHANGE_SECONDS:g} s; its output says why"
+        )
+    (data,) = yield GetKeys([key])
+    return Ranks.decode(data)
+
+
+def _publish_ranks(size: int, advice: str) -> Exchange[None]:
+    keys = [f"{_ROLE_KEY}/{rank}" for rank in range(size)]
+    missing = set((yield AwaitKeys(keys, f"other nodes: {{present}} of {size} have come{advice}")))
+    if missing:
+        nodes = [rank for rank, key in enumerate(keys) if key in missing]
+        raise RendezvousTimeoutError(
+            f"rank assignment: agents of nodes {nodes} did not tell their workers within {EXCHANGE_SECONDS:g} s"
+        )
+    infos = [RoleInfo.decode(data) for data in (yield GetKeys(keys))]
+    yield SetKeys({f"{_RANKS_KEY}/{rank}": part.encode() for rank, part in enumerate(ranks(infos))})
+
+
+def tree_barrier(key: str, rank: int, size: int) -> Exchange[bool]:
+    """Wait until all nodes have come here, each of which waits for those below it in a tree; False if they do not."""
+    purpose = "the workers of other nodes to finish"
+    below = [f"{key}/{child}" for child in children(rank, size)]
+    if below and (yield AwaitKeys(below, purpose)):
+        return False
+    yield SetKeys({f"{key}/{rank or _ALL}": b"1"})
+    return not (yield AwaitKeys([f"{key}/{_ALL}"], purpose))

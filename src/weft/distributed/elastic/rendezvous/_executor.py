@@ -1,0 +1,119 @@
+"""Carries out the operations of a node over a backend and a store, for all threads of the node."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from weft._comm.deadline import Deadline
+from weft._comm.store import PrefixStore, Store
+from weft.distributed.elastic.rendezvous._backend import RendezvousBackend, Token, store_failures
+from weft.distributed.elastic.rendezvous._member import WAKE_KEY, Member
+from weft.distributed.elastic.rendezvous._requests import (
+    DeleteKey,
+    GetKey,
+    Operation,
+    ReadStatus,
+    Request,
+    Scan,
+    SetKeys,
+    SwapStatus,
+    run,
+)
+from weft.distributed.elastic.rendezvous._round import Node, Rules
+from weft.distributed.elastic.rendezvous._status import Status
+from weft.errors import DistStoreError, PeerGoneError, RendezvousConnectionError
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_NO_VALUE = b"-"  # which no rank and no round is written as
+_RETRY_PAUSE = 0.25
+
+
+class Executor:
+    """Runs the operations of one member, one at a time. The status is the backend's state, the rest keys of a store.
+
+    Attributes:
+        member: what decides.
+        failing_since: by `time.monotonic`, since when the backend or the store has failed; None while they work.
+        failure: the last failure since then.
+    """
+
+    def __init__(self, backend: RendezvousBackend, store: Store, run_id: str, node: Node, rules: Rules) -> None:
+        self._backend = backend
+        self._store = PrefixStore(f"weft.rendezvous.{run_id}.nodes", backend.store or store)
+        self._lock = threading.Lock()
+        self._read_at = time.monotonic()
+        self.member = Member(node, rules, time.monotonic)
+        self.failing_since: float | None = None
+        self.failure: RendezvousConnectionError | None = None
+
+    def run(self, operation: Operation[_T]) -> _T:
+        """Carry out an operation of the member; `RendezvousConnectionError` when the backend or the store fails."""
+        with self._lock, self._noting_failures():
+            return run(operation, self._answer)
+
+    def run_patiently(self, operation: Callable[[], Operation[_T]], patience: float) -> _T:
+        """The same, over again while that fails, for `patience` seconds at most."""
+        deadline = Deadline(patience)
+        while True:
+            try:
+                return self.run(operation())
+            except RendezvousConnectionError as error:
+                if deadline.expired or isinstance(error.__cause__, PeerGoneError):
+                    raise
+                _log.info("the rendezvous fails, trying again: %s", error)
+            time.sleep(_RETRY_PAUSE)
+
+    def await_wake(self, seconds: float) -> bool:
+        """Wait until a node wants the leader to look; False where none has within so many seconds."""
+        with store_failures():
+            try:
+                self._store.wait([WAKE_KEY], timedelta(seconds=seconds))
+            except DistStoreError:
+                return False
+        return True
+
+    def _answer(self, request: Request) -> Any:
+        match request:
+            case ReadStatus():
+                return self._decoded(self._backend.get_state())
+            case SwapStatus(status, token):
+                answer = self._backend.set_state(status.encode(), token)
+                if answer is None:
+                    return *self._decoded(self._backend.get_state()), False
+                return *self._decoded(answer[:2]), answer[2]
+        with store_failures():
+            match request:
+                case GetKey(key):
+                    data = self._store.compare_set(key, _NO_VALUE, _NO_VALUE)  # never waits, and sets nothing
+                    return None if data == _NO_VALUE else data
+                case SetKeys(pairs):
+                    self._store.multi_set(list(pairs), list(pairs.values()))
+                case DeleteKey(key):
+                    self._store.delete_key(key)
+                case Scan(prefix):
+                    return self._store.values_under(prefix)
+
+    def _decoded(self, state: tuple[bytes, Token] | None) -> tuple[Status, Token | None]:
+        now = time.monotonic()
+        if self.failing_since is not None:
+            self.member.note_outage(now - self._read_at)
+        self._read_at = now
+        return (Status(), None) if state is None else (Status.decode(state[0]), state[1])
+
+    @contextmanager
+    def _noting_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except RendezvousConnectionError as error:
+            self.failing_since = self.failing_since or time.monotonic()
+            self.failure = error
+            raise
+        self.failing_since = self.failure = None

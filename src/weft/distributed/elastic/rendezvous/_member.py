@@ -1,0 +1,280 @@
+"""What one node of a rendezvous does, as operations (`_requests.py`): without sockets, threads or clocks of its own.
+
+Nodes read the status, which has a fixed size. One of them leads: it decides on rounds by the heartbeats of all. Whoever
+replaces the status by one that names itself becomes the leader, when there is none or it has fallen silent. What an
+operation costs a node that does not lead is independent of the number of nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum, auto
+from typing import Any
+
+from weft.distributed.elastic.rendezvous._requests import (
+    DeleteKey,
+    GetKey,
+    Operation,
+    ReadStatus,
+    Scan,
+    SetKeys,
+    SwapStatus,
+)
+from weft.distributed.elastic.rendezvous._round import (
+    Heartbeat,
+    LeaderState,
+    Node,
+    Round,
+    Rules,
+    advance,
+    after_outage,
+    observe,
+    silent,
+)
+from weft.distributed.elastic.rendezvous._status import Assignment, Status
+from weft.errors import RendezvousStateError
+
+WAKE_KEY = "wake"
+"""The key by which nodes have the leader look at once."""
+
+_HEARTBEATS = "heartbeat/"
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25  # seconds between two reads of a node that waits for a place
+_POLL_SECONDS = 1.0  # between two reads of a node that has one
+_FIRST_READS_PER_SECOND, _READS_PER_SECOND = 20_000, 2_000  # of all nodes together; with more nodes, each reads less
+
+
+class Verdict(Enum):
+    """How far a node is that wants a place."""
+
+    DONE = auto()
+    WAIT = auto()
+    CLOSED = auto()
+    REFUSED = auto()
+
+
+class Member:
+    """One node's view and operations. An operation must end, or be given up, before the next begins.
+
+    Attributes:
+        status: as it was read last.
+        number, rank, world_size: of the round in which this node had a place last; -1 and 0 before the first one.
+    """
+
+    def __init__(self, node: Node, rules: Rules, clock: Callable[[], float]) -> None:
+        self.status = Status()
+        self.number = self.rank = -1
+        self.world_size = 0
+        self._node = node
+        self._rules = rules
+        self._clock = clock
+        self._token: Any = None
+        self._changed_at = clock()  # when the status was last seen to change
+        self._after = -1  # a place in a later round than this is wanted, or held
+        self._registered = False  # whether there is a heartbeat of this node, with its present wish
+        self._heartbeats = 0
+        self._skipped = -1  # the round that was seen to have no place for this node
+        self._leader_state = LeaderState()
+        self._leader_version = -1  # the version of the status that it belongs to
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node is the leader."""
+        return self.status.leader == self._node and not self.status.closed
+
+    @property
+    def should_lead(self) -> bool:
+        """Whether this node should try to become the leader: there is none, or it has shown no sign of life."""
+        if self.leads or self.status.closed or not self._registered:
+            return False
+        return self.status.leader is None or self._clock() - self._changed_at >= self._rules.silence
+
+    @property
+    def join_pauses(self) -> tuple[float, float]:
+        """Seconds between two reads of a node that waits for a place: at first, and in the end."""
+        nodes = max(self._rules.min_nodes, self.status.num_members)
+        return max(_SHORTEST_PAUSE, nodes / _FIRST_READS_PER_SECOND), max(_LONGEST_PAUSE, nodes / _READS_PER_SECOND)
+
+    @property
+    def poll_seconds(self) -> float:
+        """Seconds between two reads of a node that has a place, or leads."""
+        if self.leads:
+            return _POLL_SECONDS if self.status.complete else _LONGEST_PAUSE
+        return max(_POLL_SECONDS, self.status.num_members / _READS_PER_SECOND)
+
+    @property
+    def num_late(self) -> int:
+        """How many waiting nodes a new round would take in."""
+        return self.status.num_late(self._rules)
+
+    @property
+    def num_lost(self) -> int:
+        """How many members of this node's round have gone; one where the others went on without this node."""
+        if self.status.closed:
+            return 0
+        return self.status.num_lost if self.status.number == self.number else 1
+
+    def note_outage(self, seconds: float) -> None:
+        """Note that nothing could be read for so long."""
+        self._changed_at += seconds
+        self._leader_state = after_outage(self._leader_state, seconds)
+
+    def leave_round(self) -> None:
+        """Want a place in a later round than the one this node is in; `join` says so to the others."""
+        self._after, self._registered = self.number, False
+
+    # --- operations of every node ---
+
+    def read(self) -> Operation[None]:
+        """Read the status."""
+        self._note(*(yield ReadStatus()))
+
+    def join(self) -> Operation[Verdict]:
+        """Ask for a place in a later round than the last one, or see whether there is one."""
+        yield from self.read()
+        if self.status.closed:
+            yield from self.quit()
+            return Verdict.CLOSED
+        if self.status.limits not in (None, self._rules.limits):
+            yield from self._change(lambda status: replace(status, refused=self._rules.limits))
+            yield from self.quit()
+            return Verdict.REFUSED
+        if not self._registered:
+            yield SetKeys({**self._heartbeat(), WAKE_KEY: b"1"})
+            self._registered = True
+        elif (yield from self._has_place()):
+            return Verdict.DONE
+        return Verdict.WAIT
+
+    def tick(self, *, beat: bool) -> Operation[None]:
+        """Show that this node lives, if `beat` is due, read the status, and lead if that is this node's part."""
+        if beat and self._registered:
+            self._heartbeats += 1
+            yield SetKeys(self._heartbeat())
+        yield from self.read()
+        if self.should_lead:
+            yield from self._campaign()
+        if self.leads:
+            yield from self._lead()
+
+    def quit(self) -> Operation[None]:
+        """Leave the job, which goes on."""
+        self._registered = False
+        yield DeleteKey(_key(self._node))
+        while self.leads:
+            yield from self._lead(resign=True)
+        yield SetKeys({WAKE_KEY: b"1"})
+
+    def close(self) -> Operation[None]:
+        """End the job for all."""
+        yield from self.read()
+        yield from self._change(lambda status: replace(status, closed=True))
+        self._registered = False
+        yield DeleteKey(_key(self._node))
+
+    def participants(self) -> Operation[frozenset[Node]]:
+        """Who takes part, by what the leader has written; as many bytes as nodes, so for errors only."""
+        return (yield from self._written_round()).participants
+
+    def _has_place(self) -> Operation[bool]:
+        status = self.status
+        if not status.complete or status.assignment is None or status.number <= max(self._after, self._skipped):
+            return False
+        place = yield GetKey(_rank_key(status.assignment.leader, self._node))
+        version, _, rank = (place or b"").partition(b" ")
+        if version != b"%d" % status.assignment.version:
+            self._skipped = status.number
+            return False
+        self.number, self.rank, self.world_size = status.number, int(rank), status.world_size
+        return True
+
+    def _heartbeat(self) -> dict[str, bytes]:
+        return {_key(self._node): Heartbeat(self._node, self._after, self._heartbeats).encode()}
+
+    def _note(self, status: Status, token: Any) -> None:
+        if (status.version, status.leader) != (self.status.version, self.status.leader):
+            self._changed_at = self._clock()
+        self.status, self._token = status, token
+
+    def _swap(self, status: Status) -> Operation[bool]:
+        """Replace the status that was read last; False where somebody else has replaced it."""
+        present, token, was_set = yield SwapStatus(replace(status, version=self.status.version + 1), self._token)
+        self._note(present, token)
+        return was_set
+
+    def _change(self, change: Callable[[Status], Status]) -> Operation[None]:
+        """Change the status, over again until nobody came between."""
+        while (changed := change(self.status)) != self.status and not (yield from self._swap(changed)):
+            pass
+
+    # --- operations of the leader ---
+
+    def _campaign(self) -> Operation[None]:
+        """Become the leader, unless another node is faster. The former one counts as dead until its heartbeat moves."""
+        former = self.status.leader
+        limits = self.status.limits or self._rules.limits
+        if not (yield from self._swap(replace(self.status, leader=self._node, limits=limits))):
+            return
+        heartbeats = yield from self._read_heartbeats()
+        state = observe(LeaderState(), heartbeats, self._clock())
+        dead = {node: (beat, -math.inf) for node, _, beat in heartbeats if node == former}
+        self._leader_state, self._leader_version = replace(state, last_heard={**state.last_heard, **dead}), -1
+
+    def _lead(self, *, resign: bool = False) -> Operation[None]:
+        """Decide on the round by all heartbeats, and publish it; the last time if this node resigns."""
+        if self._leader_version != self.status.version:  # another has written, or this node without hearing so
+            self._leader_state = replace(self._leader_state, current=(yield from self._written_round()))
+        yield DeleteKey(WAKE_KEY)
+        heartbeats = yield from self._read_heartbeats()
+        now = self._clock()
+        state = observe(self._leader_state, heartbeats, now)
+        dead = silent(state, now, self._rules) - {self._node}
+        state = advance(state, [heartbeat for heartbeat in heartbeats if heartbeat.node not in dead], now, self._rules)
+        if (yield from self._publish(state.current, resign)):
+            self._leader_state, self._leader_version = state, self.status.version
+            for node in dead:
+                yield DeleteKey(_key(node))
+
+    def _publish(self, current: Round, resign: bool) -> Operation[bool]:
+        """Write a round and the ranks of its members, and then the status that leads there."""
+        status = replace(self.status.with_round(current), leader=None if resign else self._node)
+        before = self._leader_state.current
+        if current != before:
+            status = replace(status, round_key=self._free_round_key())
+            pairs = {status.round_key: current.encode()}
+            if current.complete and (before.number, before.complete) != (current.number, True):
+                assignment = Assignment(self._node, self.status.version + 1)
+                status = replace(status, assignment=assignment)
+                for rank, node in enumerate(current.world):
+                    pairs[_rank_key(self._node, node)] = b"%d %d" % (assignment.version, rank)
+            yield SetKeys(pairs)
+        return (yield from self._swap(status))
+
+    def _free_round_key(self) -> str:
+        """A key of this leader's that the status does not name, since others may read there."""
+        first, second = (f"round/{self._node}/{at}" for at in range(2))
+        return second if self.status.round_key == first else first
+
+    def _read_heartbeats(self) -> Operation[list[Heartbeat]]:
+        return [Heartbeat.decode(data) for data in (yield Scan(_HEARTBEATS)).values()]
+
+    def _written_round(self) -> Operation[Round]:
+        key = self.status.round_key
+        if not key:
+            return Round()
+        data = yield GetKey(key)
+        if data is None:
+            raise RendezvousStateError(
+                f"The rendezvous state is corrupt: {key} is named and not there; start the job under another --rdzv-id"
+            )
+        return Round.decode(data)
+
+
+def _key(node: Node) -> str:
+    return f"{_HEARTBEATS}{node}"
+
+
+def _rank_key(leader: Node, node: Node) -> str:
+    """Where a leader writes a member's rank; each leader has its own keys, so that no deposed one overwrites them."""
+    return f"rank/{leader}/{node}"
