@@ -1,7 +1,7 @@
 """What operations of a node ask of the state that nodes share, and how an operation is carried out.
 
 An operation is a generator: it yields requests, gets each answer sent, and returns its result. It opens no socket and
-reads no clock, so that threads over a store, tests, and the simulation of `bench/agents.py` carry out the same code.
+reads no clock, so that threads over a store, tests, and the simulation of `bench/scale` carry out the same code.
 """
 
 from __future__ import annotations
