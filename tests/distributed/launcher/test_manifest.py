@@ -176,6 +176,19 @@ def test_flags_are_handed_on_and_etcd_stays(kind, manifest):
     assert given == expected
 
 
+@pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
+def test_secrets_do_not_come_into_a_manifest(kind, manifest, monkeypatch, caplog):
+    monkeypatch.setenv("WEFT_JOB_KEY", "do not tell the key")
+    monkeypatch.setenv("WEFT_API_TOKEN", "do not tell the token")
+    monkeypatch.setenv("JAX_NOTE", "do tell")
+    text = manifest(kind, *IMAGE, "x.py")
+    assert "do tell" in text
+    assert "do not tell" not in text
+    assert [record.getMessage() for record in caplog.records] == [
+        "--print-manifest leaves out WEFT_API_TOKEN, since the name is that of a secret; set it on the nodes"
+    ]
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
