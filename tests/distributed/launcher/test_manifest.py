@@ -146,7 +146,7 @@ def test_pods_run_the_command_and_find_each_other(manifest, script, tmp_path):
     pods = [
         subprocess.Popen(
             program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=os.environ | {"JOB_COMPLETION_INDEX": str(index), "JOB_UID": "u", "WEFT_JOB_KEY": "k"},
+            env=os.environ | {"JOB_COMPLETION_INDEX": str(index), "JOB_UID": "u", "WEFT_JOB_KEY": "k" * 16},
         )
         for index in (1, 0)
     ]  # fmt: skip
