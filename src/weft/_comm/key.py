@@ -34,8 +34,8 @@ def job_key() -> bytes:
     """The key of this job: WEFT_JOB_KEY, the file that WEFT_JOB_KEY_FILE names, or the user's own.
 
     The user's own is kept in `~/.cache/weft/job.key` and made on first use, so that processes of one user trust each
-    other without being told. `DistNetworkError` when a file cannot be read, is another user's or open to others, and when
-    the key is shorter than 16 bytes.
+    other without being told. `DistNetworkError` when a file cannot be read, is another user's or open to others, and
+    when the key is shorter than 16 bytes.
     """
     if text := os.environ.get("WEFT_JOB_KEY"):
         return _checked(text.encode(), "WEFT_JOB_KEY")
