@@ -14,10 +14,12 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
+from urllib.parse import quote
 
 from weft.errors import DownloadError, HubError, ValueRangeError
 from weft.hub._download import download_url_to_file, read
 from weft.hub._folder import get_dir
+from weft.hub._sizes import excess
 
 Trust = bool | Literal["check"]
 
@@ -25,6 +27,7 @@ _GITHUB = "https://github.com"
 _GITHUB_API = "https://api.github.com"
 _NAME = re.compile(r"(?P<owner>[^/:]+)/(?P<name>[^/:]+)(?::(?P<ref>[^:]+))?")
 _TRUSTED_OWNERS = frozenset({"facebookresearch", "facebookincubator", "pytorch", "fairinternal"})
+_MOST_UNPACKED = 1 << 32  # bytes of a repository
 _AMBIGUOUS = 300  # the status where a ref is a branch and a tag
 
 
@@ -41,12 +44,13 @@ class _Repository:
     @property
     def listed(self) -> str:
         """Its line in the list of trusted repositories."""
-        return f"{self.owner}_{self.name}"
+        return f"{self.owner}/{self.name}"
 
     @property
     def folder(self) -> Path:
-        """Its place in the cache."""
-        return Path(get_dir(), f"{self.listed}_{self.ref.replace('/', '_')}")
+        """Its place in the cache, which no other repository or ref has: not `a/b_c` that of `a_b/c`."""
+        parts = (quote(part, safe="").replace("_", "%5F") for part in (self.owner, self.name, self.ref))
+        return Path(get_dir(), "_".join(parts))
 
 
 def cached(github: str, *, force_reload: bool, trust_repo: Trust, verbose: bool, skip_validation: bool) -> str:
@@ -191,6 +195,8 @@ def _extract(archive: str, into: Path) -> Path:
     """Unpack an archive of one folder; the folder's path. Nothing is written where a member's path is unsafe."""
     try:
         with zipfile.ZipFile(archive) as opened:
+            if much := excess(opened.infolist(), os.path.getsize(archive), _MOST_UNPACKED):
+                raise HubError(f"the archive of the repository is not unpacked: {much}")
             names = [member.filename for member in opened.infolist()]
             for name in names:
                 _check_member(name)
