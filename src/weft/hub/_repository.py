@@ -12,10 +12,10 @@ import zipfile
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 from urllib.parse import quote
 
+from weft._base.files import remove_folder, temporary_folder
 from weft.errors import DownloadError, HubError, ValueRangeError
 from weft.hub._download import download_url_to_file, read
 from weft.hub._folder import get_dir
@@ -165,13 +165,16 @@ def _ask_for_trust(repository: _Repository, trusted: bool) -> None:
 
 def _install(repository: _Repository) -> None:
     """Put the repository into the cache, in the place of an old copy, whole or not at all."""
-    with TemporaryDirectory(dir=get_dir(), prefix=".part-") as work:
+    work = temporary_folder(".part-", get_dir())
+    try:
         archive = os.path.join(work, f"{repository.ref.replace('/', '_')}.zip")
         _download(repository, archive)
         fresh = _extract(archive, Path(work, "fresh"))
         if repository.folder.exists():
             shutil.move(repository.folder, Path(work, "old"))
         os.replace(fresh, repository.folder)
+    finally:
+        remove_folder(work)
 
 
 def _download(repository: _Repository, archive: str) -> None:

@@ -33,9 +33,9 @@ def load_state_dict_from_url(
     """What `weft.load` makes of the file at a URL, which is downloaded unless it is in `model_dir` already.
 
     `model_dir` is `checkpoints` in `get_dir()` unless given. The file is named as in the URL, or `file_name`. With
-    `check_hash` the name must be such as `net-5c106cde.weft`, which says how the SHA256 digest of the file starts, new or
-    not; else `CheckpointError`. A zip file around one checkpoint is unpacked. For `map_location` and `weights_only` see
-    `weft.load`.
+    `check_hash` the name must be such as `net-5c106cde.weft`, which says how the SHA256 digest of the file starts, new
+    or not; else `CheckpointError`. A zip file around one checkpoint is unpacked. For `map_location` and `weights_only`
+    see `weft.load`.
     """
     if os.environ.get("TORCH_MODEL_ZOO"):
         warnings.warn("TORCH_MODEL_ZOO is deprecated, please use env TORCH_HOME instead", stacklevel=2)
