@@ -32,7 +32,9 @@ print(len(calls))
 """
 
 CACHE = """
+import warnings
 import jax, weft
+warnings.filterwarnings("error", category=UserWarning, append=True)
 hits = []
 jax.monitoring.register_event_listener(lambda name, **_: hits.append(name) if name.endswith("cache_hits") else None)
 x = weft.tensor([[3.0, 1.0], [1.0, 2.0]])
@@ -70,3 +72,19 @@ def test_a_second_process_takes_compiled_programs_from_the_cache(tmp_path):
     second, hits = run(CACHE, WEFT_COMPILE_CACHE=str(tmp_path)).rsplit(" ", 1)
     assert int(hits) > 0
     assert second == first
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("left", [0, 10, -1])
+def test_entries_of_the_cache_that_a_killed_process_left_are_quiet_and_go(left, tmp_path):
+    first, _ = run(CACHE, WEFT_COMPILE_CACHE=str(tmp_path)).rsplit(" ", 1)
+    entries = list(tmp_path.rglob("*-cache"))
+    for path in entries:
+        path.write_bytes(path.read_bytes()[:left])
+    assert run(CACHE, WEFT_COMPILE_CACHE=str(tmp_path)) == f"{first} 0"  # they may be being written
+    for path in entries:
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 60))
+    for path in tmp_path.rglob(".checked"):
+        path.unlink()
+    assert run(CACHE, WEFT_COMPILE_CACHE=str(tmp_path)) == f"{first} 0"
+    assert run(CACHE, WEFT_COMPILE_CACHE=str(tmp_path)) == f"{first} {len(entries)}"

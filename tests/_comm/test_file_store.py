@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zlib
 
 import pytest
 
@@ -135,3 +136,87 @@ def test_a_log_that_cannot_be_replaced_grows_on(tmp_path):
     assert path.stat().st_size > 3 << 20
     store.close()
     assert not path.exists()
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_file_that_others_may_write_is_refused(tmp_path, mode):
+    path = tmp_path / "store"
+    store = FileStore(str(path), 1)
+    path.chmod(mode)
+    with pytest.raises(
+        DistStoreError,
+        match=rf"^FileStore: '.*store' may be written by others \(mode {mode:04o}\), who could change what this job's "
+        r"processes tell each other; choose a path that is free, in a folder of your own$",
+    ):
+        FileStore(str(path), 1)
+    store.close()
+
+
+def test_records_are_read_with_the_jobs_key_only(tmp_path, monkeypatch):
+    path = tmp_path / "store"
+    monkeypatch.setenv("WEFT_JOB_KEY", "the key of this job")
+    store = FileStore(str(path), 1)
+    store.set("k", "v")
+    monkeypatch.setenv("WEFT_JOB_KEY", "the key of another job")
+    refused = r"^FileStore: a record in '.*store' was not written with this job's key; give all processes of a job the "
+    with pytest.raises(DistStoreError, match=refused):
+        FileStore(str(path), 1)
+    assert store.get("k") == b"v"
+    store.close()
+
+
+def records(content):
+    """Where each record of a file starts."""
+    at = len(b"weft-file-store-2\n") + 16
+    while at < len(content):
+        yield at
+        at += 8 + int.from_bytes(content[at : at + 4], "little")
+
+
+def without_one(content):
+    _, second, third, *_ = records(content)
+    return content[:second] + content[third:]
+
+
+def twice(content):
+    *_, last = records(content)
+    return content + content[last:]
+
+
+def of_another_file(content):
+    (start, *_) = records(content)
+    return content[: start - 1] + bytes([content[start - 1] ^ 1]) + content[start:]
+
+
+def changed(content):
+    """The last value with a right checksum, and no right proof."""
+    *_, last = records(content)
+    record = content[last + 8 : -1] + b"w"
+    return content[:last] + content[last : last + 4] + zlib.crc32(record).to_bytes(4, "little") + record
+
+
+@pytest.mark.parametrize("change", [without_one, twice, of_another_file, changed])
+def test_records_that_nobody_of_the_job_has_written_there_are_refused(tmp_path, change):
+    path = tmp_path / "store"
+    store = FileStore(str(path), 1)
+    for value in ("1", "2", "3"):
+        store.set("k", value)
+    content = path.read_bytes()
+    path.write_bytes(change(content))
+    with pytest.raises(DistStoreError, match=r"^FileStore: a record in '.*store' was not written with this job's key"):
+        FileStore(str(path), 1)
+    path.write_bytes(content)
+    assert store.get("k") == b"3"
+    store.close()
+
+
+def test_what_stands_where_a_shorter_log_goes_is_not_written_to(tmp_path):
+    path, other = tmp_path / "store", tmp_path / "other"
+    other.touch()
+    os.link(other, tmp_path / "store.new")
+    store = FileStore(str(path), 1)
+    for number in range(400):
+        store.set("k", str(number) * 2000)
+    assert path.stat().st_size < 2 << 20
+    assert other.read_bytes() == b""
+    store.close()

@@ -32,11 +32,12 @@ def pair():
 
 def test_the_key_of_the_environment_comes_first(home, monkeypatch):
     file = home / "key"
-    file.write_text("from the file\n")
+    file.write_text("a key from the file\n")
+    file.chmod(0o600)
     monkeypatch.setenv("WEFT_JOB_KEY_FILE", str(file))
-    assert job_key() == b"from the file"
-    monkeypatch.setenv("WEFT_JOB_KEY", "from the environment")
-    assert job_key() == b"from the environment"
+    assert job_key() == b"a key from the file"
+    monkeypatch.setenv("WEFT_JOB_KEY", "a key from the environment")
+    assert job_key() == b"a key from the environment"
 
 
 def test_the_users_own_key_is_made_once(home):
@@ -53,9 +54,34 @@ def test_a_key_file_that_cannot_be_used(home, monkeypatch):
     monkeypatch.setenv("WEFT_JOB_KEY_FILE", str(home / "none"))
     with pytest.raises(DistNetworkError, match=r"^the job's key cannot be read: .*none'; set WEFT_JOB_KEY, or mend"):
         job_key()
-    (home / "none").write_text(" \n")
-    with pytest.raises(DistNetworkError, match=r"^the job's key in '.*none' is empty"):
+
+
+def test_a_key_that_could_be_guessed_is_refused(home, monkeypatch):
+    file = home / "key"
+    file.write_text("fifteen bytes !\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("WEFT_JOB_KEY_FILE", str(file))
+    refused = r"has 15 bytes, and needs at least 16; make one with `openssl rand -hex 32`$"
+    with pytest.raises(DistNetworkError, match=rf"^the job's key in '.*/key' {refused}"):
         job_key()
+    monkeypatch.setenv("WEFT_JOB_KEY", "fifteen bytes !")
+    with pytest.raises(DistNetworkError, match=rf"^the job's key in WEFT_JOB_KEY {refused}"):
+        job_key()
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o640, 0o604, 0o602, 0o666])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_key_file_that_is_open_to_others_is_refused(mode, own, home, monkeypatch):
+    file = home / "weft" / "job.key"
+    file.parent.mkdir()
+    file.write_text("the key of somebody else\n")
+    file.chmod(mode)
+    if not own:
+        monkeypatch.setenv("WEFT_JOB_KEY_FILE", str(file))
+    with pytest.raises(DistNetworkError, match=rf"^the job's key in '.*key' is open to others \(mode {mode:04o}\); "):
+        job_key()
+    file.chmod(0o400)
+    assert job_key() == b"the key of somebody else"
 
 
 def both(pair, server_key, client_key):

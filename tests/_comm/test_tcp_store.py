@@ -145,7 +145,7 @@ def test_a_stopped_server_is_an_error_in_time():
 
 
 def test_a_wrong_key_is_an_error_at_once_and_the_server_goes_on(master, monkeypatch, caplog):
-    monkeypatch.setenv("WEFT_JOB_KEY", "another")
+    monkeypatch.setenv("WEFT_JOB_KEY", "the key of another job")
     refused = rf"^the store at 127\.0\.0\.1:{master.port} refuses this process: .* the same WEFT_JOB_KEY"
     with pytest.raises(JobKeyError, match=refused):
         TCPStore("127.0.0.1", master.port, timeout=timedelta(hours=1))

@@ -468,8 +468,8 @@ def test_a_key_file_that_is_not_there_is_told_at_once(script):
 def test_a_wrong_job_key_is_told_by_c10d(script, tmp_path):
     flags = ("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "x")
     path = script("")
-    first = Node(*flags, "--rdzv-conf", "is_host=1", path, env={"WEFT_JOB_KEY": "right", "TMPDIR": str(tmp_path)})
-    second = Node(*flags, "--rdzv-conf", "is_host=0", path, env={"WEFT_JOB_KEY": "wrong", "TMPDIR": str(tmp_path)})
+    first = Node(*flags, "--rdzv-conf", "is_host=1", path, env={"WEFT_JOB_KEY": "right" * 4, "TMPDIR": str(tmp_path)})
+    second = Node(*flags, "--rdzv-conf", "is_host=0", path, env={"WEFT_JOB_KEY": "wrong" * 4, "TMPDIR": str(tmp_path)})
     try:
         assert second.end() == 1
         assert second.stderr.endswith(
@@ -480,9 +480,27 @@ def test_a_wrong_job_key_is_told_by_c10d(script, tmp_path):
         first.kill()
 
 
+def test_what_a_killed_launcher_has_left_goes_with_the_next_one(script, tmp_path):
+    """One that has no workers yet, and so nobody who would tidy up after it."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = {"TMPDIR": str(temporary), "LOGLEVEL": "INFO"}
+    flags = ("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "x")
+    waiting = Node(*flags, "--rdzv-conf", "is_host=1", script(""), env=env)
+    while "waiting for" not in waiting.error():
+        pass
+    left = os.listdir(temporary)
+    waiting.process.kill()
+    waiting.end()
+    assert [name.startswith("torchelastic_agent_") for name in left] == [True]
+    assert os.listdir(temporary) == left
+    run("--standalone", script(""), **env)
+    assert os.listdir(temporary) == []
+
+
 def test_a_wrong_job_key_is_told(pair):
-    pair("--nnodes", 2, "--node-rank", 0, WEFT_JOB_KEY="right")
-    second = pair("--nnodes", 2, "--node-rank", 1, WEFT_JOB_KEY="wrong")
+    pair("--nnodes", 2, "--node-rank", 0, WEFT_JOB_KEY="right" * 4)
+    second = pair("--nnodes", 2, "--node-rank", 1, WEFT_JOB_KEY="wrong" * 4)
     assert second.end() == 1
     assert "has another job key; give all processes of a job the same WEFT_JOB_KEY" in second.stderr
     assert "Traceback" not in second.stderr

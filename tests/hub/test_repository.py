@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import struct
 import sys
+import zipfile
 
 import pytest
 
@@ -11,6 +14,7 @@ from tests.hub.site import left, zipped
 from weft import hub
 from weft.errors import DownloadError, HubError, ValueRangeError
 from weft.hub import _repository
+from weft.hub._sizes import excess
 
 HUBCONF = '''
 dependencies = ["json"]
@@ -102,7 +106,7 @@ def test_a_repository_is_fetched_once(github, cache, capsys):
     assert err.startswith(f'Downloading: "{github.url}/me/nets/zipball/main" to {cache}')
     assert err.endswith("/main.zip\n")
     assert left(cache) == ["me_nets_main", "trusted_list"]
-    assert (cache / "trusted_list").read_text() == "me_nets\n"
+    assert (cache / "trusted_list").read_text() == "me/nets\n"
     asked = len(github.asked)
 
     assert hub.list("me/nets:main") == ["Tokens", "net"]
@@ -127,7 +131,7 @@ def test_refs(github, cache):
         hub.list("me/nets:v2")
     with pytest.raises(DownloadError, match=r"^HTTP Error 404"):
         hub.list("me/nets:v2", skip_validation=True)
-    assert left(cache) == ["me_nets_a_b", "me_nets_beef", "me_nets_v1", "trusted_list"]
+    assert left(cache) == ["me_nets_a%2Fb", "me_nets_beef", "me_nets_v1", "trusted_list"]
 
 
 @pytest.mark.parametrize("text", ["nets", "me/nets/tree", "me/", "me/nets:"])
@@ -189,7 +193,7 @@ def test_the_user_is_asked_about_an_unknown_repository(github, cache, answer):
     hub.list("me/nets:main")
     assert len(asked) == 4
     assert asked[0] == (
-        "The repository me_nets does not belong to the list of trusted repositories and as such cannot be downloaded. "
+        "The repository me/nets does not belong to the list of trusted repositories and as such cannot be downloaded. "
         "Do you trust this repository and wish to add it to the trusted list of repositories (y/N)?"
     )
 
@@ -201,7 +205,7 @@ def test_false_always_asks(github, cache, answer, capsys):
     hub.list("me/nets:main", trust_repo=False)
     assert capsys.readouterr().out == "The repository is already trusted.\n"
     assert len(asked) == 2
-    assert (cache / "trusted_list").read_text() == "me_nets\n"
+    assert (cache / "trusted_list").read_text() == "me/nets\n"
 
 
 def test_who_is_trusted_without_a_question(github, cache, answer):
@@ -216,7 +220,63 @@ def test_who_is_trusted_without_a_question(github, cache, answer):
         hub.list("me/nets:main", trust_repo="yes")
 
 
+@pytest.mark.parametrize("other", ["me_nets/x:main", "me/nets_x_main:y", "me/nets:x_main"])
+def test_trust_is_in_a_pair_of_owner_and_name(other, github, cache, answer):
+    """Not in what the two look like side by side."""
+    kind = "/api/repos/me/nets_x"
+    github.pages |= {f"{kind}/{path[len('/api/repos/me/nets/'):]}": page for path, page in github.pages.items()
+                     if path.startswith("/api/repos/me/nets/")}  # fmt: skip
+    github.pages["/me/nets_x/zipball/main"] = github.pages["/archive.zip"]
+    asked = answer("n")
+    assert hub.list("me/nets_x:main", trust_repo=True) == ["Tokens", "net"]
+    with pytest.raises(HubError, match=r"^Untrusted repository\.$"):
+        hub.list(other)
+    assert len(asked) == 1
+    assert hub.list("me/nets_x:main") == ["Tokens", "net"]
+    assert left(cache) == ["me_nets%5Fx_main", "trusted_list"]
+
+
 # --- archives ---
+
+
+def packed(size, count=1):
+    """An archive that claims, truthfully, to unpack to much."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(count):
+            archive.writestr(f"a/{number}", bytes(size))
+    return file.getvalue()
+
+
+def claiming(size):
+    """An archive whose directory says that a member has so many bytes."""
+    content = bytearray(zipped({"a/x": bytes(100)}))
+    entry = content.rindex(b"PK\x01\x02")
+    struct.pack_into("<I", content, entry + 24, size)
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (packed(0, 100_001), r"it has 100001 members, and may have 100000$"),
+        (packed((1 << 26) + 1), r"its \d+ bytes would unpack to 67108865, more than 100 times as many$"),
+        (claiming((1 << 32) - 2), r"its \d+ bytes would unpack to 4294967294, more than 100 times as many$"),
+    ],
+)
+def test_archives_that_would_fill_the_disk_are_not_unpacked(content, text, github, cache):
+    github.pages["/archive.zip"] = content
+    with pytest.raises(HubError, match=f"^the archive of the repository is not unpacked: {text}"):
+        hub.list("me/nets:main", trust_repo=True)
+    assert left(cache) == ["trusted_list"]
+
+
+def test_the_sum_of_what_is_unpacked_has_a_limit():
+    listed = [zipfile.ZipInfo(str(number)) for number in range(3)]
+    for each in listed:
+        each.file_size = 1 << 31
+    assert excess(listed, 1 << 30) is None
+    assert excess(listed, 1 << 30, 1 << 32) == "it would unpack to 6442450944 bytes, and may to 4294967296"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import zipfile
 
 import pytest
 
@@ -60,6 +62,39 @@ def test_weights_with_a_wrong_hash(site, cache):
         hub.load_state_dict_from_url(f"{site.url}/net-00000000.weft", check_hash=True)
     assert left(cache / "checkpoints") == []
     assert hub.load_state_dict_from_url(f"{site.url}/net-00000000.weft") == {}
+
+
+@pytest.mark.parametrize("name", ["net.weft", "net-.weft", "net-1.2.weft", "net-5c106cd.weft", "net-5C106CDE.weft"])
+def test_a_hash_that_is_not_in_the_name_cannot_be_checked(name, site, cache):
+    site.pages[f"/{name}"] = saved({})
+    with pytest.raises(
+        ValueRangeError, match=rf"^check_hash=True takes a name with .*, got '{name}'; give such a file"
+    ):
+        hub.load_state_dict_from_url(f"{site.url}/{name}", check_hash=True)
+    assert site.asked == []
+    assert left(cache) == []
+
+
+def test_the_hash_of_a_file_that_is_there_is_checked(site, cache):
+    site.pages["/net-00000000.weft"] = saved({})
+    hub.load_state_dict_from_url(f"{site.url}/net-00000000.weft")
+    with pytest.raises(
+        CheckpointError,
+        match=r"^invalid hash value of .*/net-00000000\.weft, which an earlier download has left; remove it \(expected",
+    ):
+        hub.load_state_dict_from_url(f"{site.url}/net-00000000.weft", check_hash=True)
+    assert left(cache / "checkpoints") == ["net-00000000.weft"]
+
+
+def test_a_zip_file_that_would_fill_the_memory_is_not_unpacked(site, cache):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("inner.weft", bytes((1 << 26) + 1))
+    site.pages["/bomb.zip"] = file.getvalue()
+    with pytest.raises(
+        CheckpointError, match=r"^cannot load .*bomb\.zip: its \d+ bytes would unpack to 67108865, more"
+    ):
+        hub.load_state_dict_from_url(f"{site.url}/bomb.zip")
 
 
 def test_a_zip_file_around_weights_is_unpacked(site, cache):

@@ -74,6 +74,16 @@ def test_this_machine_is_looked_at(monkeypatch):
     assert found.cpu_count > 0
 
 
+@pytest.mark.parametrize(
+    "name", ["WEFT_JOB_KEY", "WEFT_API_TOKEN", "JAX_my_secret", "XLA_PASSWORD", "WEFT_CREDENTIALS"]
+)
+def test_values_of_secrets_are_not_shown(name, monkeypatch):
+    monkeypatch.setenv(name, "do not tell")
+    report = collect_env.get_pretty_env_info()
+    assert f"{name}=<redacted>\n" in report
+    assert "do not tell" not in report
+
+
 def test_missing_and_failing_tools_are_no_failure(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     broken = tmp_path / "gcc"

@@ -1,14 +1,23 @@
-"""Writing files so that nobody sees half of one."""
+"""Writing files so that nobody sees half of one, and leaving nothing of what was killed meanwhile.
+
+What is temporary is locked (`flock`) as long as a process works on it: what nobody has locked is of one that was
+killed.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
+
+_folders: dict[str, int] = {}  # of this process: descriptors that hold the locks
 
 
 @contextmanager
@@ -16,17 +25,18 @@ def written_whole(path: Path) -> Iterator[BufferedRandom]:
     """A new file, open for writing and reading, that takes the place of `path` when the block ends.
 
     Nobody sees half of it, not even after a power cut. A file that was there hands its permissions on. After an error,
-    `path` is as it was and nothing else is left.
+    `path` is as it was and nothing else is left; what a killed process has left goes with the next call for `path`.
     """
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    remove_stale(path.parent, rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part")
+    part, file = _new_part(path)
     try:
-        with open(part, "x+b") as file:
+        with file:
             if path.exists():
                 shutil.copymode(path, part)
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
+            os.replace(part, path)  # while it is locked
     except BaseException:
         part.unlink(missing_ok=True)
         raise
@@ -35,3 +45,68 @@ def written_whole(path: Path) -> Iterator[BufferedRandom]:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _new_part(path: Path) -> tuple[Path, BufferedRandom]:
+    """A new file that is locked. One that others took for stale, before it was, is given up."""
+    while True:
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        file = open(part, "x+b")  # noqa: SIM115  closed by the caller
+        if _is_ours(file.fileno()):
+            return part, file
+        file.close()
+
+
+def temporary_folder(prefix: str, within: str | None = None) -> str:
+    """A folder of this process, by default among the temporary files, for `remove_folder`.
+
+    If the process is killed before, the next one that asks for this prefix there removes it.
+    """
+    remove_stale(Path(within or tempfile.gettempdir()), rf"{re.escape(prefix)}[a-z0-9_]{{8}}")
+    while True:
+        path = tempfile.mkdtemp(prefix=prefix, dir=within)
+        with suppress(FileNotFoundError):  # it was taken for stale
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            if _is_ours(folder):
+                _folders[path] = folder
+                return path
+            os.close(folder)
+
+
+def remove_folder(path: str) -> None:
+    """Remove a folder that `temporary_folder` has made, and what is in it. Calling it again does nothing."""
+    shutil.rmtree(path, ignore_errors=True)
+    if (folder := _folders.pop(path, None)) is not None:
+        os.close(folder)
+
+
+def remove_stale(folder: Path, name: str) -> None:
+    """Remove the files and folders whose names match the expression and that nobody has locked."""
+    with suppress(OSError):  # what cannot be listed, opened or removed stays
+        for entry in os.scandir(folder):
+            if re.fullmatch(name, entry.name):
+                _remove_if_stale(entry.path)
+
+
+def _remove_if_stale(path: str) -> None:
+    with suppress(OSError):
+        found = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+        finally:
+            os.close(found)
+
+
+def _is_ours(file: int) -> bool:
+    """Lock what was just made; False where somebody who took it for stale was faster."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks, where nobody takes anything for stale
+        return True
+    return os.fstat(file).st_nlink > 0

@@ -88,6 +88,8 @@ class Reader:
         name = info.filename
         if name in self._members:
             raise CheckpointError(f"it has two members {name!r}")
+        if info.header_offset < 0:
+            raise CheckpointError(f"the member {name!r} lies before the file")
         if info.header_offset + _HEADER + info.compress_size > after:
             raise CheckpointError(
                 f"the member {name!r} is larger than the file"

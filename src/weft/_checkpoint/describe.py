@@ -16,6 +16,7 @@ import numpy as np
 from weft._base.device import device
 from weft._base.dtype import DTYPES, DType
 from weft._base.size import Size
+from weft._checkpoint.keys import Keys
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 from weft.nn._state_dict import StateDict
@@ -24,6 +25,7 @@ _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 _NUMPY = {dtype.numpy for dtype in DTYPES}
 
 _SEQUENCES: dict[str, Any] = {"tuple": tuple, "set": set, "frozenset": frozenset, "size": Size}
+_HASHED = ("set", "frozenset")
 _MAPPINGS: dict[str, Any] = {"dict": dict, "ordered": OrderedDict, "state": StateDict}
 _KIND = {kind: name for name, kind in (_SEQUENCES | _MAPPINGS).items()}
 
@@ -105,6 +107,7 @@ class Rebuilder:
     def __init__(self, tensor: Callable[[int], Any], array: Callable[[int], Any]) -> None:
         self._tensor = tensor
         self._array = array
+        self._spread = Keys().spread
 
     def rebuild(self, x: Any) -> Any:
         """The object."""
@@ -116,7 +119,8 @@ class Rebuilder:
         if kind in _MAPPINGS:
             return self._mapping(kind, x)
         if kind in _SEQUENCES:
-            return _SEQUENCES[kind](self.rebuild(_field(x, "items", list)))
+            items = self.rebuild(_field(x, "items", list))
+            return _SEQUENCES[kind](map(self._spread, items) if kind in _HASHED else items)
         match kind:
             case "tensor":
                 return self._tensor(_field(x, "at", int))
@@ -139,7 +143,7 @@ class Rebuilder:
         raise ValueError(f"it holds an object of unknown kind {kind!r}")
 
     def _mapping(self, kind: str, x: dict[str, Any]) -> Any:
-        pairs = [(self.rebuild(key), self.rebuild(value)) for key, value in _field(x, "items", list)]
+        pairs = [(self._spread(self.rebuild(key)), self.rebuild(value)) for key, value in _field(x, "items", list)]
         found = _MAPPINGS[kind](pairs)
         if kind == "state":
             found._metadata = self.rebuild(_field(x, "metadata", dict))

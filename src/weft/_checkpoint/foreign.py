@@ -90,7 +90,7 @@ class _Contents:
 
     def load(self, file: IO[bytes], encoding: str) -> Any:
         """The object of the pickle in a file."""
-        return Pickles(self.find, self.stored, self.set_state, encoding).load(file)
+        return Pickles(self.find, self.stored, self.set_state, self._plain.keys, encoding).load(file)
 
 
 def _nothing(*_: Any) -> None:

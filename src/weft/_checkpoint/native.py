@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -22,7 +23,7 @@ from weft._checkpoint.archive import Member, Reader
 from weft._checkpoint.buffers import array_on, bytes_of, tensor_of
 from weft._checkpoint.describe import Describer, Rebuilder, dtype_of
 from weft._checkpoint.locate import Locate
-from weft._checkpoint.storages import placed, view_of_storage
+from weft._checkpoint.storages import is_shape, placed, view_of_storage
 from weft._lazy.realize import array_of, flush, report
 from weft._tensor.alias import layout_of, owner_of, path_of
 from weft._tensor.tensor import Tensor
@@ -212,17 +213,22 @@ class _Listed:
         where = self._locate(str(entry["device"]), self._reader.size(name))
         places = placed(shape, entry["stride"], entry["offset"], dtype, self._reader.size(name))
         if (name, where) not in self._storages:
-            first = next((e for e in self._tensors if e.get("data") == entry["data"] and self._is_whole(e)), entry)
-            _, sizes, kind = _fields(first)
-            sizes = sizes if self._is_whole(first) else (self._reader.size(name) // kind.itemsize,)
+            _, sizes, kind = _fields(self._wholes.get(name, entry))
+            sizes = sizes if name in self._wholes else (self._reader.size(name) // kind.itemsize,)
             self._storages[name, where] = tensor_of(array_on(where, kind, sizes, self._reader.array(name)), kind, where)
         return view_of_storage(self._storages[name, where], places)
 
-    def _is_whole(self, entry: dict[str, Any]) -> bool:
-        name, shape, dtype = _fields(entry)
-        return not entry.get("offset") and entry.get("stride") == list(row_major(shape)) and (
-            prod(shape) * dtype.itemsize == self._reader.size(name)
-        )  # fmt: skip
+    @cached_property
+    def _wholes(self) -> dict[str, dict[str, Any]]:
+        """The first tensor that is all of a shared member, by the member's name."""
+        found: dict[str, dict[str, Any]] = {}
+        for entry in self._tensors:
+            name, shape, dtype = _fields(entry)
+            if not entry.get("offset") and entry.get("stride") == list(row_major(shape)) and (
+                prod(shape) * dtype.itemsize == self._reader.size(name)
+            ):  # fmt: skip
+                found.setdefault(name, entry)
+        return found
 
     def _make_array(self, entry: dict[str, Any]) -> np.ndarray[Any, Any]:
         name, shape, dtype = self._type_of(entry)
@@ -234,8 +240,8 @@ class _Listed:
 def _fields(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], Any]:
     """The member, shape and type of a tensor."""
     shape, dtype = tuple(entry["shape"]), dtype_of(entry["dtype"])
-    if not all(type(size) is int and size >= 0 for size in shape):
-        raise ValueError(f"it has a tensor of impossible shape {list(shape)}")
+    if not is_shape(shape):
+        raise ValueError(f"it has a tensor of impossible shape {list(shape[:8])}")
     return f"data/{entry['data']}", shape, dtype
 
 

@@ -1,7 +1,7 @@
 """A reader of pickles that runs no code: it builds plain containers, and asks for everything else by name.
 
 It knows the instructions that `torch.save` and Python's pickle write for tensors and plain objects. Memory and time
-are proportional to the pickle's size, whatever it says.
+are proportional to the pickle's size, whatever it says: copies are counted, and keys looked at before they are hashed.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ from pickletools import genops
 from typing import IO, Any
 
 from weft._base.dtype import DType
+from weft._checkpoint.keys import Keys
 from weft.errors import CheckpointError, PickleError
 
 _LITERALS = (
     "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "UNICODE", "BINUNICODE",
     "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
 )  # fmt: skip
+_DAMAGES = (
+    ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError,
+    Warning,  # of the module pickletools, where the program makes errors of them
+)  # fmt: skip
 _DICTS = (dict, OrderedDict, Counter, defaultdict)
 _MODULES_OF_PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
-_SIMPLE_KEYS = (str, int, float, bytes, complex, bool, type(None))
 
 
 class Global:
@@ -44,6 +48,7 @@ class Pickles:
     find      what a global name such as `torch._utils._rebuild_tensor_v2` stands for, or an error
     stored    what a persistent id stands for
     set_state puts a state on an object that was built
+    keys      looks at the keys of containers
     encoding  of Python 2's strings; "bytes" leaves them bytes
     """
 
@@ -52,11 +57,13 @@ class Pickles:
         find: Callable[[str], Any],
         stored: Callable[[Any], Any],
         set_state: Callable[[Any, Any], Any],
+        keys: Keys,
         encoding: str = "utf-8",
     ) -> None:
         self._find = find
         self._stored = stored
         self._set_state = set_state
+        self._checked_key = keys.checked
         self._encoding = encoding
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks under each mark
@@ -76,7 +83,7 @@ class Pickles:
             return self._stack.pop()
         except CheckpointError:
             raise
-        except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
+        except _DAMAGES as error:
             reason = str(error) or type(error).__name__
             raise PickleError(f"its pickle is damaged ({type(error).__name__}: {reason})") from error
 
@@ -145,7 +152,7 @@ class Pickles:
 
     def _frozenset(self, _: Any) -> None:
         items = self._since_mark()
-        self._stack.append(frozenset(map(checked_key, items)))
+        self._stack.append(frozenset(map(self._checked_key, items)))
 
     def _append(self, _: Any) -> None:
         self._extend([self._stack.pop()])
@@ -164,7 +171,7 @@ class Pickles:
         target = self._stack[-1]
         if type(target) is not set:
             raise PickleError(f"its pickle adds items to a {type(target).__name__}")
-        target.update(map(checked_key, items))
+        target.update(map(self._checked_key, items))
 
     def _set_item(self, _: Any) -> None:
         value, key = self._stack.pop(), self._stack.pop()
@@ -178,7 +185,7 @@ class Pickles:
         if type(target) not in _DICTS:
             raise PickleError(f"its pickle sets items of a {type(target).__name__}")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            target[checked_key(key)] = value
+            target[self._checked_key(key)] = value
 
     # --- what is asked for ------------------------------------------------------------------------------------
 
@@ -225,17 +232,6 @@ _STEPS: dict[str, Callable[[Pickles, Any], None]] = {
     "STACK_GLOBAL": Pickles._stack_global, "REDUCE": Pickles._reduce, "NEWOBJ": Pickles._new_object,
     "BUILD": Pickles._build, "BINPERSID": Pickles._persistent,
 }  # fmt: skip
-
-
-def checked_key(key: Any) -> Any:
-    """A key of a dict or item of a set. Nested tuples are refused: hashing them may take for ever, or the process."""
-    for part in key if type(key) is tuple else (key,):
-        if not isinstance(part, _SIMPLE_KEYS) and getattr(type(part), "__module__", "").partition(".")[0] != "weft":
-            raise PickleError(
-                f"its pickle has a key or an item of a set of type {type(part).__name__}; such may be strings, bytes, "
-                "numbers, None, dtypes, devices, tensors and flat tuples of them"
-            )
-    return key
 
 
 def shown(x: Any) -> str:

@@ -16,7 +16,7 @@ from weft._base.size import Size
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of
 from weft._checkpoint.locate import Locate
 from weft._checkpoint.pickled import Global, shown
-from weft._checkpoint.storages import view_of_storage
+from weft._checkpoint.storages import MOST_DIMS, MOST_SIZE, view_of_storage
 from weft._tensor.alias import owner_of
 from weft._tensor.convert import room
 from weft._tensor.tensor import Tensor
@@ -24,7 +24,6 @@ from weft.errors import PickleError
 from weft.nn._parameter import Buffer, Parameter
 from weft.ops._strides import Layout
 
-_MOST_DIMS = 64
 _REFUSED = {
     "_rebuild_qtensor": "a quantized tensor; save x.dequantize()",
     "_rebuild_sparse_tensor": "a sparse tensor; save x.to_dense()",
@@ -184,9 +183,9 @@ class Tensors:
 def _check_place(count: int, offset: Any, size: Any, stride: Any) -> None:
     """Refuse sizes and strides that are none, or lead out of a storage of so many elements."""
     numbers = (offset, *size, *stride)
-    if type(size) not in _TUPLES or type(stride) is not tuple or len(size) != len(stride) or len(size) > _MOST_DIMS:
+    if type(size) not in _TUPLES or type(stride) is not tuple or len(size) != len(stride) or len(size) > MOST_DIMS:
         raise PickleError("its pickle makes a tensor whose sizes and strides disagree")
-    if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
+    if not all(type(n) is int and 0 <= n < MOST_SIZE for n in numbers):
         raise PickleError(f"its pickle makes a tensor of size [{', '.join(map(shown, size[:8]))}], which there is not")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if prod(size) and last >= count:

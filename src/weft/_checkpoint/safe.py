@@ -13,7 +13,8 @@ import numpy as np
 
 from weft._base.device import device
 from weft._base.size import Size
-from weft._checkpoint.pickled import Global, checked_key, shown
+from weft._checkpoint.keys import Keys
+from weft._checkpoint.pickled import Global, shown
 from weft.errors import ArgumentError, PickleError, ValueRangeError
 
 _NEVER = ("sys", "os", "posix", "nt")
@@ -122,6 +123,7 @@ class Plain:
 
     def __init__(self, limit: int) -> None:
         self._left = limit
+        self.keys = Keys()
 
     def table(self) -> dict[str, Any]:
         """What the names of plain things stand for."""
@@ -152,10 +154,10 @@ class Plain:
         return items
 
     def _set(self, items: Any = ()) -> set[Any]:
-        return set(map(checked_key, self._listed(items)))
+        return set(map(self.keys.checked, self._listed(items)))
 
     def _ordered(self, items: Any = ()) -> OrderedDict[Any, Any]:
-        return OrderedDict((checked_key(key), value) for key, value in map(self._listed, self._listed(items)))
+        return OrderedDict((self.keys.checked(key), value) for key, value in map(self._listed, self._listed(items)))
 
     def _counter(self, counts: Any = None) -> Counter[Any]:
         if type(counts) is not dict or not all(type(n) is int for n in counts.values()):

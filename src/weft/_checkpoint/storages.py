@@ -12,11 +12,24 @@ from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft.ops._strides import Layout
 
+MOST_DIMS = 64
+MOST_SIZE = 1 << 63
+
+
+def is_shape(shape: Any) -> bool:
+    """Whether these are sizes that a tensor may have. Products of any more, or larger ones, could take for ever."""
+    if len(shape) > MOST_DIMS:
+        return False
+    for size in shape:  # a loop, since a file may have a million shapes  # noqa: SIM110
+        if type(size) is not int or not 0 <= size < MOST_SIZE:
+            return False
+    return True
+
 
 def placed(shape: tuple[int, ...], stride: Any, offset: Any, dtype: DType, nbytes: int) -> Layout:
     """Places in a storage of so many bytes; `ValueError` for what is none, or could fill the memory."""
     numbers = [*stride, offset]
-    if len(stride) != len(shape) or not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
+    if len(stride) != len(shape) or not all(type(n) is int and 0 <= n < MOST_SIZE for n in numbers):
         raise ValueError(f"it has a tensor of shape {list(shape)} with impossible strides {stride} or offset {offset}")
     places = Layout(shape, tuple(stride), offset, dtype)
     if max((offset + places.extent) * bool(places.extent), prod(shape)) * dtype.itemsize > nbytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 from typing import IO, Any
 
@@ -13,6 +15,7 @@ from weft._base.dtype import DTYPES, DType
 from weft._checkpoint.archive import filled
 from weft._checkpoint.buffers import Bytes, array_on, bytes_of, tensor_of
 from weft._checkpoint.native import computed, elements_of
+from weft._checkpoint.storages import is_shape
 from weft._tensor.convert import ALIGNMENT
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
@@ -102,16 +105,18 @@ class TensorFile:
         if size < _LENGTH or length > min(_MOST_HEADER, size - _LENGTH):
             raise ValueError("it is truncated: its header is not all there")
         self._begin = start + _LENGTH + length
-        header = json.loads(file.read(length).decode(), object_pairs_hook=_without_twins)
-        if not isinstance(header, dict):
-            raise ValueError("its header is no object")
-        self.metadata = _read_metadata(header.pop(_METADATA, None))
-        self._entries = {name: _read_entry(name, entry) for name, entry in header.items()}
+        with _without_collector():
+            header = json.loads(file.read(length).decode(), object_pairs_hook=_read_object)
+            if not isinstance(header, dict):
+                raise ValueError("its header is no object")
+            self.metadata = _read_metadata(header.pop(_METADATA, None))
+            entries = {name: _read_entry(name, entry) for name, entry in header.items()}
+            self._entries = dict(sorted(entries.items(), key=lambda item: item[1][2:]))
         self._check_places(size - _LENGTH - length)
 
     def _check_places(self, size: int) -> None:
         end = 0
-        for name, (_, _, start, stop) in sorted(self._entries.items(), key=lambda item: item[1][2:]):
+        for name, (_, _, start, stop) in self._entries.items():
             if start != end:
                 raise ValueError(f"its tensor {name!r} starts at {start}, and the one before ends at {end}")
             end = stop
@@ -120,7 +125,7 @@ class TensorFile:
 
     def keys(self) -> list[str]:
         """The names of the tensors, in the order of their places."""
-        return sorted(self._entries, key=lambda name: self._entries[name][2:])
+        return list(self._entries)
 
     def type_of(self, name: str) -> tuple[tuple[int, ...], DType]:
         """Shape and element type of a tensor; `CheckpointError` where there is no tensor of this name."""
@@ -140,11 +145,29 @@ class TensorFile:
         return filled(self._file, self._begin + start, stop - start, name)
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let no garbage be looked for, which takes twice the time of reading where a million objects come, and no cycles.
+
+    Threads may do this at once: at worst the collector runs again before the last of them is done.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> Any:
+    """An object of the header: the description of a tensor as a tuple, which takes less room, all others as dicts."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("its header names something twice")
-    return found
+    if type(found.get("shape")) is not list:
+        return found
+    return found["dtype"], tuple(found["shape"]), tuple(found["data_offsets"])
 
 
 def _read_metadata(found: Any) -> dict[str, str] | None:
@@ -154,18 +177,20 @@ def _read_metadata(found: Any) -> dict[str, str] | None:
 
 
 def _read_entry(name: str, entry: Any) -> tuple[tuple[int, ...], DType, int, int]:
-    word, shape, places = entry["dtype"], tuple(entry["shape"]), tuple(entry["data_offsets"])
+    if type(entry) is not tuple:
+        raise ValueError(f"its tensor {name!r} is described without 'dtype', 'shape' and 'data_offsets'")
+    word, shape, places = entry
     if word not in _DTYPES:
         raise ValueError(f"its tensor {name!r} has elements of type {word!r}, which there is not here")
-    if len(places) != 2 or not all(type(n) is int and n >= 0 for n in (*shape, *places)):
+    if not is_shape(shape) or len(places) != 2 or not type(places[0]) is type(places[1]) is int or places[0] < 0:
         raise ValueError(f"its tensor {name!r} has an impossible shape or place")
     dtype = _DTYPES[word]
-    if places[1] - places[0] != prod(shape) * dtype.itemsize:
+    count, (start, stop) = prod(shape), places
+    if stop - start != count * dtype.itemsize:
         raise ValueError(
-            f"its tensor {name!r} of shape {list(shape)} takes {prod(shape) * dtype.itemsize} bytes, and has "
-            f"{places[1] - places[0]}"
+            f"its tensor {name!r} of shape {list(shape)} takes {count * dtype.itemsize} bytes, and has {stop - start}"
         )
-    return shape, dtype, *places
+    return shape, dtype, start, stop
 
 
 def named_tensors(found: TensorFile, locate: Callable[[str, int], device]) -> Iterator[tuple[str, Tensor]]:

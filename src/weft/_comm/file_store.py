@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
+import hmac
 import logging
 import os
+import secrets
 import struct
 import threading
 import time
@@ -17,6 +20,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from weft._comm.deadline import Deadline
+from weft._comm.key import job_key
 from weft._comm.store import Store, as_amount, as_key, as_keys, as_value, wait_error
 from weft._comm.table import Table, shown
 from weft._comm.wire import pack, unpack
@@ -26,11 +30,14 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 _HEAD = struct.Struct("<II")  # length and checksum of what follows
-_MAGIC = b"weft-file-store-1\n"
+_MAGIC = b"weft-file-store-2\n"
+_NONCE = 16  # bytes behind it, which no other log has
+_BEGIN = len(_MAGIC) + _NONCE
 _USERS = b"\xffusers"  # no text of UTF-8 is encoded as this
 _CLOSED = b"\xffclosed"
 _OWN = frozenset({_USERS, _CLOSED})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
+_PROOF = hashlib.sha256().digest_size
 _SMALL = 1 << 20  # bytes of a log that is left as it is
 _WASTE = 4  # times that a longer log may be as long as a new one
 
@@ -43,7 +50,8 @@ class FileStore(Store):
     while it writes leaves at most a torn record at the end, which the next writer cuts off. A log that has grown to
     several times what it holds is replaced by a short one, for which the folder must be writable.
 
-    `DistStoreError` when the file cannot be used.
+    `DistStoreError` when the file cannot be used. That is so for one that belongs to another user or that others may
+    write, and as soon as a record is read that was not written with this job's key.
     """
 
     _joins = True  # whether it counts as a user
@@ -161,6 +169,8 @@ class _Log:
         self._successor = f"{path}.new"
         self._table = Table()
         self._end = 0
+        self._key = job_key()
+        self._proof = b""  # of the record before; each stands for all records up to it
         self._room = _SMALL  # the length at which the log is replaced
         self.file = self._opened(timeout)
 
@@ -180,17 +190,27 @@ class _Log:
 
     def _open(self, flags: int) -> int:
         try:
-            return os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+            file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
         except OSError as error:
             raise DistStoreError(f"FileStore: {self._path!r} cannot be opened: {error.strerror}") from error
+        try:
+            _check_owner(os.fstat(file), self._path)
+        except BaseException:
+            os.close(file)
+            raise
+        return file
 
     def _begin(self) -> None:
-        start = os.pread(self.file, len(_MAGIC), 0)
-        if not _MAGIC.startswith(start):
+        start = os.pread(self.file, _BEGIN, 0)
+        if not _MAGIC.startswith(start[: len(_MAGIC)]):
             raise DistStoreError(f"FileStore: {self._path!r} is there and no store; choose a path that is free")
-        if start != _MAGIC:
-            os.pwrite(self.file, _MAGIC, 0)
-        self._end = len(_MAGIC)
+        if len(start) < _BEGIN:  # it is new, or who began it was killed
+            os.pwrite(self.file, _beginning(), 0)
+        self._rewind()
+
+    def _rewind(self) -> None:
+        """Start to read at the beginning."""
+        self._table, self._end, self._proof = Table(), _BEGIN, os.pread(self.file, _BEGIN, 0)
 
     def table(self) -> Table:
         """What the whole records say."""
@@ -204,10 +224,24 @@ class _Log:
             record = news[at + _HEAD.size : at + _HEAD.size + size]
             if len(record) < size or zlib.crc32(record) != check:
                 break
-            self._apply(*unpack(record))
+            self._apply(*self._proved(record))
             at += _HEAD.size + size
-        self._end += at
+            self._end += _HEAD.size + size
         return self._table
+
+    def _proved(self, record: bytes) -> list[bytes]:
+        """The fields of a whole record that somebody with the job's key has put behind those before it."""
+        proof, change = record[:_PROOF], record[_PROOF:]
+        if not hmac.compare_digest(proof, self._proof_of(change)):
+            raise DistStoreError(
+                f"FileStore: a record in {self._path!r} was not written with this job's key; give all processes of a "
+                "job the same WEFT_JOB_KEY (or WEFT_JOB_KEY_FILE), and a path that no other job has used"
+            )
+        self._proof = proof
+        return unpack(change)
+
+    def _proof_of(self, change: bytes) -> bytes:
+        return _proof(self._key, self._proof, change)
 
     def _replaced(self) -> bool:
         """Whether the path leads to another log now; one that was removed has no successor."""
@@ -223,7 +257,7 @@ class _Log:
         file = self._open(0)
         os.close(self.file)
         self.file = file
-        self._table, self._end = Table(), len(_MAGIC)
+        self._rewind()
 
     def _apply(self, key: bytes, *values: bytes) -> None:
         if values:
@@ -244,33 +278,46 @@ class _Log:
                     self._replace()
             return result
 
-    def _write(self, record: bytes) -> None:
-        whole = _whole(record)
+    def _write(self, change: bytes) -> None:
+        proof = self._proof_of(change)
+        whole = _whole(proof, change)
         try:
             os.ftruncate(self.file, self._end)  # what a killed writer left
             if os.pwrite(self.file, whole, self._end) < len(whole):
                 raise OSError(0, "the file system took only a part of the record; is it full?")
         except OSError as error:
-            self._table, self._end = Table(), len(_MAGIC)  # the change did not happen: read the file anew
+            self._rewind()  # the change did not happen
             raise DistStoreError(f"FileStore: {self._path!r} cannot be written: {error.strerror}") from error
+        self._proof = proof
         self._end += len(whole)
 
     def _replace(self) -> None:
         """Put a log of what is there now in this one's place; where that cannot be done, this one grows on."""
-        records = [_whole(pack(key, value)) for key, value in self._table.values.items()]
-        self._room = max(_SMALL, _WASTE * sum(map(len, records)))
+        parts = list(self._fresh())
+        self._room = max(_SMALL, _WASTE * sum(map(len, parts)))
         if self._end <= self._room:
             return
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
+            with suppress(FileNotFoundError):
+                os.unlink(self._successor)  # of a process that was killed
             with open(os.open(self._successor, flags, 0o600), "wb") as file:
-                file.writelines([_MAGIC, *records])
+                file.writelines(parts)
             os.replace(self._successor, self._path)
         except OSError as error:
             self._room = 2 * self._end
             _log.info("the log of the store %s is not made shorter: %s", self._path, error)
             with suppress(OSError):
                 os.unlink(self._successor)
+
+    def _fresh(self) -> Iterator[bytes]:
+        """A log of what there is now."""
+        proof = _beginning()
+        yield proof
+        for key, value in self._table.values.items():
+            change = pack(key, value)
+            proof = _proof(self._key, proof, change)
+            yield _whole(proof, change)
 
     def leave(self, world_size: int) -> None:
         """Count a user out; the last one removes the file."""
@@ -320,6 +367,27 @@ class _Log:
         raise AssertionError("pauses do not end")
 
 
-def _whole(record: bytes) -> bytes:
+def _check_owner(found: os.stat_result, path: str) -> None:
+    """Refuse a file that another user may change."""
+    mine = found.st_uid == os.geteuid()
+    if mine and not found.st_mode & 0o022:
+        return
+    why = f"may be written by others (mode {found.st_mode & 0o777:04o})" if mine else f"belongs to user {found.st_uid}"
+    raise DistStoreError(
+        f"FileStore: {path!r} {why}, who could change what this job's processes tell each other; choose a path that is "
+        "free, in a folder of your own"
+    )
+
+
+def _beginning() -> bytes:
+    return _MAGIC + secrets.token_bytes(_NONCE)
+
+
+def _proof(key: bytes, before: bytes, change: bytes) -> bytes:
+    return hmac.digest(key, before + change, hashlib.sha256)
+
+
+def _whole(proof: bytes, change: bytes) -> bytes:
     """A record as it stands in the file."""
+    record = proof + change
     return _HEAD.pack(len(record), zlib.crc32(record)) + record

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import shlex
 from pathlib import Path
 
 from weft._comm.deadline import Deadline
@@ -25,6 +26,7 @@ PROOF_SECONDS = 10.0
 
 _MAGIC = b"weft-job-key-1\n"
 _NONCE = 32
+_LEAST_BYTES = 16  # of a key
 _REFUSED = b"refused"
 
 
@@ -32,24 +34,49 @@ def job_key() -> bytes:
     """The key of this job: WEFT_JOB_KEY, the file that WEFT_JOB_KEY_FILE names, or the user's own.
 
     The user's own is kept in `~/.cache/weft/job.key` and made on first use, so that processes of one user trust each
-    other without being told. `DistNetworkError` when a file cannot be read, or is empty.
+    other without being told. `DistNetworkError` when a file cannot be read, is another user's or open to others, and
+    when the key is shorter than 16 bytes.
     """
     if text := os.environ.get("WEFT_JOB_KEY"):
-        return text.encode()
+        return _checked(text.encode(), "WEFT_JOB_KEY")
     if name := os.environ.get("WEFT_JOB_KEY_FILE"):
         return _read(Path(name))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return _own(cache / "weft" / "job.key")
 
 
+def _checked(key: bytes, place: str) -> bytes:
+    """The key, unless somebody could guess it: who has seen one proof can try keys as fast as they are hashed."""
+    if len(key) < _LEAST_BYTES:
+        raise DistNetworkError(
+            f"the job's key in {place} has {len(key)} bytes, and needs at least {_LEAST_BYTES}; make one with "
+            "`openssl rand -hex 32`"
+        )
+    return key
+
+
 def _read(path: Path) -> bytes:
+    """The key in a file, which must be as ssh wants those of its users: theirs, and closed to others."""
     try:
-        key = path.read_bytes().strip()
+        with open(path, "rb") as file:
+            _check_owner(os.fstat(file.fileno()), str(path))
+            key = file.read().strip()
     except OSError as error:
         raise DistNetworkError(f"the job's key cannot be read: {error}; set WEFT_JOB_KEY, or mend the file") from error
-    if not key:
-        raise DistNetworkError(f"the job's key in {str(path)!r} is empty; write some random text there")
-    return key
+    return _checked(key, repr(str(path)))
+
+
+def _check_owner(found: os.stat_result, path: str) -> None:
+    if found.st_uid != (me := os.geteuid()):
+        raise DistNetworkError(
+            f"the job's key in {path!r} belongs to user {found.st_uid}, and this process is user {me}'s; make a file "
+            "of your own, or set WEFT_JOB_KEY"
+        )
+    if found.st_mode & 0o077:
+        raise DistNetworkError(
+            f"the job's key in {path!r} is open to others (mode {found.st_mode & 0o777:04o}); write a new key there, "
+            f"and close it: chmod 600 {shlex.quote(path)}"
+        )
 
 
 def _own(path: Path) -> bytes:

@@ -20,6 +20,7 @@ import numpy as np
 
 from weft._base import config
 from weft._base.device import CPU, device
+from weft._lazy import compile_cache
 from weft._lazy.value import Aval
 from weft.errors import DeviceError, DistBackendError, NoDeviceError
 
@@ -44,6 +45,7 @@ def _configure() -> None:
     jax.config.update("jax_enable_x64", True)
     if config.COMPILE_CACHE:
         folder = Path(config.COMPILE_CACHE) / f"jaxlib-{jaxlib.version.__version__}"
+        compile_cache.prepare(folder)
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -37,9 +38,14 @@ def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, pro
         _fetch(url, file, {}, progress=progress)
         if hash_prefix is not None:
             file.seek(0)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            if not digest.startswith(hash_prefix):
-                raise CheckpointError(f'invalid hash value (expected "{hash_prefix}", got "{digest}")')
+            check_digest(file, hash_prefix)
+
+
+def check_digest(file: BufferedIOBase, prefix: str, of: str = "") -> None:
+    """Raise `CheckpointError` where the SHA256 digest of the rest of a file does not start with the prefix."""
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if not digest.startswith(prefix):
+        raise CheckpointError(f'invalid hash value{of} (expected "{prefix}", got "{digest}")')
 
 
 def read(url: str, headers: Mapping[str, str]) -> bytes:

@@ -12,12 +12,14 @@ import zipfile
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
+from urllib.parse import quote
 
+from weft._base.files import remove_folder, temporary_folder
 from weft.errors import DownloadError, HubError, ValueRangeError
 from weft.hub._download import download_url_to_file, read
 from weft.hub._folder import get_dir
+from weft.hub._sizes import excess
 
 Trust = bool | Literal["check"]
 
@@ -25,6 +27,7 @@ _GITHUB = "https://github.com"
 _GITHUB_API = "https://api.github.com"
 _NAME = re.compile(r"(?P<owner>[^/:]+)/(?P<name>[^/:]+)(?::(?P<ref>[^:]+))?")
 _TRUSTED_OWNERS = frozenset({"facebookresearch", "facebookincubator", "pytorch", "fairinternal"})
+_MOST_UNPACKED = 1 << 32  # bytes of a repository
 _AMBIGUOUS = 300  # the status where a ref is a branch and a tag
 
 
@@ -41,12 +44,13 @@ class _Repository:
     @property
     def listed(self) -> str:
         """Its line in the list of trusted repositories."""
-        return f"{self.owner}_{self.name}"
+        return f"{self.owner}/{self.name}"
 
     @property
     def folder(self) -> Path:
-        """Its place in the cache."""
-        return Path(get_dir(), f"{self.listed}_{self.ref.replace('/', '_')}")
+        """Its place in the cache, which no other repository or ref has: not `a/b_c` that of `a_b/c`."""
+        parts = (quote(part, safe="").replace("_", "%5F") for part in (self.owner, self.name, self.ref))
+        return Path(get_dir(), "_".join(parts))
 
 
 def cached(github: str, *, force_reload: bool, trust_repo: Trust, verbose: bool, skip_validation: bool) -> str:
@@ -161,13 +165,16 @@ def _ask_for_trust(repository: _Repository, trusted: bool) -> None:
 
 def _install(repository: _Repository) -> None:
     """Put the repository into the cache, in the place of an old copy, whole or not at all."""
-    with TemporaryDirectory(dir=get_dir(), prefix=".part-") as work:
+    work = temporary_folder(".part-", get_dir())
+    try:
         archive = os.path.join(work, f"{repository.ref.replace('/', '_')}.zip")
         _download(repository, archive)
         fresh = _extract(archive, Path(work, "fresh"))
         if repository.folder.exists():
             shutil.move(repository.folder, Path(work, "old"))
         os.replace(fresh, repository.folder)
+    finally:
+        remove_folder(work)
 
 
 def _download(repository: _Repository, archive: str) -> None:
@@ -191,6 +198,8 @@ def _extract(archive: str, into: Path) -> Path:
     """Unpack an archive of one folder; the folder's path. Nothing is written where a member's path is unsafe."""
     try:
         with zipfile.ZipFile(archive) as opened:
+            if much := excess(opened.infolist(), os.path.getsize(archive), _MOST_UNPACKED):
+                raise HubError(f"the archive of the repository is not unpacked: {much}")
             names = [member.filename for member in opened.infolist()]
             for name in names:
                 _check_member(name)

@@ -13,11 +13,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from weft.errors import CheckpointError, ValueRangeError
-from weft.hub._download import download_url_to_file
+from weft.hub._download import check_digest, download_url_to_file
 from weft.hub._folder import get_dir
+from weft.hub._sizes import excess
 from weft.serialization import load
 
-_HASH = re.compile(r"-([a-f0-9]*)\.")  # `bfd8deac` of `resnet18-bfd8deac.weft`
+_HASH = re.compile(r"-([a-f0-9]{8,64})\.")  # `bfd8deac` of `resnet18-bfd8deac.weft`
 
 
 def load_state_dict_from_url(
@@ -32,9 +33,9 @@ def load_state_dict_from_url(
     """What `weft.load` makes of the file at a URL, which is downloaded unless it is in `model_dir` already.
 
     `model_dir` is `checkpoints` in `get_dir()` unless given. The file is named as in the URL, or `file_name`. With
-    `check_hash` a name such as `net-5c106cde.weft` says how the SHA256 digest of a new download starts, else
-    `CheckpointError`. A zip file around one checkpoint is unpacked. For `map_location` and `weights_only` see
-    `weft.load`.
+    `check_hash` the name must be such as `net-5c106cde.weft`, which says how the SHA256 digest of the file starts, new
+    or not; else `CheckpointError`. A zip file around one checkpoint is unpacked. For `map_location` and `weights_only`
+    see `weft.load`.
     """
     if os.environ.get("TORCH_MODEL_ZOO"):
         warnings.warn("TORCH_MODEL_ZOO is deprecated, please use env TORCH_HOME instead", stacklevel=2)
@@ -42,13 +43,26 @@ def load_state_dict_from_url(
     name = os.path.basename(urlsplit(url).path) if file_name is None else file_name
     if not name:
         raise ValueRangeError(f"the URL {url!r} names no file; give a file_name")
+    expected = _hash_in(name) if check_hash else None
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, name)
     if not os.path.exists(path):
         print(f'Downloading: "{url}" to {path}', file=sys.stderr)
-        expected = _HASH.search(name) if check_hash else None
-        download_url_to_file(url, path, expected and expected[1], progress=progress)
+        download_url_to_file(url, path, expected, progress=progress)
+    elif expected is not None:
+        with open(path, "rb") as file:
+            check_digest(file, expected, of=f" of {path}, which an earlier download has left; remove it")
     return load(_unpacked(path), map_location, weights_only=weights_only)
+
+
+def _hash_in(name: str) -> str:
+    found = _HASH.search(name)
+    if found is None:
+        raise ValueRangeError(
+            f"check_hash=True takes a name with at least 8 digits of the SHA256 digest, such as net-5c106cde.weft, got "
+            f"{name!r}; give such a file_name, or leave check_hash out"
+        )
+    return found[1]
 
 
 def _unpacked(path: str) -> str | io.BytesIO:
@@ -60,6 +74,8 @@ def _unpacked(path: str) -> str | io.BytesIO:
             members = archive.infolist()
             if any(member.filename == "weft.json" or member.filename.endswith("/data.pkl") for member in members):
                 return path
+            if much := excess(members, os.path.getsize(path)):
+                raise CheckpointError(f"cannot load {path}: {much}")
             if len(members) == 1 and not members[0].is_dir():
                 return io.BytesIO(archive.read(members[0]))
     except (zipfile.BadZipFile, EOFError, NotImplementedError, zlib.error) as error:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 import weft
+from weft._base.environment import shown
 
 _PACKAGES = re.compile(
     r"(jax|nvidia|libtpu|torch|tensorboard|numpy|scipy|ml[-_]dtypes|opt[-_]einsum|optax|safetensors|pooch|rich|"
@@ -28,7 +29,7 @@ _PATIENCE = 10  # seconds for each tool that is asked
 
 class SystemEnv(NamedTuple):
     """What `get_env_info` finds; None where something could not be found out. `environment` has the variables that
-    change how programs are computed, `pip_packages` lines as `name==version`.
+    change how programs are computed, without the values of secrets, `pip_packages` lines as `name==version`.
     """
 
     weft_version: str
@@ -68,7 +69,7 @@ def get_env_info() -> SystemEnv:
         cpu_model=_cpu_model(),
         cpu_count=os.cpu_count(),
         memory_bytes=_memory(),
-        environment=sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(_VARIABLES)),
+        environment=_environment(),
         pip_packages=_packages(),
     )
 
@@ -145,6 +146,10 @@ def _memory() -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):  # unknown here, or no POSIX
         return None
+
+
+def _environment() -> list[str]:
+    return [f"{name}={shown(name, value)}" for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)]
 
 
 def _packages() -> list[str]:

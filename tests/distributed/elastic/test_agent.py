@@ -82,7 +82,7 @@ ENVIRONMENT = {
     "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": "1",
     "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
     "TORCHELASTIC_RUN_ID": "job", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-    "OMP_NUM_THREADS": "3", "WEFT_JOB_KEY": "secret", "WEFT_RENDEZVOUS_ROUND": "0",
+    "OMP_NUM_THREADS": "3", "WEFT_JOB_KEY": "a secret of the job", "WEFT_RENDEZVOUS_ROUND": "0",
 }  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def test_functions_return_values_by_global_rank(spec):
 
 def test_workers_are_told_where_they_are(spec, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    monkeypatch.setenv("WEFT_JOB_KEY", "secret")
+    monkeypatch.setenv("WEFT_JOB_KEY", "a secret of the job")
     assert LocalElasticAgent(spec(environment)).run().return_values == {0: ENVIRONMENT}
 
 

@@ -146,7 +146,7 @@ def test_pods_run_the_command_and_find_each_other(manifest, script, tmp_path):
     pods = [
         subprocess.Popen(
             program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=os.environ | {"JOB_COMPLETION_INDEX": str(index), "JOB_UID": "u", "WEFT_JOB_KEY": "k"},
+            env=os.environ | {"JOB_COMPLETION_INDEX": str(index), "JOB_UID": "u", "WEFT_JOB_KEY": "k" * 16},
         )
         for index in (1, 0)
     ]  # fmt: skip
@@ -174,6 +174,19 @@ def test_flags_are_handed_on_and_etcd_stays(kind, manifest):
         assert given.nnodes == "2:$SLURM_JOB_NUM_NODES"
         given.nnodes = expected.nnodes
     assert given == expected
+
+
+@pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
+def test_secrets_do_not_come_into_a_manifest(kind, manifest, monkeypatch, caplog):
+    monkeypatch.setenv("WEFT_JOB_KEY", "do not tell the key")
+    monkeypatch.setenv("WEFT_API_TOKEN", "do not tell the token")
+    monkeypatch.setenv("JAX_NOTE", "do tell")
+    text = manifest(kind, *IMAGE, "x.py")
+    assert "do tell" in text
+    assert "do not tell" not in text
+    assert [record.getMessage() for record in caplog.records] == [
+        "--print-manifest leaves out WEFT_API_TOKEN, since the name is that of a secret; set it on the nodes"
+    ]
 
 
 @pytest.mark.parametrize(

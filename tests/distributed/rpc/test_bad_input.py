@@ -201,7 +201,7 @@ def test_another_key(monkeypatch):
     rpc.init_rpc("w0", rank=0, rpc_backend_options=options)
     agent, api.here.agent = current_agent(), None
     try:
-        monkeypatch.setenv("WEFT_JOB_KEY", "another one")
+        monkeypatch.setenv("WEFT_JOB_KEY", "the key of another job")
         with pytest.raises(JobKeyError, match="has another job key; give all processes of a job the same WEFT_JOB_KEY"):
             rpc.init_rpc("w1", rank=1, rpc_backend_options=options)
     finally:

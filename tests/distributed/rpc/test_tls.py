@@ -122,7 +122,7 @@ def test_who_has_no_certificate_is_refused(visited, ours, others, monkeypatch):
 
 @pytest.mark.slow
 def test_who_has_a_certificate_needs_the_key_too(visited, ours, monkeypatch):
-    monkeypatch.setenv("WEFT_JOB_KEY", "another")
+    monkeypatch.setenv("WEFT_JOB_KEY", "the key of another job")
     assert "has another job key; give all processes of a job the same WEFT_JOB_KEY" in visited.refused(ours)
     assert visited.is_well()
 

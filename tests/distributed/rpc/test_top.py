@@ -194,14 +194,14 @@ def test_a_job_without_workers(capsys, tmp_path):
 def test_another_key(at_work, capsys, monkeypatch):
     address, _ = at_work
     store = TCPStore("127.0.0.1", 0, is_master=True)
-    monkeypatch.setenv("WEFT_JOB_KEY", "another")
+    monkeypatch.setenv("WEFT_JOB_KEY", "the key of another job")
     code, text = told(capsys, f"tcp://127.0.0.1:{store.port}")
     assert code == 1
     assert text.startswith(f"weft rpc top: error: the store at 127.0.0.1:{store.port} refuses this process: ")
     assert "has another job key" in text
     code, text = told(capsys, address)
     assert code == 1
-    assert "has another job key; give all processes of a job the same WEFT_JOB_KEY" in text
+    assert "was not written with this job's key; give all processes of a job the same WEFT_JOB_KEY" in text
     store.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -11,15 +12,17 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from weft._base.environment import is_secret
 from weft.distributed._flags import given
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import DEFAULT_PORT
 from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from weft.errors import ValueRangeError
 
 _HANDED_ON = ("JAX_", "NCCL_", "OMP_", "WEFT_", "XLA_")
-_SECRET = ("WEFT_JOB_KEY", "WEFT_JOB_KEY_FILE")
+_OWN_KEYS = ("WEFT_JOB_KEY", "WEFT_JOB_KEY_FILE")  # a manifest brings a fresh one
 _LONGEST_NAME = 40
 _SHUTDOWN_SECONDS = 30
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -98,14 +101,21 @@ def job_of(args: Namespace, nodes: tuple[int, int], flags: Mapping[str, Any]) ->
         rdzv_conf=args.rdzv_conf,
         log_dir=args.log_dir,
         image=args.container_image,
-        env={
-            name: value
-            for name, value in sorted(os.environ.items())
-            if name.startswith(_HANDED_ON) and name not in _SECRET
-        },
+        env=_handed_on(),
         flags=tuple(_spelt(flags)),
         program=(args.training_script, *args.training_script_args),
     )
+
+
+def _handed_on() -> dict[str, str]:
+    """What nodes get of this environment. A manifest is a text that many see, so secrets do not come into it."""
+    found = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_HANDED_ON)}
+    if left_out := [name for name in found if is_secret(name) and name not in _OWN_KEYS]:
+        _log.warning(
+            "--print-manifest leaves out %s, since the name is that of a secret; set it on the nodes",
+            ", ".join(left_out),
+        )
+    return {name: value for name, value in found.items() if not is_secret(name)}
 
 
 def _refuse_places(args: Namespace) -> None:

@@ -196,6 +196,11 @@ def test_a_script_that_starts_functions_when_it_is_imported_is_told(tmp_path):
         ({"start_method": "x"}, ValueError, r"^start_method must be one of .*forkserver, got 'x'$"),
         ({"log_line_prefixes": {1: ""}}, ValueError, r"^log_line_prefixes: there is no local rank 1; args has \[0\]$"),
         ({"envs": {0: {"A": 1}}}, TypeError, r"^envs: names and values must be text, got 'A': 1 for rank 0$"),
+        (
+            {"envs": {0: {"API_KEY": b"hidden"}}},
+            TypeError,
+            r"^envs: names and values must be text, got 'API_KEY': '<redacted>' for rank 0$",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_started(wrong, kind, message, tmp_path):

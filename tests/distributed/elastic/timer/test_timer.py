@@ -10,6 +10,7 @@ import stat
 import sys
 import threading
 import time
+from queue import Queue
 
 import pytest
 
@@ -192,6 +193,28 @@ def test_a_process_that_misses_its_timer_gets_the_signal(served):
     request = dict(events)["kill worker process"]
     assert (request.worker_pid, request.scope_id, request.signal) == (context.pids()[0], "block", signal.SIGTERM)
     assert server.get_last_progress_time() <= time.time()
+
+
+@pytest.mark.parametrize("jump", [-1e6, 1e6])
+def test_a_wall_clock_that_jumps_kills_nobody_and_spares_nobody(jump, tmp_path, monkeypatch):
+    clock = time.time
+    expired = Queue()
+    path = str(tmp_path / "pipe")
+    server = timer.FileTimerServer(path, "run", max_interval=0.01, log_event=lambda *event: expired.put(event))
+    client = timer.FileTimerClient(path, signal=0)
+    client.acquire("long", time.time() + 1000)
+    client.acquire("short", time.time() + 0.01)
+    monkeypatch.setattr(time, "time", lambda: clock() + jump)
+    server.register_timers(server._get_requests())
+    assert [request.scope_id for request in server._timers._set.values()] == ["long", "short"]
+    server.start()
+    events = [expired.get(timeout=20) for _ in range(2)]
+    assert [(name, request and request.scope_id) for name, request in events] == [
+        ("watchdog started", None), ("timer expired", "short"),
+    ]  # fmt: skip
+    assert 0 <= time.time() - server.get_last_progress_time() < 60
+    server.stop()
+    assert expired.get(timeout=20) == ("watchdog stopped", None)
 
 
 def test_without_a_signal_nobody_is_killed(tmp_path):

@@ -10,7 +10,9 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
+from weft._base.files import remove_folder, temporary_folder
 from weft.distributed.elastic.multiprocessing._std import Std, checked, to_map
 from weft.errors import DistError
 
@@ -104,10 +106,11 @@ class DefaultLogsSpecs(LogsSpecs):
         self._temporary = ""
         self._unasked = not log_dir and bool(redirects or tee)  # nobody knows then where the output is
         if not log_dir:
-            log_dir = tempfile.mkdtemp(prefix="torchelastic_")
-            if not self._unasked:  # it will hold error files only, which the agent has read by then
-                atexit.register(_remove, log_dir, os.getpid())
-                self._temporary = log_dir
+            if self._unasked:
+                log_dir = tempfile.mkdtemp(prefix="torchelastic_")
+            else:  # it will hold error files only, which the agent has read by then
+                self._temporary = _temporary_root(os.getpid())
+                log_dir = tempfile.mkdtemp(dir=self._temporary)
         elif log_dir != os.devnull:
             if os.path.isfile(log_dir):
                 raise NotADirectoryError(f"log_dir: {log_dir} is a file")
@@ -180,6 +183,14 @@ def _nowhere(envs: dict[int, dict[str, str]]) -> LogsDest:
     return LogsDest(console, dict(console), {}, {}, none, os.devnull, os.devnull)
 
 
+@cache
+def _temporary_root(owner: int) -> str:
+    """The folder of all that this process keeps among the temporary files."""
+    folder = temporary_folder("torchelastic_agent_")
+    atexit.register(_remove, folder, owner)
+    return folder
+
+
 def _remove(folder: str, owner: int) -> None:
     if os.getpid() == owner:  # not in a forked child
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)

@@ -21,7 +21,8 @@ _log = logging.getLogger(__name__)
 class TimerRequest:
     """Acquires (or, with a negative `expiration_time`, releases) the timer of one scope of one worker.
 
-    `expiration_time` is in seconds since the epoch; what a `worker_id` is, server and client agree on.
+    `expiration_time` is in seconds of `time.monotonic()`, which all processes of a host share and which never jumps;
+    what a `worker_id` is, server and client agree on.
     """
 
     __slots__ = ("expiration_time", "scope_id", "worker_id")
@@ -49,11 +50,16 @@ class TimerClient(ABC):
 
     @abstractmethod
     def acquire(self, scope_id: str, expiration_time: float) -> None:
-        """Set the timer of a scope."""
+        """Set the timer of a scope; `expiration_time` is in seconds since the epoch, as the clock is now."""
 
     @abstractmethod
     def release(self, scope_id: str) -> None:
         """Drop the timer of a scope."""
+
+
+def on_monotonic_clock(expiration_time: float) -> float:
+    """A time of the wall clock, as it is now, on the clock of requests; never negative, which would be a release."""
+    return max(0.0, time.monotonic() + expiration_time - time.time())
 
 
 class RequestQueue(ABC):
@@ -153,7 +159,7 @@ class TimerServer(ABC):
         wanted = max(1, self._request_queue.size())
         self.register_timers(self._request_queue.get(wanted, self._max_interval))
         reaped = set()
-        for worker, requests in self.get_expired_timers(time.time()).items():
+        for worker, requests in self.get_expired_timers(time.monotonic()).items():
             _log.warning("Reaping worker_id=[%s]. Expired timers: %s", worker, [each.scope_id for each in requests])
             if self._reap_worker_no_throw(worker):
                 reaped.add(worker)

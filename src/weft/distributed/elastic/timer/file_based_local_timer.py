@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from weft.distributed.elastic.timer.api import TimerClient, TimerRequest, Timers, end_process
+from weft.distributed.elastic.timer.api import TimerClient, TimerRequest, Timers, end_process, on_monotonic_clock
 from weft.errors import DistError
 
 _CHUNK = 1 << 16
@@ -66,7 +66,7 @@ class FileTimerClient(TimerClient):
 
     def acquire(self, scope_id: str, expiration_time: float) -> None:
         """Set the timer of a scope. Raises `BrokenPipeError` if no server answers within a second."""
-        self._send(FileTimerRequest(os.getpid(), scope_id, expiration_time, self.signal))
+        self._send(FileTimerRequest(os.getpid(), scope_id, on_monotonic_clock(expiration_time), self.signal))
 
     def release(self, scope_id: str) -> None:
         """Drop the timer of a scope. Raises `BrokenPipeError` if no server answers within a second."""
@@ -120,7 +120,7 @@ class FileTimerServer:
         self._partial = b""
         self._stop_signaled = False
         self._watchdog_thread: threading.Thread | None = None
-        self._last_progress_time = int(time.time())
+        self._last_progress = time.monotonic()
         if os.path.exists(file_path):
             os.remove(file_path)
         os.mkfifo(file_path, 0o600)
@@ -159,8 +159,8 @@ class FileTimerServer:
         return True
 
     def get_last_progress_time(self) -> int:
-        """When the server last looked at its timers, in seconds since the epoch."""
-        return self._last_progress_time
+        """When the server last looked at its timers, in seconds since the epoch by the clock as it is now."""
+        return int(time.time() - (time.monotonic() - self._last_progress))
 
     def register_timers(self, timer_requests: list[FileTimerRequest]) -> None:
         """Set or release timers."""
@@ -184,12 +184,12 @@ class FileTimerServer:
 
     def _run_watchdog(self) -> None:
         self.register_timers(self._get_requests())
-        expired = self.get_expired_timers(time.time())
+        expired = self.get_expired_timers(time.monotonic())
         if expired:
             _log.info("Timers expired for run:[%s] %s.", self._run_id, expired)
         reaped = {pid for pid, requests in expired.items() if self._reap(pid, requests)}
         self.clear_timers(reaped)
-        self._last_progress_time = int(time.time())
+        self._last_progress = time.monotonic()
 
     def _reap(self, pid: int, requests: list[FileTimerRequest]) -> bool:
         """End a process by the first signal that its expired timers name; False to try again."""

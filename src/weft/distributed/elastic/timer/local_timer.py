@@ -14,6 +14,7 @@ from weft.distributed.elastic.timer.api import (
     Timers,
     TimerServer,
     end_process,
+    on_monotonic_clock,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class LocalTimerClient(TimerClient):
 
     def acquire(self, scope_id: str, expiration_time: float) -> None:
         """Set the timer of a scope."""
-        self._mp_queue.put(TimerRequest(os.getpid(), scope_id, expiration_time))
+        self._mp_queue.put(TimerRequest(os.getpid(), scope_id, on_monotonic_clock(expiration_time)))
 
     def release(self, scope_id: str) -> None:
         """Drop the timer of a scope."""

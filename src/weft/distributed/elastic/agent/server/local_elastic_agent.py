@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import tempfile
 import time
-import uuid
 from collections.abc import Callable
 from string import Template
 from typing import Any
 
+from weft._base.files import remove_folder, temporary_folder
 from weft.distributed.elastic.agent.server._worker_group import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from weft.distributed.elastic.agent.server.health_check_server import HealthCheckServer, create_healthcheck_server
 from weft.distributed.elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
@@ -77,6 +76,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._pcontext: PContext | None = None
         self._result: RunProcsResult | None = None
         self._watchdog: FileTimerServer | None = None
+        self._timer_folder: str | None = None
         self._health = health_check_server
 
     @prof
@@ -144,7 +144,9 @@ class LocalElasticAgent(SimpleElasticAgent):
         """Serve the timers of the workers, if the environment wants it."""
         path = os.environ.get(TORCHELASTIC_TIMER_FILE)
         if os.environ.get(TORCHELASTIC_ENABLE_FILE_TIMER) == "1":
-            path = path or os.path.join(tempfile.gettempdir(), f"watchdog_timer_{uuid.uuid4()}")
+            if path is None:
+                self._timer_folder = temporary_folder("watchdog_timer_")
+                path = os.path.join(self._timer_folder, "pipe")
             run_id = self._worker_group.spec.rdzv_handler.get_run_id()
             self._watchdog = FileTimerServer(
                 path, run_id, max_interval=_WATCHDOG_SECONDS, daemon=True, log_event=self._record_timer
@@ -183,6 +185,9 @@ class LocalElasticAgent(SimpleElasticAgent):
         if self._watchdog is not None:
             self._watchdog.stop()
             self._watchdog = None
+        if self._timer_folder is not None:
+            remove_folder(self._timer_folder)
+            self._timer_folder = None
         if self._pcontext is not None:
             self._pcontext.close(death_sig, timeout)
             self._pcontext = self._result = None

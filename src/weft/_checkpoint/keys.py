@@ -1,0 +1,72 @@
+"""Keys of dicts and items of sets that a file names: none may make looking them up slow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.errors import PickleError
+
+_ATOMS = (str, int, float, bytes, complex, bool, type(None))
+_RANDOM = (str, bytes)  # whose hashes nobody can foresee
+_MOST_PARTS = 64  # of a tuple
+_MOST_TEXT = 1 << 16  # characters or bytes of a string
+_MOST_BITS = 1 << 10  # of an integer
+_MOST_TWINS = 16  # different keys of one hash
+_OWN_HASH = range(-(1 << 60), 1 << 60)  # integers that are their own hashes, but for -1
+
+
+class Keys:
+    """Looks at the keys of one file before they are hashed for a container.
+
+    Hashes of numbers, and of tuples of them, can be foreseen: a multiple of 2**61 - 1 has the hash 0. A dict with n
+    keys of one hash takes n**2 comparisons, so only a few of them may be in a file. Files that people save have none.
+    """
+
+    def __init__(self) -> None:
+        self._twins: dict[bytes, list[Any]] = {}  # by hash, as bytes since their own hashes are random
+
+    def spread(self, key: Any) -> Any:
+        """The key; `PickleError` where too many others have its hash. `TypeError` where it has none."""
+        kind = type(key)
+        if kind in _RANDOM or (kind is int and key in _OWN_HASH):
+            return key
+        twins = self._twins.setdefault(hash(key).to_bytes(8, "little", signed=True), [])
+        if key not in twins:
+            twins.append(key)
+            if len(twins) > _MOST_TWINS:
+                raise PickleError(f"it has more than {_MOST_TWINS} keys of one hash, which would take for ever to tell")
+        return key
+
+    def checked(self, key: Any) -> Any:
+        """The same for a key of a pickle, which may come again and again, and so must be short; `PickleError` if not.
+
+        Nested tuples are refused: hashing them may take for ever, or the process.
+        """
+        kind = type(key)
+        if kind is str and len(key) <= _MOST_TEXT:
+            return key
+        _check_count(key)
+        for part in key if kind is tuple else (key,):
+            _check_part(part)
+        return self.spread(key)
+
+
+def _check_count(key: Any) -> None:
+    if isinstance(key, tuple) and len(key) > _MOST_PARTS:
+        raise PickleError(f"its pickle has a key of {len(key)} parts; {_MOST_PARTS} are allowed")
+
+
+def _check_part(part: Any) -> None:
+    if not isinstance(part, _ATOMS) and getattr(type(part), "__module__", "").partition(".")[0] != "weft":
+        raise PickleError(
+            f"its pickle has a key or an item of a set of type {type(part).__name__}; such may be strings, bytes, "
+            "numbers, None, dtypes, devices, tensors and flat tuples of them"
+        )
+    if isinstance(part, _RANDOM) and len(part) > _MOST_TEXT:
+        raise PickleError(f"its pickle has a key of {len(part)} characters; {_MOST_TEXT} are allowed")
+    if isinstance(part, int) and part.bit_length() > _MOST_BITS:
+        raise PickleError(f"its pickle has an integer of {part.bit_length()} bits as a key; {_MOST_BITS} are allowed")
+    _check_count(part)
+    if isinstance(part, tuple):  # a Size
+        for size in part:
+            _check_part(size)

@@ -1,0 +1,47 @@
+"""The folder of compiled programs. jax writes its entries in place, so a process that is killed leaves half of one.
+
+Of such an entry jax warns in every process that meets it, and never replaces it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+_SUFFIX = "-cache"
+_STAMP = ".checked"  # its time is that of the last check
+_WRITING = 2.0  # seconds for which an entry may still be written
+_ZLIB = b"\x78"  # how entries begin, unless jax finds another library, whose entries are left alone
+
+
+def prepare(folder: Path) -> None:
+    """Remove what is damaged among the entries that came since the last check, and have jax pass over any other."""
+    warnings.filterwarnings("ignore", message="Error reading persistent compilation cache entry")
+    with suppress(OSError):  # a folder that is not there, or may not be written
+        stamp = folder / _STAMP
+        last = stamp.stat().st_mtime if stamp.exists() else 0.0
+        until = time.time() - _WRITING
+        for entry in os.scandir(folder):
+            if entry.name.endswith(_SUFFIX) and last <= entry.stat().st_mtime < until:
+                _check(Path(entry.path))
+        stamp.touch()
+        os.utime(stamp, (until, until))
+
+
+def _check(entry: Path) -> None:
+    with suppress(OSError):  # another process was faster
+        content = entry.read_bytes()
+        if not content or (content.startswith(_ZLIB) and _is_damaged(content)):
+            entry.unlink()
+
+
+def _is_damaged(content: bytes) -> bool:
+    try:
+        zlib.decompress(content)
+    except zlib.error:
+        return True
+    return False
