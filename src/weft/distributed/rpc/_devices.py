@@ -10,8 +10,8 @@ from weft._base.device import CPU, canonical
 from weft._base.device import device as Device
 from weft._comm.pipe import Pipe
 from weft._tensor.convert import existing
+from weft.distributed.rpc._listener import Endpoint
 from weft.distributed.rpc._message import Receiver
-from weft.distributed.rpc._place import Record
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import DeviceError, RpcError
 
@@ -37,10 +37,10 @@ class Own(NamedTuple):
         }
 
 
-def own_of(record: Record) -> Own:
+def own_of(endpoint: Endpoint) -> Own:
     """The devices of a worker that has told of them."""
-    maps = {to: _heard(found) for to, found in record["device_maps"].items()}
-    return Own([canonical(one) for one in record["devices"]], maps)
+    maps = {to: _heard(found) for to, found in endpoint["device_maps"].items()}
+    return Own([canonical(one) for one in endpoint["devices"]], maps)
 
 
 def devices_of(me: str, workers: Mapping[str, Own]) -> list[Device]:

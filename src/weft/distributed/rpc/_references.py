@@ -37,6 +37,11 @@ class GloballyUniqueId(NamedTuple):
         """Who has given it."""
         return self.created_on, self.local_id >> _INCARNATION_BITS
 
+    @property
+    def pair(self) -> Number:
+        """The same as it travels."""
+        return self.created_on, self.local_id
+
     def __repr__(self) -> str:
         return f"GloballyUniqueId(created_on={self.created_on}, local_id={self.local_id})"
 
@@ -92,7 +97,7 @@ class References:
             self._kept[number] = found
             return found
 
-    def drop_fork(self, number: Number, fork: Number) -> None:
+    def delete_fork(self, number: Number, fork: Number) -> None:
         """A fork is gone. To say so twice does nothing more."""
         with self._lock:
             found = self._owned.get(number)

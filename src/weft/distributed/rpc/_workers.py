@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from weft._comm.deadline import Deadline
 from weft._comm.store import Store
-from weft.distributed.rpc._place import NOBODY, Record, Ways, reach
+from weft.distributed.rpc._listener import NOBODY, ConnectOptions, Endpoint, connect
 from weft.errors import DistError, DistNetworkError, DistStoreError, JobKeyError, RpcError
 
 _NAME = re.compile(r"[A-Za-z0-9_:-]{1,127}")
@@ -52,26 +52,26 @@ class Entry(NamedTuple):
     """A worker, and where it listens."""
 
     worker: WorkerInfo
-    place: Record
+    endpoint: Endpoint
 
 
 class Workers:
     """Names, numbers and places."""
 
-    def __init__(self, store: Store, me: WorkerInfo, ways: Ways) -> None:
+    def __init__(self, store: Store, me: WorkerInfo, options: ConnectOptions) -> None:
         self.me = me
         self.store = store
-        self._ways = ways
+        self._options = options
         self.names: dict[int, str] = {}
         """Of all workers of a job of known size, by number, also when they have ended."""
         self._known: dict[str | int, Entry] = {}  # until they are lost
 
-    def enter(self, record: Record) -> None:
+    def enter(self, endpoint: Endpoint) -> None:
         """Tell where this worker listens.
 
         `RuntimeError` where a living one has its name or its number, `JobKeyError` where that has another key, too.
         """
-        mine = json.dumps({**self.me._asdict(), "place": dict(record)})
+        mine = json.dumps({**self.me._asdict(), "endpoint": dict(endpoint)})
         before = self._take(_key(self.me.id), mine)
         try:
             before = before | self._take(_key(self.me.name), mine)
@@ -99,7 +99,7 @@ class Workers:
 
     def _answers(self, found: Entry) -> bool:
         try:
-            reach(found.place, self._ways, NOBODY, Deadline(_LOOK_SECONDS))[0].close()
+            connect(found.endpoint, self._options, NOBODY, Deadline(_LOOK_SECONDS))[0].close()
         except TimeoutError:
             pass  # it is there, and busy
         except JobKeyError as error:
@@ -164,12 +164,12 @@ class Workers:
             if found is not None and found.worker == worker:
                 self._known.pop(key, None)
 
-    def place(self, worker: WorkerInfo) -> Record | None:
+    def endpoint(self, worker: WorkerInfo) -> Endpoint | None:
         """Where a worker listens, None where it has gone."""
         found = self._known.get(worker.name)
         if found is None or found.worker != worker:
             found = self._looked_up(worker.name)
-        return None if found is None or found.worker != worker else found.place
+        return None if found is None or found.worker != worker else found.endpoint
 
     def _looked_up(self, to: str | int) -> Entry | None:
         key = _key(to)
@@ -191,5 +191,5 @@ def _key(to: str | int) -> str:
 
 def _entry(text: str | bytes) -> Entry:
     told = json.loads(text)
-    place = told.pop("place")
-    return Entry(WorkerInfo(**told), place)
+    endpoint = told.pop("endpoint")
+    return Entry(WorkerInfo(**told), endpoint)

@@ -16,12 +16,12 @@ from weft._comm.store import PrefixStore, Store
 from weft.distributed._rendezvous import rendezvous
 from weft.distributed.rpc import backend_registry
 from weft.distributed.rpc._agent import Agent
-from weft.distributed.rpc._call import begin, seconds, worker
-from weft.distributed.rpc._farewell import finish_calls
+from weft.distributed.rpc._arguments import begin, seconds, worker
 from weft.distributed.rpc._gather import _all_gather as _all_gather
 from weft.distributed.rpc._gather import _barrier as _barrier
 from weft.distributed.rpc._rref import RRef as RRef
 from weft.distributed.rpc._rref import remote as remote
+from weft.distributed.rpc._shutdown import finish_calls, leave_together
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
 from weft.distributed.rpc._workers import WorkerInfo, check_name
 from weft.distributed.rpc.constants import DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
@@ -123,7 +123,7 @@ def rpc_async(
     to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
 ) -> Future[Any]:
     """The same without waiting: returns a future of the result at once."""
-    begun = current_agent().push(begin(to, func, args, kwargs, timeout))
+    begun = begin(to, func, args, kwargs, timeout).push()
     if _thread.begun is not None:
         _thread.begun.append(begun)
     return begun
@@ -149,13 +149,13 @@ def _wait_all() -> Iterator[None]:
 
 def _finish(agent: Agent, deadline: Deadline) -> None:
     """Return when this worker may leave. Its references last until then: what it still serves may use them."""
-    agent.drops.send(agent.note)
+    agent.deletes.send(agent.tell)
     if agent.size is None:
         finish_calls(agent, deadline)
         agent.references.wait_for_children(deadline.left())
         agent.workers.leave()
     else:
-        agent.controls.part(deadline)
+        leave_together(agent, deadline)
 
 
 def _leave(agent: Agent, deadline: Deadline) -> None:
