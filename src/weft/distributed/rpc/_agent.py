@@ -37,9 +37,10 @@ from weft.futures import Future
 Args = TypeVarTuple("Args")
 
 _GRACE, _LEAST_GRACE = 5.0, 0.2  # seconds that functions under way are given at the end; after the deadline
-_ANSWERS = (Frame.ANSWER, Frame.ERROR)
-_REQUESTS = (Frame.REQUEST, Frame.UNCOUNTED)
-_TRACED = (Frame.CALL | Mark.TRACED, Frame.REQUEST | Mark.TRACED)
+_CALL, _UNCOUNTED, _CHUNK, _TRACED = int(Frame.CALL), int(Frame.UNCOUNTED), int(Frame.CHUNK), int(Mark.TRACED)
+_ANSWERS = int(Frame.ANSWER), int(Frame.ERROR)
+_CALLS = _CALL, int(Frame.REQUEST), _UNCOUNTED
+_TRACED_CALLS = Frame.CALL | Mark.TRACED, Frame.REQUEST | Mark.TRACED
 
 
 class Agent:
@@ -146,8 +147,8 @@ class Agent:
             context.peers.add(to)
             receiver = receiver._replace(message=context.message())
         body, buffers = pack(content, receiver)
-        kind = Frame.CALL if request is None else request.kind
-        if kind != Frame.UNCOUNTED:
+        kind = _CALL if request is None else request.kind
+        if kind != _UNCOUNTED:
             self.traffic.count(to, made=1)
         number, made, marked = next(self.calls.numbers), Call, kind
         if self.tracing.active:
@@ -161,7 +162,7 @@ class Agent:
             self._put(pipe, to, marked, number, body, buffers)
             if context is not None and context.over:  # it was released meanwhile
                 self.tell(to, release, context.id)
-        if call.end is not None:
+        if call.end is not None and call.end < self.calls.next_end:
             self.calls.watch(call.end)
         return call
 
@@ -171,7 +172,7 @@ class Agent:
             self.payloads.put(pipe, kind, number, body, buffers)
         except BaseException:  # too long, or no memory to lend
             pipe.calls.pop(number, None)
-            self.traffic.count(to, made=-(kind != Frame.UNCOUNTED))
+            self.traffic.count(to, made=-(kind != _UNCOUNTED))
             raise
         if pipe.why is not None:  # it was lost meanwhile
             self._fail_calls(pipe)
@@ -215,7 +216,7 @@ class Agent:
 
     def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """A frame has come."""
-        if kind & LONG or kind == Frame.CHUNK:
+        if kind & LONG or kind == _CHUNK:
             try:
                 parcel = self.payloads.take(pipe, kind, number, body, buffers)
             except DistNetworkError as error:
@@ -233,6 +234,9 @@ class Agent:
     def _arrived(self, pipe: Pipe, kind: int, number: int, body: Bytes, taken: list[Any]) -> None:
         if kind in _ANSWERS:
             self.calls.answer(pipe, kind, number, body, taken)
+        elif kind in _CALLS or (kind in _TRACED_CALLS and taken):
+            if not self.closing:  # else the caller is about to see that this worker has left
+                self._take(pipe, kind, number, body, taken)
         elif kind == Frame.RETURN:
             self.payloads.take_back(pipe, number)
         elif kind == Frame.NOTE:
@@ -240,10 +244,6 @@ class Agent:
                 self.traffic.count(self.peers.at(pipe), served=1)
         elif kind == Frame.DEVICES:
             self._followed(pipe, lambda: self.devices.heard(pipe, unpack(body, ())))
-        elif self.closing:
-            return  # the caller is about to see that this worker has left
-        elif kind == Frame.CALL or kind in _REQUESTS or (kind in _TRACED and taken):
-            self._take(pipe, kind, number, body, taken)
         else:
             pipe.close(f"it sent a frame of the unknown kind {kind}")
 
@@ -261,12 +261,12 @@ class Agent:
     def _take(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
         """Run what is asked for: a user's function in its turn, controls at once."""
         caller, span = self.me if pipe is None else self.peers.at(pipe), None
-        if kind & Mark.TRACED:
+        if kind & _TRACED:
             *buffers, trace = buffers
-            kind &= ~Mark.TRACED
+            kind &= ~_TRACED
             span = self.tracing.incoming(caller, number, bytes(trace))
         reply = Reply(self, pipe, caller, kind, number, span)
-        if kind == Frame.CALL:
+        if kind == _CALL:
             reply.run_in_turn(serve, body, buffers)
         else:
             reply.run(self._requested, body, buffers)
@@ -281,17 +281,17 @@ class Agent:
             raise RpcError(f"{self.me} has no control {name!r} for frames of the kind {kind}")
         return control
 
-    def run(self, function: Callable[[], None]) -> None:
+    def run(self, function: Callable[..., None], *args: Any) -> None:
         """Have a function run in its turn. What it leaves to be computed is started when nothing else is to be done."""
-        self.hub.run(partial(self._run, function))
+        self.hub.run(partial(self._run, function, *args))
 
-    def _run(self, function: Callable[[], None]) -> None:
-        function()
+    def _run(self, function: Callable[..., None], *args: Any) -> None:
+        function(*args)
         if not self.hub.busy:
             with suppress(Exception):  # it is raised where the value is needed
                 flush_pending()
 
-    def answer(self, reply: Reply, kind: Frame, body: bytes, buffers: Sequence[memoryview]) -> None:
+    def answer(self, reply: Reply, kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
         """Send what answers a request."""
         pipe = reply.pipe
         if pipe is None:
@@ -305,7 +305,7 @@ class Agent:
                 self.hub.soon(partial(self.hub.flush, pipe))  # more answers are about to follow
             else:
                 self.hub.flush(pipe)
-        if reply.kind != Frame.UNCOUNTED:
+        if reply.kind != _UNCOUNTED:
             self.traffic.count(reply.caller, served=1)
 
     # --- who is lost ---

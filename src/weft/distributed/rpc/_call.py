@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft.distributed.rpc._agent import Agent
 
 NEVER = float("inf")
+_ERROR = int(Frame.ERROR)
 _TOGETHER = 200e-6  # seconds within which frames to one peer are sent together
 
 
@@ -91,11 +92,10 @@ class Calls:
         return self._local if pipe is None else pipe.calls
 
     def watch(self, end: float) -> None:
-        """Have a call expire at a time."""
-        if end < self.next_end:
-            with self._lock:
-                self.next_end = min(self.next_end, end)
-            self._agent.hub.wake()
+        """Have a call expire at a time, which is before `next_end`."""
+        with self._lock:
+            self.next_end = min(self.next_end, end)
+        self._agent.hub.wake()
 
     def pending(self) -> list[Call]:
         """All of them."""
@@ -122,7 +122,7 @@ class Calls:
         call = self.at(pipe).pop(number, None)
         if call is None:
             return  # its time was over
-        failed = kind == Frame.ERROR
+        failed = kind == _ERROR
         try:
             outcome = raised_there(body, buffers) if failed else unpack(body, buffers)
         except BaseException as error:

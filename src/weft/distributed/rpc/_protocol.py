@@ -27,7 +27,7 @@ Args = TypeVarTuple("Args")
 
 
 class Frame(IntEnum):
-    """Kinds of frames."""
+    """Kinds of frames. Where every call passes, they are bound as plain numbers: to look up a member takes 0.1 µs."""
 
     CALL = 1
     """A function of the user's, to be answered."""
@@ -60,6 +60,9 @@ class Mark(IntEnum):
     """Some buffers travel in chunks."""
 
 
+_ANSWER = int(Frame.ANSWER)
+
+
 class Request(Generic[*Args]):
     """A control that is answered: `function(reply, *args)` runs as soon as it comes, and sees to the reply.
 
@@ -69,7 +72,7 @@ class Request(Generic[*Args]):
     def __init__(
         self, function: Callable[[Reply, *Args], None], kind: Frame, title: Callable[[Any], str | None]
     ) -> None:
-        self.function, self.kind, self.title = function, kind, title
+        self.function, self.kind, self.title = function, int(kind), title
         self.name = function.__name__
         self.__doc__ = function.__doc__
 
@@ -77,7 +80,7 @@ class Request(Generic[*Args]):
 class Note(Generic[*Args]):
     """A control without an answer: `function(agent, *args)` runs as soon as it comes. Calling it runs it here."""
 
-    kind = Frame.NOTE
+    kind = int(Frame.NOTE)
 
     def __init__(self, function: Callable[[Agent, *Args], None]) -> None:
         self.function = function
@@ -130,7 +133,7 @@ class Reply:
             receiver = self.agent.devices.of_caller(self.caller, self.pipe)
             if self.context is not None:
                 receiver = receiver._replace(message=self.context.message())
-            self._answer(Frame.ANSWER, *pack(value, receiver))
+            self._answer(_ANSWER, *pack(value, receiver))
         except BaseException as error:  # it cannot be packed, or is too long to be sent
             self.fail(error)
 
@@ -154,7 +157,7 @@ class Reply:
 
     def run_in_turn(self, function: Callable[..., None], *args: Any) -> None:
         """The same in a thread of the pool, when it is its turn."""
-        self.agent.run(partial(self.run, function, *args))
+        self.agent.run(self.run, function, *args)
 
     def _settle(self, done: Future[Any]) -> None:
         try:
@@ -164,7 +167,7 @@ class Reply:
         else:
             self.send(value)
 
-    def _answer(self, kind: Frame, body: bytes, buffers: Sequence[memoryview]) -> None:
+    def _answer(self, kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
         if self._span is not None:
             self._span.answered(body, buffers)
         self.agent.answer(self, kind, body, buffers)
