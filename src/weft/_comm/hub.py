@@ -47,10 +47,11 @@ class _Thread(threading.local):
 
 
 class Hub:
-    """Up to `workers` functions run at a time; one thread more reads on meanwhile."""
+    """Up to `workers` functions run at a time; one thread more reads on meanwhile. Each thread begins with `enter`."""
 
-    def __init__(self, name: str, workers: int) -> None:
+    def __init__(self, name: str, workers: int, enter: Callable[[], None] = lambda: None) -> None:
         self._name = name
+        self._enter = enter
         self.workers = workers
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -239,6 +240,7 @@ class Hub:
                 self._start(self._lead)
 
     def _serve(self, lead: _Lead | None) -> None:
+        self._enter()
         while lead is not None:
             self._thread.lead = lead
             more = bool(self._tasks)  # since the last one led
@@ -305,6 +307,7 @@ class Hub:
         return bool(self._tasks)
 
     def _keep(self) -> None:
+        self._enter()
         seconds: float | None = None
         seen = None
         while not self._closed:

@@ -18,7 +18,7 @@ from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.rpc import api
 from weft.distributed.rpc._errors import described, raised_there
 from weft.distributed.rpc._references import GloballyUniqueId, References
-from weft.distributed.rpc._state import current_agent
+from weft.distributed.rpc._state import current_agent, here
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import JobKeyError, RpcError
 
@@ -199,13 +199,13 @@ def test_another_key(monkeypatch):
     monkeypatch.setattr(api, "_PATIENCE", timedelta(seconds=20))
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{free_port()}")
     rpc.init_rpc("w0", rank=0, rpc_backend_options=options)
-    agent, api.here.agent = current_agent(), None
+    agent, here().agent = current_agent(), None
     try:
         monkeypatch.setenv("WEFT_JOB_KEY", "another one")
         with pytest.raises(JobKeyError, match="has another job key; give all processes of a job the same WEFT_JOB_KEY"):
             rpc.init_rpc("w1", rank=1, rpc_backend_options=options)
     finally:
-        api.here.agent = agent
+        here().agent = agent
         del agent
         rpc.shutdown()
         gc.collect()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.distributed.rpc import job
+from tests.distributed.rpc import job, references
 from weft.distributed.rpc._pending_deletes import PendingDeletes, delete_forks
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.futures import Future
@@ -19,6 +19,11 @@ LONG = ("members", "failures", "thousands")
 )
 def test_references(program, tmp_path):
     job.run("tests.distributed.rpc.references", program, 3, tmp_path)
+
+
+@pytest.mark.parametrize("program", ["sharing", "methods", "members", "failures"])
+def test_references_between_threads(program):
+    job.run_in_threads(references.PROGRAMS, program, 3)
 
 
 def test_forks_that_become_known_later_do_not_rely_on_what_was_sent_before():

@@ -47,11 +47,12 @@ class Agent:
     """Calls to and from one worker.
 
     `controls` is what peers may have run at once. `size` is how many workers there are, None where they come and go.
+    Threads of the agent begin with `enter`.
     """
 
     def __init__(
         self, workers: Workers, *, threads: int, seconds: float, connecting: ConnectOptions, size: int | None,
-        device_maps: Maps, controls: Mapping[str, Control],
+        device_maps: Maps, controls: Mapping[str, Control], enter: Callable[[], None],
     ) -> None:  # fmt: skip
         self.me = workers.me
         self.workers = workers
@@ -61,7 +62,7 @@ class Agent:
         self.leaving = threading.Lock()  # held by who sees to the end of the job
         self.references = References(self.me[1:])
         self.contexts = Contexts(self.me, lambda worker: self.peers.connected(worker))
-        self.hub = Hub(f"weft rpc {self.me.name}", threads)
+        self.hub = Hub(f"weft rpc {self.me.name}", threads, enter)
         self.payloads = Payloads(self.hub, lambda pipe: self.peers.widen(pipe))
         self.deletes = PendingDeletes(self.hub.wake)
         self.calls = Calls(self)

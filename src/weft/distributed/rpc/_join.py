@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import NoReturn
 
 from weft._base.device import device as Device
-from weft._comm.store import Store
+from weft._comm.store import Store, is_of_threads
+from weft.distributed._world import rank_entrance
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._controls import CONTROLS
 from weft.distributed.rpc._devices import Own, complaint, devices_of, own_of
 from weft.distributed.rpc._listener import LOOPBACK, ConnectOptions, Endpoint
-from weft.distributed.rpc._state import here
+from weft.distributed.rpc._state import entrance, here
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.distributed.rpc.options import TensorPipeRpcBackendOptions
 from weft.errors import DistError, DistStoreError, JobKeyError, RpcError, ValueRangeError
@@ -33,7 +35,10 @@ _HAS_DEVICES = "has devices"  # in the store, where any worker has named some
 
 def joined(store: Store, name: str, rank: int, world_size: int | None, options: TensorPipeRpcBackendOptions) -> Agent:
     """The agent of this process, once all workers are there; without a world size it waits for nobody."""
-    connecting = ConnectOptions(os.environ.get(_ADDRESS) or LOOPBACK, options.near, options.certificates)
+    in_memory = is_of_threads(store)
+    connecting = ConnectOptions(
+        os.environ.get(_ADDRESS) or LOOPBACK, options.near, options.certificates, in_memory
+    )  # fmt: skip
     number = _free_number(store) if rank < 0 else rank
     workers = Workers(store, WorkerInfo(name, number, store.add(f"incarnations/{number}", 1) - 1), connecting)
     agent = Agent(
@@ -44,8 +49,9 @@ def joined(store: Store, name: str, rank: int, world_size: int | None, options: 
         size=world_size,
         device_maps=options.device_maps,
         controls=CONTROLS,
+        enter=_entrance(),
     )
-    here.agent = agent  # others may call as soon as they know of it
+    here().agent = agent  # others may call as soon as they know of it
     own = Own(options.named, options.device_maps)
     alone = {**dict.fromkeys(own.maps, Own()), name: own}  # those that the maps name may still come
     try:
@@ -63,11 +69,23 @@ def joined(store: Store, name: str, rank: int, world_size: int | None, options: 
             if store.check([_HAS_DEVICES]):
                 options.found = _compared_devices(store, workers, world_size)
     except BaseException:
-        here.agent = None
+        here().agent = None
         agent.close()
         raise
-    store.set_timeout(_STORE_SECONDS)
+    if not in_memory:  # else it is the others' store as well
+        store.set_timeout(_STORE_SECONDS)
     return agent
+
+
+def _entrance() -> Callable[[], None]:
+    """What makes threads of the agent belong to this thread's rank."""
+    enter_rank, enter_job = rank_entrance(), entrance()
+
+    def enter() -> None:
+        enter_rank()
+        enter_job()
+
+    return enter
 
 
 def _enter(workers: Workers, endpoint: Endpoint, size: int | None) -> None:

@@ -9,7 +9,8 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakValueDictionary
 
 from weft._comm import greeting, sockets
 from weft._comm.deadline import Deadline
@@ -33,11 +34,15 @@ Endpoint = Mapping[str, Any]
 
 
 class ConnectOptions(NamedTuple):
-    """How a worker can be reached: by what address, whether by Unix sockets too, and with which certificates."""
+    """How a worker can be reached: by what address, whether by Unix sockets too, and with which certificates.
+
+    Or it is a thread of the process that all others are in, too.
+    """
 
     address: str = LOOPBACK
     unix: bool = True
     certificates: Certificates | None = None
+    in_memory: bool = False
 
 
 class Listener:
@@ -124,13 +129,44 @@ class Listener:
         )
 
 
+class MemoryListener:
+    """The same for a worker that is a thread, as all others are: a connection is a pair of sockets.
+
+    Nobody has to prove a key, since nobody else can make such a connection.
+    """
+
+    _all: ClassVar[WeakValueDictionary[str, MemoryListener]] = WeakValueDictionary()
+
+    def __init__(self, greeted: Callable[[socket.socket, Secure | None, str], None]) -> None:
+        token = secrets.token_hex(16)
+        self._greeted = greeted
+        self.endpoint: Endpoint = {"token": token, "in_memory": True}
+        self._all[token] = self
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._all.pop(self.endpoint["token"], None)
+
+    @classmethod
+    def connect(cls, token: str, who: str) -> socket.socket:
+        """A connection to a worker."""
+        listener = cls._all.get(token)
+        if listener is None:
+            raise PeerGoneError("its thread has left")
+        near, far = socket.socketpair()
+        listener._greeted(far, None, who)
+        return near
+
+
 def connect(
     endpoint: Endpoint, options: ConnectOptions, who: str, deadline: Deadline
 ) -> tuple[socket.socket, Secure | None]:
-    """A connection to a worker's place, to which this one says that it is `who`, and its cipher.
+    """A connection to a worker's endpoint, to which this one says that it is `who`, and its cipher.
 
     `DistNetworkError` where nobody is there, or somebody else; `JobKeyError` where that has another key.
     """
+    if "in_memory" in endpoint:
+        return MemoryListener.connect(endpoint["token"], who), None
     sock = _connected(endpoint, options, deadline)
     try:
         cipher = None

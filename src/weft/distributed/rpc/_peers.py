@@ -13,7 +13,7 @@ from weft._comm.deadline import Deadline
 from weft._comm.hub import Hub
 from weft._comm.pipe import Owner, Pipe
 from weft._comm.secure import Secure
-from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Listener, connect
+from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Listener, MemoryListener, connect
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, PeerGoneError, RpcError, RpcTimeoutError
 
@@ -47,7 +47,7 @@ class Peers:
         self._connecting: defaultdict[WorkerInfo, threading.Lock] = defaultdict(threading.Lock)  # by who is called
         self._options = options
         self._introduce = introduce
-        self.listener = Listener(options, self._admit)
+        self.listener = MemoryListener(self._admit) if options.in_memory else Listener(options, self._admit)
 
     def __len__(self) -> int:
         return len(self._ends)

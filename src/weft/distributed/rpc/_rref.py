@@ -47,9 +47,9 @@ class RRef(Generic[T]):
 
     def __init__(self, value: T, type_hint: Any = None) -> None:
         del type_hint
-        if here.agent is None:
+        agent = here().agent
+        if agent is None:
             raise RpcError(NO_AGENT)
-        agent = here.agent
         owned = agent.references.create(agent.references.number())
         owned.value.set_result(value)
         self._be_owner(agent, owned)
