@@ -151,12 +151,12 @@ class Agent:
         kind = _CALL if request is None else request.kind
         if kind != _UNCOUNTED:
             self.traffic.count(to, made=1)
-        number, made, marked = next(self.calls.numbers), Call, kind
+        number, call_type, marked = next(self.calls.numbers), Call, kind
         if self.tracing.active:
-            made, marked, buffers = self.tracing.outgoing(to, request, kind, number, content, body, buffers)
+            call_type, marked, buffers = self.tracing.outgoing(to, request, kind, number, content, body, buffers)
         if pipe is not None and self.deletes:
             self.deletes.send(self.tell, pipe)
-        call = self.calls.at(pipe)[number] = made(self, pipe, seconds)
+        call = self.calls.at(pipe)[number] = call_type(self, pipe, seconds)
         if pipe is None:
             self._take(None, marked, number, body, buffers)
         else:
@@ -181,8 +181,8 @@ class Agent:
 
     def _introduce(self, to: WorkerInfo, pipe: Pipe) -> None:
         """Put what a callee is to know before anything else: the device map by which its answers come back."""
-        if told := self.devices.told_to(to):
-            pipe.put(Frame.DEVICES, 0, pack(told, self.devices.of_callee(to))[0])
+        if device_map := self.devices.told_to(to):
+            pipe.put(Frame.DEVICES, 0, pack(device_map, self.devices.of_callee(to))[0])
 
     def expect(self, owned: Owned) -> Owned:
         """A value of this worker that was asked for; see that its creator lives where that has not told of it yet."""

@@ -42,12 +42,12 @@ def worker(agent: Agent, to: Any) -> WorkerInfo:
         to = to.name
     if not isinstance(to, (str, int)):
         raise ValueRangeError(f"Cannot get WorkerInfo from name {to}")
-    found = agent.workers.find(to)
-    if found is not None and found != agent.me and agent.peers.known(found) is None:
-        found = agent.workers.find_again(found)
-    if found is None:
+    info = agent.workers.find(to)
+    if info is not None and info != agent.me and agent.peers.known(info) is None:
+        info = agent.workers.find_again(info)
+    if info is None:
         raise RpcError(_unknown(agent, to))
-    return found
+    return info
 
 
 def _unknown(agent: Agent, to: str | int) -> str:

@@ -68,7 +68,7 @@ class Part:
 
     def mark(self, numbers: Iterable[int]) -> dict[WorkerInfo, list[int]]:
         """Have tensors that were sent take part; returns the received ones that they, or the roots, depend on."""
-        found: dict[WorkerInfo, list[int]] = {}
+        onward: dict[WorkerInfo, list[int]] = {}
         with self._lock:
             fresh = set(numbers) - self._marked
             self._marked |= fresh
@@ -78,8 +78,8 @@ class Part:
                 for value in values:
                     come = received(value)
                     if come is not None:
-                        found.setdefault(come.sender, []).append(come.number)
-        return found
+                        onward.setdefault(come.sender, []).append(come.number)
+        return onward
 
     def begin(self) -> dict[WorkerInfo, dict[int, Tensor | None]]:
         """Begin at the roots; returns what is to go to others."""
@@ -136,9 +136,9 @@ class Part:
     def _go_on(self, grads: Mapping[int, Tensor | None]) -> dict[WorkerInfo, dict[int, Tensor | None]]:
         self._complete = {}
         engine = self._ready()
-        given = [_at_its_tensor(self._taking_part(at), grad) for at, grad in grads.items()]
+        arrived = [_at_its_tensor(self._taking_part(at), grad) for at, grad in grads.items()]
         with within(None), self._collected, _as_gradient_errors(self._context.me):
-            engine.give(given or self._roots)
+            engine.give(arrived or self._roots)
         if not engine.awaited:
             self._context.parts.pop(self._passage, None)
             if not self._passage.retain_graph:
@@ -220,16 +220,16 @@ def _asked(
     agent: Agent, what: Request[int, Passage, Any], context: Context, passage: Passage, onward: Mapping[WorkerInfo, Any]
 ) -> list[Call]:
     """Calls that have others take part in a pass."""
-    return [agent.ask(to, what, context.id, passage, told) for to, told in onward.items()]
+    return [agent.ask(to, what, context.id, passage, content) for to, content in onward.items()]
 
 
 def _least(answers: Iterable[Awaited]) -> Awaited:
     """What is awaited in the end: it only ever becomes less."""
-    found: Awaited = {}
+    least: Awaited = {}
     for answer in answers:
         for worker, left in answer.items():
-            found[worker] = min(left, found.get(worker, left))
-    return found
+            least[worker] = min(left, least.get(worker, left))
+    return least
 
 
 # --- what peers have this worker do -----------------------------------------------------------------------------

@@ -27,17 +27,17 @@ def raised_there(body: Bytes, buffers: Sequence[Any]) -> BaseException:
     """The error of a function that ran elsewhere, of the same type where that takes a text."""
     kind, name, text = unpack(body, buffers)
     try:
-        made = unpack(kind, ())(text)
-        if isinstance(made, Exception):
-            made._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
-            return made
+        error = unpack(kind, ())(text)
+        if isinstance(error, Exception):
+            error._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
+            return error
     except Exception:
         where, _, rest = text.partition("\n")
         why = "a type that cannot be made here from a text alone. Original exception on remote side was"
         text = f"{where} {name}, {why}\n{rest}"
-    made = RpcError(text)
-    made._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
-    return made
+    error = RpcError(text)
+    error._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
+    return error
 
 
 def described(error: BaseException, me: WorkerInfo) -> tuple[bytes, list[memoryview]]:
@@ -53,10 +53,10 @@ def described(error: BaseException, me: WorkerInfo) -> tuple[bytes, list[memoryv
 
 def _shown(error: BaseException) -> str:
     """An error and where it was raised. One that has come from another worker says so itself, and its type."""
-    told = getattr(error, "_text_from_afar", None)
-    if told is None:
+    text = getattr(error, "_text_from_afar", None)
+    if text is None:
         return f"{_repr(error)}\n{''.join(traceback.format_exception(error))}"
-    return f"{told}\nwhich was raised again here:\n{''.join(traceback.format_tb(error.__traceback__))}"
+    return f"{text}\nwhich was raised again here:\n{''.join(traceback.format_tb(error.__traceback__))}"
 
 
 def _repr(error: BaseException) -> str:

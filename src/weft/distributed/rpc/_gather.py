@@ -73,20 +73,20 @@ def _bring(names: Names, number: int, name: str, obj: Any) -> Future[Any]:
     """What the first worker does when one has come."""
     with _lock:
         rounds = _all.setdefault(current_agent(), _Rounds())
-        found, done = rounds.open[names, number]
-        found[name] = obj
-        complete = len(found) == len(names)
+        objects, done = rounds.open[names, number]
+        objects[name] = obj
+        complete = len(objects) == len(names)
         if complete:
             del rounds.open[names, number]
     if complete:
-        done.set_result(found)
+        done.set_result(objects)
     return done
 
 
 def _give_up(names: Names, number: int, name: str) -> None:
     """What it does when the patience of one is over: the others that wait are told."""
     with _lock:
-        found, done = _all.setdefault(current_agent(), _Rounds()).open.pop((names, number), ({}, None))
+        objects, done = _all.setdefault(current_agent(), _Rounds()).open.pop((names, number), ({}, None))
     if done is not None:
-        missing = ", ".join(sorted(set(names) - found.keys()))
+        missing = ", ".join(sorted(set(names) - objects.keys()))
         done.set_exception(RpcError(f"_all_gather: {name} has waited in vain for {missing}"))

@@ -35,10 +35,7 @@ _HAS_DEVICES = "has devices"  # in the store, where any worker has named some
 
 def joined(store: Store, name: str, rank: int, world_size: int | None, options: TensorPipeRpcBackendOptions) -> Agent:
     """The agent of this process, once all workers are there; without a world size it waits for nobody."""
-    in_memory = is_of_threads(store)
-    connecting = ConnectOptions(
-        os.environ.get(_ADDRESS) or LOOPBACK, options.near, options.certificates, in_memory
-    )  # fmt: skip
+    connecting = _connect_options(store, options)
     number = _free_number(store) if rank < 0 else rank
     workers = Workers(store, WorkerInfo(name, number, store.add(f"incarnations/{number}", 1) - 1), connecting)
     agent = Agent(
@@ -72,9 +69,14 @@ def joined(store: Store, name: str, rank: int, world_size: int | None, options: 
         here().agent = None
         agent.close()
         raise
-    if not in_memory:  # else it is the others' store as well
+    if not connecting.in_memory:  # else it is the others' store as well
         store.set_timeout(_STORE_SECONDS)
     return agent
+
+
+def _connect_options(store: Store, options: TensorPipeRpcBackendOptions) -> ConnectOptions:
+    address = os.environ.get(_ADDRESS) or LOOPBACK
+    return ConnectOptions(address, options.near, options.certificates, is_of_threads(store))
 
 
 def _entrance() -> Callable[[], None]:

@@ -40,14 +40,14 @@ class Payloads:
         else:
             self._widen(pipe)
             mark, carry = Mark.CUT, partial(self._chunks.put, pipe, Frame.CHUNK)
-        told = [carry(buffer) if len(buffer) >= _LEAST else b"" for buffer in buffers]
-        short = [buffer for one, buffer in zip(told, buffers, strict=True) if not one]
-        pipe.put(kind | mark, number, body, [wire.pack(*told), *short])
+        handles = [carry(buffer) if len(buffer) >= _LEAST else b"" for buffer in buffers]
+        short = [buffer for handle, buffer in zip(handles, buffers, strict=True) if not handle]
+        pipe.put(kind | mark, number, body, [wire.pack(*handles), *short])
         if not pipe.near:
             for lane in pipe.lanes:
                 self._hub.flush(lane)
             return
-        pipe.bytes_out += sum(len(buffer) for one, buffer in zip(told, buffers, strict=True) if one)
+        pipe.bytes_out += sum(len(buffer) for handle, buffer in zip(handles, buffers, strict=True) if handle)
         if pipe.why is not None:  # it was lost meanwhile
             self._lender.forget(pipe)
 
@@ -59,15 +59,15 @@ class Payloads:
         if kind == Frame.CHUNK:
             self._widen(pipe)
             return self._chunks.take(pipe.main, number, body, buffers)
-        told, short = wire.unpack(bytes(buffers[0])) if buffers else [], iter(buffers[1:])
-        if kind & LONG != (Mark.LENT if pipe.near else Mark.CUT) or told.count(b"") != len(buffers) - 1:
+        handles, short = wire.unpack(bytes(buffers[0])) if buffers else [], iter(buffers[1:])
+        if kind & LONG != (Mark.LENT if pipe.near else Mark.CUT) or handles.count(b"") != len(buffers) - 1:
             raise DistNetworkError("it sent a malformed frame")
         parcel = Parcel(pipe, kind & ~LONG, number, body)
         if not pipe.near:
-            return self._chunks.claim(parcel, told, short)
+            return self._chunks.claim(parcel, handles, short)
         give_back = partial(self._give_back, pipe)
-        parcel.buffers = [pipe.borrower.borrow(one, give_back) if one else next(short) for one in told]
-        pipe.bytes_in += sum(len(found) for one, found in zip(told, parcel.buffers, strict=True) if one)
+        parcel.buffers = [pipe.borrower.borrow(handle, give_back) if handle else next(short) for handle in handles]
+        pipe.bytes_in += sum(len(buffer) for handle, buffer in zip(handles, parcel.buffers, strict=True) if handle)
         return parcel
 
     def take_back(self, pipe: Pipe, number: int) -> None:

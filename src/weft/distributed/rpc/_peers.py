@@ -179,15 +179,15 @@ class Peers:
 
     def _admit(self, sock: socket.socket, cipher: Secure | None, who: str) -> None:
         """A worker has connected, to call this one."""
-        told = _WHO.fullmatch(who)
-        if self._closed or (who != OBSERVER and told is None):  # who looks whether this worker lives, or talks nonsense
+        words = _WHO.fullmatch(who)
+        if self._closed or (who != OBSERVER and words is None):  # it only looks, or talks nonsense
             sock.close()
             return
-        caller = WorkerInfo(told[2], int(told[1]), int(told[3] or 0)) if told else None
-        if told and told[4]:
+        caller = WorkerInfo(words[2], int(words[1]), int(words[3] or 0)) if words else None
+        if words and words[4]:
             self._admit_lane(sock, cipher, caller)
             return
-        pipe = Pipe(sock, self._owner, told[2] if told else who, cipher)
+        pipe = Pipe(sock, self._owner, words[2] if words else who, cipher)
         if caller is None:
             self._observers.add(pipe)
         else:
@@ -204,8 +204,8 @@ class Peers:
             return next((pipe for pipe, at in list(self._ends.items()) if at == caller and pipe not in mine), None)
 
         with self._admitted:
-            found = self._admitted.wait_for(main, _MOMENT)
-        if found is None or len(found.lanes) == _LANES:
+            main_pipe = self._admitted.wait_for(main, _MOMENT)
+        if main_pipe is None or len(main_pipe.lanes) == _LANES:
             sock.close()
         else:
-            self._add_lane(found, sock, cipher)
+            self._add_lane(main_pipe, sock, cipher)

@@ -107,9 +107,9 @@ def request(
 
 def table(*controls: Control) -> Mapping[str, Control]:
     """Controls by name."""
-    found = {control.name: control for control in controls}
-    assert len(found) == len(controls), "two controls have one name"
-    return found
+    by_name = {control.name: control for control in controls}
+    assert len(by_name) == len(controls), "two controls have one name"
+    return by_name
 
 
 class Reply:

@@ -153,9 +153,9 @@ class RRef(Generic[T]):
 
     def _create(self, timeout: float, method: Method, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RRef[Any]:
         self._begin(timeout, require_method, method, {}).wait()
-        made = _created(self._owner, method, args, kwargs, timeout)
-        made._known.add_done_callback(lambda _, kept=self: None)
-        return made
+        reference = _created(self._owner, method, args, kwargs, timeout)
+        reference._known.add_done_callback(lambda _, kept=self: None)
+        return reference
 
     def _require_agent(self, call: str) -> None:
         if self._agent.closing:
@@ -249,18 +249,18 @@ def remote(
 def _created(owner: WorkerInfo, func: Any, args: Any, kwargs: Any, timeout: float) -> RRef[Any]:
     agent = current_agent()
     limit, references = seconds(timeout), agent.references
-    number, made = references.number(), object.__new__(RRef)
+    number, reference = references.number(), object.__new__(RRef)
     fork = None if owner == agent.me else references.number()
     if fork is None:
-        made._be_owner(agent, references.create(number))
+        reference._be_owner(agent, references.create(number))
     known = agent.ask(
         owner, create, number.pair, fork and fork.pair, agent.me[1:], func, args, kwargs, _context_id(), limit=limit
     )
     if fork is not None:
-        made._be_user(agent, owner, number, fork, known)
+        reference._be_user(agent, owner, number, fork, known)
         known.push()
     known.add_done_callback(partial(_give_up, agent, owner, number, fork))
-    return made
+    return reference
 
 
 def _give_up(
@@ -296,23 +296,23 @@ def _as_root(value: Any) -> Tensor:
 
 def _arrived(owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, parent: WorkerInfo) -> RRef[Any]:
     """The reference that a worker has handed on."""
-    agent, made = current_agent(), object.__new__(RRef)
+    agent, reference = current_agent(), object.__new__(RRef)
     references = agent.references
     if owner == agent.me:
-        made._be_owner(agent, references.owned(number))
+        reference._be_owner(agent, references.owned(number))
         if parent == owner:
             references.delete_fork(number, fork)
         else:
             agent.tell(parent, child_known, fork)
-        return made
+        return reference
     known: Future[Any] = Future()
-    made._be_user(agent, owner, number, fork, known)
+    reference._be_user(agent, owner, number, fork, known)
     if parent == owner:
         known.set_result(None)
-        return made
+        return reference
     added = agent.ask(owner, add_fork, number, fork, agent.me[1:], limit=0).push()
     added.add_done_callback(partial(_fork_known, agent, parent, fork, known))
-    return made
+    return reference
 
 
 def _fork_known(

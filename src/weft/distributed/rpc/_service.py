@@ -80,9 +80,9 @@ def is_asynchronous(function: Any) -> bool:
     return getattr(function, "_wrapped_async_rpc_function", None) is not None
 
 
-def _check_future(found: Any) -> None:
-    if not isinstance(found, Future):
-        kind = type(found)
+def _check_future(result: Any) -> None:
+    if not isinstance(result, Future):
+        kind = type(result)
         raise RpcError(
             "Functions decorated with @rpc.async_function must return a torch.futures.Future object, but got "
             f"{kind.__module__}.{kind.__qualname__}"

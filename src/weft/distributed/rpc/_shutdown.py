@@ -64,16 +64,16 @@ def _name(agent: Agent, number: int) -> str:
     workers = agent.workers
     if number not in workers.names:  # who reports may have joined before this one has learnt of all
         with suppress(RpcError):
-            found = workers.find(number)
-            return str(number) if found is None else found.name
+            worker = workers.find(number)
+            return str(number) if worker is None else worker.name
     return workers.names.get(number, str(number))
 
 
 def _worker(agent: Agent, number: int) -> WorkerInfo:
-    found = agent.workers.find(number)
-    if found is None:
+    worker = agent.workers.find(number)
+    if worker is None:
         raise RpcError(f"worker {number} has left")
-    return found
+    return worker
 
 
 def _connect(agent: Agent, to: WorkerInfo, deadline: Deadline) -> None:

@@ -27,10 +27,10 @@ class Here:
         return self is _process
 
     def close(self, seconds: float | None = None) -> None:
-        """Leave at once, if there is an agent; functions under way get some seconds."""
-        agent, self.agent = self.agent, None
-        if agent is not None:
-            agent.close(seconds)
+        """Leave at once, if there is an agent; functions under way get some seconds, and have it until then."""
+        if self.agent is not None:
+            self.agent.close(seconds)
+            self.agent = None
 
 
 _process = Here()

@@ -193,8 +193,8 @@ class Tracer:
             return Call, kind, buffers
         parent = span.call if span is not None and span.log is log else None
         half = Sent(parent, to, function, _size(body, buffers), nan)
-        made = partial(TracedCall, log, GloballyUniqueId(self._agent.me.id, number), half)
-        return made, kind | Mark.TRACED, [*buffers, memoryview(log.trace)]
+        call_type = partial(TracedCall, log, GloballyUniqueId(self._agent.me.id, number), half)
+        return call_type, kind | Mark.TRACED, [*buffers, memoryview(log.trace)]
 
     def incoming(self, caller: WorkerInfo, number: int, trace: bytes) -> Span | None:
         """A call that has come; None where its trace is over."""
