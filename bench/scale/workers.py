@@ -11,7 +11,7 @@ from bench.scale.simulation import TCP_STORE, Ask, Call, Costs, Load, Process, S
 from bench.scale.store import Store, WaitForKeys, request_size
 from weft.distributed.elastic.agent.server._exchange import GetKeys
 from weft.distributed.elastic.rendezvous._requests import GetKey, SetKeys
-from weft.distributed.rpc._farewell import Rounds, Sums
+from weft.distributed.rpc._rounds import Rounds, Sums
 from weft.distributed.rpc._traffic import Counts, Traffic
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.futures import Future

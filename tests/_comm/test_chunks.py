@@ -107,7 +107,7 @@ def test_short_frames_pass_long_ones():
         way.main.put(CUT, 2, way.chunks.put(way.main, CHUNK, memoryview(b"x")), [b"short"])
         passed = way.main._unsent[-1]
         assert len(passed) < 100
-        assert len(way.main._beside) > 1, "what is long still waits"
+        assert len(way.main._low_priority) > 1, "what is long still waits"
         while way.step(0):
             pass
         assert [number for number, *_ in way.receiver.done] == [1, 2]

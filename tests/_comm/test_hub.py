@@ -64,7 +64,7 @@ def begin(hub, pipe, number):
     """Call; a future of the answer."""
     done = pipe.calls[number] = Future()
     pipe.put(CALL, number, b"")
-    hub.tend(pipe)
+    hub.poll(pipe)
     return done
 
 
@@ -74,9 +74,9 @@ def read(hub, pipe, done):
 
 def answered(done):
     """Whether the hub has read the answer, in good time."""
-    bell = SimpleQueue()
-    done._ring(bell)
-    bell.get(timeout=SECONDS)
+    waiter = SimpleQueue()
+    done._ring(waiter)
+    waiter.get(timeout=SECONDS)
     return done.done()
 
 

@@ -32,7 +32,7 @@ def tell(said):
 
 
 def join(folder, run, rank):
-    here.begun = run  # of the survivors it is the number of the run; the third worker is a new process
+    here().begun = run  # of the survivors it is the number of the run; the third worker is a new process
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{folder}/{run}", rpc_timeout=SECONDS)
     rpc.init_rpc(f"w{rank}", rank=rank, world_size=SIZE, rpc_backend_options=options)
     return Load([f"w{other}" for other in range(SIZE) if other != rank], f"{run} {rank}")

@@ -60,7 +60,7 @@ class Chunks:
         lanes = pipe.lanes or (pipe,)
         for turn, at in enumerate(range(0, size, _SIZE)):
             place = _PAIR.pack(at, size)
-            lanes[turn % len(lanes)].put(kind, number, place, (buffer[at : at + _SIZE],), beside=True)
+            lanes[turn % len(lanes)].put(kind, number, place, (buffer[at : at + _SIZE],), low_priority=True)
         return _PAIR.pack(number, size)
 
     def claim(self, parcel: Parcel, told: list[bytes], short: Iterator[Any]) -> Parcel | None:

@@ -21,8 +21,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from weft._comm.pipe import Pipe
+from weft._comm.reader import Waiter
 from weft._comm.spin import spin
-from weft._comm.turn import Bell
 
 _log = logging.getLogger(__name__)
 
@@ -43,14 +43,15 @@ class _Lead:
 
 class _Thread(threading.local):
     lead: _Lead | None = None  # the last one that this thread was given
-    aside: list[Callable[[], None]] | None = None  # what is to be done when it reads no pipe any more
+    deferred: list[Callable[[], None]] | None = None  # what is to be done when it reads no pipe any more
 
 
 class Hub:
-    """Up to `workers` functions run at a time; one thread more reads on meanwhile."""
+    """Up to `workers` functions run at a time; one thread more reads on meanwhile. Each thread begins with `enter`."""
 
-    def __init__(self, name: str, workers: int) -> None:
+    def __init__(self, name: str, workers: int, enter: Callable[[], None] = lambda: None) -> None:
         self._name = name
+        self._enter = enter
         self.workers = workers
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -111,10 +112,10 @@ class Hub:
                 return  # the keeper was faster
             _do(chore)
 
-    def tend(self, pipe: Pipe) -> None:
+    def poll(self, pipe: Pipe) -> None:
         """Send what a pipe holds back, and read it, unless somebody does."""
         pipe.flush()
-        if pipe.why is None and not pipe.turn.taken:
+        if pipe.why is None and not pipe.reader.taken:
             self.watch(pipe)
 
     def wake(self) -> None:
@@ -126,42 +127,44 @@ class Hub:
     def watch(self, pipe: Pipe) -> None:
         """Wait for the next event of a pipe: its end, room to write where that lacks, and bytes where some may come."""
         with self._watching, suppress(OSError, ValueError):  # it was removed
-            pipe.turn.missed = False
-            read = not pipe.turn.taken and (pipe in self._serving or bool(pipe.calls))
+            pipe.reader.missed = False
+            read = not pipe.reader.taken and (pipe in self._serving or bool(pipe.calls))
             self._epoll.modify(pipe.fileno(), _END | _ONCE | (_READ if read else 0) | (_WRITE if pipe.backlog else 0))
 
-    def read_until(self, pipe: Pipe, done: Callable[[], bool], ring: Callable[[Bell], None], end: float | None) -> None:
+    def read_until(
+        self, pipe: Pipe, done: Callable[[], bool], ring: Callable[[Waiter], None], end: float | None
+    ) -> None:
         """Return when `done()`, when the pipe is lost, or at the time `end`; meanwhile this thread reads the pipe.
 
-        Where another thread reads, this one waits for the bell that `ring` is given, or for its turn.
+        Where another thread reads, this one waits at the waiter that `ring` is given, or for the reader lock.
         """
         if pipe.backlog:
             self.flush(pipe)
-        self.step_back()
-        bell: Bell | None = None
+        self.yield_leadership()
+        waiter: Waiter | None = None
         while not done() and pipe.why is None and (end is None or time.monotonic() < end):
-            if pipe.turn.take(bell):
-                aside = self._thread.aside = []
+            if pipe.reader.acquire(waiter):
+                deferred = self._thread.deferred = []
                 try:
-                    while not aside and not done() and pipe.why is None and (end is None or time.monotonic() < end):
+                    while not deferred and not done() and pipe.why is None and (end is None or time.monotonic() < end):
                         pipe.read(wait=True)
                 finally:
-                    self._thread.aside = None
+                    self._thread.deferred = None
                     self._leave(pipe)
-                for function in aside:
+                for function in deferred:
                     function()
-            elif bell is None:
-                bell = SimpleQueue()
-                ring(bell)
+            elif waiter is None:
+                waiter = SimpleQueue()
+                ring(waiter)
             else:
                 with suppress(Empty):
-                    bell.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
-        if bell is not None and pipe.turn.forget(bell):
+                    waiter.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
+        if waiter is not None and pipe.reader.withdraw(waiter):
             self.watch(pipe)
 
     def _leave(self, pipe: Pipe) -> None:
         """Leave the reading to a caller that waits, else to the hub where something is to come."""
-        if not pipe.turn.leave() and (pipe.calls or pipe.turn.missed):
+        if not pipe.reader.release() and (pipe.calls or pipe.reader.missed):
             self.watch(pipe)
 
     # --- functions ---
@@ -172,17 +175,17 @@ class Hub:
         if self._thread.lead is not self._lead:
             os.eventfd_write(self._bell, 1)
 
-    def step_back(self) -> None:
+    def yield_leadership(self) -> None:
         """Let another thread lead, if this one does: it is about to wait for something."""
         if (lead := self._thread.lead) is self._lead:
             self._promote(lead)
 
-    def aside(self, function: Callable[[], None]) -> None:
+    def defer(self, function: Callable[[], None]) -> None:
         """Do something in this thread that may wait for other calls: as soon as it reads no pipe."""
-        if self._thread.aside is None:
+        if self._thread.deferred is None:
             function()
         else:
-            self._thread.aside.append(function)
+            self._thread.deferred.append(function)
 
     @property
     def threads(self) -> int:
@@ -237,6 +240,7 @@ class Hub:
                 self._start(self._lead)
 
     def _serve(self, lead: _Lead | None) -> None:
+        self._enter()
         while lead is not None:
             self._thread.lead = lead
             more = bool(self._tasks)  # since the last one led
@@ -270,15 +274,15 @@ class Hub:
             return
         if event & _WRITE:
             pipe.flush()
-        if event & ~_WRITE and pipe.turn.take():
-            aside = self._thread.aside = []
+        if event & ~_WRITE and pipe.reader.acquire():
+            deferred = self._thread.deferred = []
             try:
                 pipe.read(wait=False)
             finally:
-                self._thread.aside = None
-                if not pipe.turn.leave() and pipe.why is None:
+                self._thread.deferred = None
+                if not pipe.reader.release() and pipe.why is None:
                     self.watch(pipe)
-            for function in aside:
+            for function in deferred:
                 _do(function)
         elif not event & ~_WRITE or pipe.backlog:
             self.watch(pipe)
@@ -303,6 +307,7 @@ class Hub:
         return bool(self._tasks)
 
     def _keep(self) -> None:
+        self._enter()
         seconds: float | None = None
         seen = None
         while not self._closed:
@@ -323,12 +328,12 @@ class Hub:
             seconds = self._look_at_the_clock()
 
     def _look_at_the_clock(self) -> float | None:
-        aside = self._thread.aside = []
+        deferred = self._thread.deferred = []
         try:
             return self.alarm()
         finally:
-            self._thread.aside = None
-            for function in aside:
+            self._thread.deferred = None
+            for function in deferred:
                 self.run(function)
 
 

@@ -5,7 +5,7 @@ pipe and nothing else: a sum over everything but the buffers is checked before t
 lanes, further ones to the same peer, for what is long.
 
 Sending never waits: what the system does not take is kept, and sent by the hub when there is room. Reading is for one
-thread at a time, whose turn it is: a caller that waits for its answer, or a thread of the hub.
+thread at a time, which has the reader lock: a caller that waits for its answer, or a thread of the hub.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from weft._comm.loans import Borrower
+from weft._comm.reader import ReaderLock
 from weft._comm.spin import spin
-from weft._comm.turn import Turn
 from weft.errors import DistNetworkError, ValueRangeError
 
 Bytes = bytes | bytearray | memoryview
@@ -86,24 +86,24 @@ class Pipe:
         self.borrower = Borrower()
         self.near = sock.family == socket.AF_UNIX
         """Whether the peer is on this host, where memory can be lent."""
-        self.turn = Turn()
-        """Whose turn it is to read."""
+        self.reader = ReaderLock()
+        """Held by who reads."""
         self.pushed = 0.0
         """When something was last sent by itself, for those who put several things together."""
         self.bytes_in = self.bytes_out = 0
         """How much has travelled, lent memory included."""
         self._arrivals = select.poll()
         self._arrivals.register(sock, select.POLLIN)
-        self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._nudged = False
-        self.free = weakref.finalize(self, _free, sock, self._nudge)
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._woken = False
+        self.free = weakref.finalize(self, _free, sock, self._wakeup)
         """Gives the socket back: called when no thread reads it any more, at the latest with the pipe's end."""
-        self._arrivals.register(self._nudge, select.POLLIN)
+        self._arrivals.register(self._wakeup, select.POLLIN)
         self._owner = owner
         self._cipher = cipher
         self._lock = threading.Lock()  # of what is to be sent
         self._unsent: deque[Bytes] = deque()
-        self._beside: deque[list[Bytes]] = deque()  # frames that wait until nothing else is unsent
+        self._low_priority: deque[list[Bytes]] = deque()  # frames that wait until nothing else is unsent
         self._left = b""  # the beginning of a frame
         self._long: memoryview | None = None  # a frame that takes several reads, of which `_filled` bytes are there
         self._filled = 0
@@ -119,19 +119,21 @@ class Pipe:
     @property
     def backlog(self) -> bool:
         """Whether something waits to be sent."""
-        return bool(self._unsent or self._beside)
+        return bool(self._unsent or self._low_priority)
 
     # --- sending ---
 
-    def put(self, kind: int, number: int, body: Bytes, buffers: Sequence[Bytes] = (), *, beside: bool = False) -> None:
+    def put(
+        self, kind: int, number: int, body: Bytes, buffers: Sequence[Bytes] = (), *, low_priority: bool = False
+    ) -> None:
         """Add a frame to what is to be sent by `flush`. Buffers must stay as they are until then.
 
-        One that goes `beside` lets others pass. `ValueError` for a frame that is longer than `MOST_BYTES`.
+        One of `low_priority` lets others pass. `ValueError` for a frame that is longer than `MOST_BYTES`.
         """
         pieces = _pieces(kind, number, body, buffers)
         with self._lock:
-            if beside:
-                self._beside.append(pieces)
+            if low_priority:
+                self._low_priority.append(pieces)
             else:
                 self._unsent.extend(self._sealed(pieces))
 
@@ -144,7 +146,7 @@ class Pipe:
             unsent = self._unsent
             while self.backlog and self.why is None:
                 if not unsent:
-                    unsent.extend(self._sealed(self._beside.popleft()))
+                    unsent.extend(self._sealed(self._low_priority.popleft()))
                 try:
                     if len(unsent) == 1:
                         sent = self._sock.send(unsent[0], _SENT)
@@ -154,7 +156,7 @@ class Pipe:
                     return
                 except OSError:
                     unsent.clear()  # what the peer has said before its end is still to be read
-                    self._beside.clear()
+                    self._low_priority.clear()
                     return
                 self.main.bytes_out += sent
                 while unsent and sent >= len(unsent[0]):
@@ -162,21 +164,21 @@ class Pipe:
                 if sent:
                     unsent[0] = memoryview(unsent[0])[sent:]
 
-    # --- reading; for the thread whose turn it is ---
+    # --- reading; for the thread that has the reader lock ---
 
     def read(self, *, wait: bool) -> bool:
         """Read once and hand on the frames that are complete; whether anything came.
 
-        With `wait` this blocks for a twentieth of a second at most, and less where it is nudged.
+        With `wait` this blocks for a twentieth of a second at most, and less where it is woken.
         """
         if self.why is not None:
             return False
         if wait and not spin(lambda: self._arrivals.poll(0)):
             self._arrivals.poll(_PATIENCE)
         try:
-            if self._nudged:
-                self._nudged = False
-                os.eventfd_read(self._nudge)
+            if self._woken:
+                self._woken = False
+                os.eventfd_read(self._wakeup)
             data = self._receive()
             if data is not None:
                 self._hand_on(data)
@@ -188,12 +190,12 @@ class Pipe:
             self.close(_CLOSED if isinstance(error, ConnectionError) else f"the network fails: {error.strerror}")
         return True
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Have who waits in `read` look again at what it waits for."""
-        if self.turn.taken and not self._nudged and self.free.alive:
+        if self.reader.taken and not self._woken and self.free.alive:
             with suppress(OSError):  # it was closed
-                os.eventfd_write(self._nudge, 1)
-            self._nudged = True
+                os.eventfd_write(self._wakeup, 1)
+            self._woken = True
 
     def _receive(self) -> bytes | None:
         """Some bytes to hand on, or None where more of a long frame is to come."""
@@ -259,15 +261,15 @@ class Pipe:
                 return
             self.why = why
             self._unsent.clear()
-            self._beside.clear()
+            self._low_priority.clear()
         with suppress(OSError):  # the peer was faster
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes who reads
         self._owner.lost(self)
 
 
-def _free(sock: socket.socket, nudge: int) -> None:
+def _free(sock: socket.socket, wakeup: int) -> None:
     sock.close()
-    os.close(nudge)
+    os.close(wakeup)
 
 
 def _pieces(kind: int, number: int, body: Bytes, buffers: Sequence[Bytes]) -> list[Bytes]:

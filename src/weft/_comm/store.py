@@ -288,6 +288,13 @@ class HashStore(Store):
         return self
 
 
+def is_of_threads(store: Store) -> bool:
+    """Whether all who share a store are threads of this process."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return isinstance(store, HashStore)
+
+
 class PrefixStore(Store):
     """A part of another store: puts `prefix/` in front of every key."""
 

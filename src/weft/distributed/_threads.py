@@ -9,6 +9,7 @@ from typing import Any
 from weft._comm.store import HashStore
 from weft._tensor.generator import default_generator
 from weft.distributed._world import ThreadRank, become_rank, destroy_process_group, is_initialized
+from weft.distributed.rpc._state import Here, become
 from weft.errors import ValueRangeError
 from weft.multiprocessing._processes import require_calls
 
@@ -16,9 +17,9 @@ from weft.multiprocessing._processes import require_calls
 def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 2) -> list[Any]:
     """Call `fn(rank, *args)` in `nprocs` threads, each a rank of one job; what they return, by rank.
 
-    In them `init_process_group("threads")` needs no address, each draws random numbers of its own, and groups are
-    destroyed at the end. When all have ended the error that came first is raised: operations of the other ranks, which
-    miss one, have failed by then, too.
+    In them `init_process_group("threads")` and `rpc.init_rpc` need no address, and each draws random numbers of its
+    own; at its end its groups are destroyed, and it leaves the workers of remote calls. When all have ended the error
+    that came first is raised: operations of the other ranks, which miss one, have failed by then, too.
     """
     require_calls(args, nprocs)
     if nprocs < 1:
@@ -28,7 +29,9 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
+        part = Here()
         become_rank(ThreadRank(rank, nprocs, store))
+        become(part)
         default_generator.separate()
         try:
             results[rank] = fn(rank, *args)
@@ -37,6 +40,7 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
         finally:
             if is_initialized():
                 destroy_process_group()
+            part.close()
 
     threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(nprocs)]
     for thread in threads:

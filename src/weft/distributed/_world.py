@@ -9,7 +9,7 @@ import threading
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -60,7 +60,18 @@ def become_rank(rank: ThreadRank) -> None:
 
 def is_thread_rank() -> bool:
     """Whether this thread is a rank of its own."""
-    return hasattr(_here, "rank")
+    return thread_rank() is not None
+
+
+def thread_rank() -> ThreadRank | None:
+    """What this thread knows where it is a rank of its own."""
+    return getattr(_here, "rank", None)
+
+
+def rank_entrance() -> Callable[[], None]:
+    """What makes a further thread belong to the rank that this thread is."""
+    rank, world = thread_rank(), _world()
+    return (lambda: None) if rank is None else (lambda: _become(rank, world))
 
 
 def _become(rank: ThreadRank, world: _World) -> None:
@@ -153,7 +164,7 @@ def _checked_timeout(timeout: Any) -> timedelta:
 def _meeting_place(
     init_method: str | None, store: Store | None, rank: int, world_size: int, timeout: timedelta
 ) -> tuple[Store, int, int]:
-    thread: ThreadRank | None = getattr(_here, "rank", None)
+    thread = thread_rank()
     if store is not None:
         if rank < 0 or world_size < 1:
             raise ValueRangeError("with a store, rank and world_size must be given")
@@ -209,9 +220,7 @@ def enrol(group: ProcessGroup, *, default: bool = False, desc: str | None = None
     if default:
         world.default = group
     group.group_desc = desc or ("default_pg" if default else "undefined")
-    rank = getattr(_here, "rank", None)
-    if rank is not None:  # callbacks of the group's operations are this rank's, too
-        group.enter = lambda: _become(rank, world)
+    group.enter = rank_entrance()  # callbacks of the group's operations are this rank's, too
     return group
 
 

@@ -175,5 +175,8 @@ def many_at_once():
     assert not failed, failed
 
 
+PROGRAMS = {"random": lambda: random(25), "soaked": lambda: random(1000), "many_at_once": many_at_once}
+
+
 if __name__ == "__main__":
-    job.main({"random": lambda: random(25), "soaked": lambda: random(1000), "many_at_once": many_at_once})
+    job.main(PROGRAMS)

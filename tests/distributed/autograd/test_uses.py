@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from tests.distributed.autograd import uses
 from tests.distributed.processes import ended
 from tests.distributed.rpc import job
 
@@ -16,6 +17,11 @@ _MODULE = "tests.distributed.autograd.uses"
 @pytest.mark.parametrize("program", ["passes", "several", "refusals", "modules", "optimizers"])
 def test_uses(program, tmp_path):
     job.run(_MODULE, program, 3, tmp_path)
+
+
+@pytest.mark.parametrize("program", ["passes", "several", "refusals", "modules", "optimizers"])
+def test_uses_between_threads(program):
+    job.run_in_threads(uses.PROGRAMS, program, 3)
 
 
 @pytest.mark.slow

@@ -338,7 +338,10 @@ class Layer(nn.Module):
         return self.linear(x).tanh()
 
 
+PROGRAMS = {
+    one.__name__: one for one in (passes, several, refusals, failures, abandoned, modules, optimizers)
+}  # fmt: skip
+
+
 if __name__ == "__main__":
-    job.main({one.__name__: one for one in (
-        passes, several, refusals, failures, abandoned, modules, optimizers,
-    )})  # fmt: skip
+    job.main(PROGRAMS)

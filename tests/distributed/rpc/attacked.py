@@ -49,7 +49,7 @@ def figures():
 
 
 def be_attacked():
-    print(json.dumps(current_agent().peers.place.record), flush=True)
+    print(json.dumps(current_agent().peers.listener.endpoint), flush=True)
     for _ in sys.stdin:
         print(json.dumps(figures()), flush=True)
 

@@ -82,8 +82,6 @@ def values():
     assert rpc.rpc_async("w1", both, args=(1,)).wait() == 2
     assert rpc.rpc_sync("w1", lambda x: x * 2, (4,)) == 8  # no module has it: it is sent whole
     assert rpc.rpc_sync("w1", torch.add, (torch.ones(2), 1)).tolist() == [2, 2]
-    assert rpc.rpc_sync("w1", Counter.up) == 1
-    assert Counter.count == 0
     assert rpc.rpc_sync("w1", onward, ("w2", 1)) == rpc.rpc_sync("w1", onward, ("w0", 1)) == 2
     assert rpc.rpc_sync("w1", chained, ("w2", 1)) == 3
 
@@ -194,5 +192,14 @@ def meet(number):
     return number
 
 
+def apart():
+    """Workers that are processes share nothing."""
+    assert rpc.rpc_sync("w1", Counter.up) == 1
+    assert Counter.count == 0
+
+
+PROGRAMS = {one.__name__: one for one in (values, apart, tensors, long_ones, errors, timeouts, many)}
+
+
 if __name__ == "__main__":
-    job.main({one.__name__: one for one in (values, tensors, long_ones, errors, timeouts, many)})
+    job.main(PROGRAMS)

@@ -1,6 +1,7 @@
 """Jobs of workers that call each other: `python -m MODULE PROGRAM RANK SIZE ADDRESS` is worker `wRANK` of one.
 
-A program is a function of its module, which worker 0 runs; the others serve until it is done.
+A program is a function of its module, which worker 0 runs; the others serve until it is done. Workers may also be
+threads of one process.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from tests.distributed.processes import ended, start
 from tests.distributed.rpc.leaks import nothing_is_left
-from weft.distributed import rpc
+from weft.distributed import rpc, run_threads
 
 PASSED = "all checks passed"
 
@@ -20,6 +21,24 @@ def run(module, program, size, tmp_path):
     """Run a job and require that all of its workers end well."""
     for code, output, errors in ended(launched(module, program, size, tmp_path)):
         assert (code, output.splitlines()[-1:]) == (0, [PASSED]), errors
+
+
+def run_in_threads(programs, program, size):
+    """The same with threads as workers: no process is started."""
+    logger = logging.getLogger("weft.distributed.rpc")
+    level = logger.level
+
+    def work(rank):
+        rpc.init_rpc(f"w{rank}")
+        if rank == 0:
+            _run(programs[program], size)
+        rpc.shutdown()
+
+    logger.setLevel(logging.CRITICAL)  # as in `join`
+    try:
+        run_threads(work, nprocs=size)
+    finally:
+        logger.setLevel(level)
 
 
 def launched(module, program, size, tmp_path):
@@ -44,7 +63,11 @@ def main(programs: Mapping[str, Callable[[], object]]):
     program, rank, size, address = sys.argv[1:]
     join(rank, size, address)
     if rank == "0":
-        programs[program]()
-        nothing_is_left(*(f"w{number}" for number in range(1, int(size))))
+        _run(programs[program], int(size))
     rpc.shutdown()
     print(PASSED, flush=True)
+
+
+def _run(program, size):
+    program()
+    nothing_is_left(*(f"w{number}" for number in range(1, size)))

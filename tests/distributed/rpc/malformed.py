@@ -19,11 +19,11 @@ from weft._comm.deadline import Deadline
 from weft._comm.key import prove
 from weft._comm.memory import SharedMemory
 from weft._comm.pipe import MOST_BYTES
+from weft.distributed.rpc._pending_deletes import delete_forks
+from weft.distributed.rpc._protocol import Frame, Mark
 
-CALL, CONTROL, UNCOUNTED, NOTE, ANSWER, ERROR, DEVICES = range(1, 8)
-RETURN, LENT, TRACED, CHUNK, CUT = 128, 256, 512, 1024, 2048
 SECONDS = 60
-_KNOWN = {CALL, CONTROL, UNCOUNTED, NOTE, ANSWER, ERROR, DEVICES, RETURN}
+_READ = [Frame.CALL, Frame.REQUEST, Frame.UNCOUNTED]
 _HEAD = 20
 
 
@@ -44,19 +44,19 @@ def frame(kind, body, sizes=(), buffers=b"", *, size=None, number=1):
     return struct.pack("<I", crc32(rest)) + rest + buffers
 
 
-def connected(record, family):
+def connected(endpoint, family):
     """A connection to where a worker listens."""
     sock = socket.socket(family)
     sock.settimeout(SECONDS)
     unix = family == socket.AF_UNIX
-    sock.connect(f"\0weft-{record['token']}" if unix else (record["address"], record["port"]))
+    sock.connect(f"\0weft-{endpoint['token']}" if unix else (endpoint["address"], endpoint["port"]))
     return sock
 
 
-def proved(record, family, key, who="99 stranger"):
+def proved(endpoint, family, key, who="99 stranger"):
     """The same, by somebody who has the key."""
-    sock = connected(record, family)
-    assert greeting.call_on(sock, key, f"{record['token']} {who}", Deadline(SECONDS))
+    sock = connected(endpoint, family)
+    assert greeting.call_on(sock, key, f"{endpoint['token']} {who}", Deadline(SECONDS))
     sock.settimeout(SECONDS)
     return sock
 
@@ -93,11 +93,11 @@ class _Altered:
 class Greetings:
     """Wrong first words. Each is given a connection, and says one thing."""
 
-    def __init__(self, record, key, bomb, seed):
+    def __init__(self, endpoint, key, bomb, seed):
         self._random = random.Random(seed)
-        self._token = record["token"].encode()
+        self._token = endpoint["token"].encode()
         self._key = key
-        self._bomb = frame(CALL, pickle.dumps((Bomb(bomb), (), {})))
+        self._bomb = frame(Frame.CALL, pickle.dumps((Bomb(bomb), (), {})))
         self._old = b""
         self._ways = [
             self._garbage, self._length, self._cut, self._changed, self._replay, self._reflection, self._other_key,
@@ -153,9 +153,9 @@ class Frames:
 
     def __init__(self, bomb, seed):
         self._random = random.Random(seed)
-        self._bomb = frame(CALL, pickle.dumps((Bomb(bomb), (), {})))
+        self._bomb = frame(Frame.CALL, pickle.dumps((Bomb(bomb), (), {})))
         self._call = pickle.dumps((len, ([1, 2],), {}))
-        self._control = pickle.dumps(("drop_forks", ([((7, 7), (7, 7))],)))
+        self._control = pickle.dumps((delete_forks.name, ([((7, 7), (7, 7))],)))
         self._memory = SharedMemory.create(1 << 16)
         self._last = [
             lambda: self._random.randbytes(self._random.randrange(_HEAD, 200)),
@@ -176,10 +176,10 @@ class Frames:
     # --- frames that are read, and refused alone ---
 
     def _read(self):
-        kind, number = self._random.choice([CALL, CONTROL, UNCOUNTED, ANSWER, ERROR, RETURN]), 1 << 40
-        if kind in (ANSWER, ERROR, RETURN):  # nobody has asked for it, and nothing was lent
+        kind, number = self._random.choice([*_READ, Frame.ANSWER, Frame.ERROR, Frame.RETURN]), 1 << 40
+        if kind in (Frame.ANSWER, Frame.ERROR, Frame.RETURN):  # nobody has asked for it, and nothing was lent
             return frame(kind, self._random.randbytes(self._random.randrange(99)), number=number)
-        whole = self._call if kind == CALL else self._control
+        whole = self._call if kind == Frame.CALL else self._control
         content = pickle.dumps(self._random.choice([None, 1, (), (1, 2), "text", {}, ("no such", ()), (len, (), {})]))
         wrong = [whole[: self._random.randrange(len(whole))], content, b"\xff" * self._random.randrange(99)]
         sizes = [8] * self._random.randrange(3)
@@ -197,21 +197,21 @@ class Frames:
 
     def _huge(self):
         size = self._random.choice([MOST_BYTES, MOST_BYTES + 1, 1 << 31, (1 << 32) - 1, MOST_BYTES - 1])
-        return frame(CALL, self._call, size=size)
+        return frame(Frame.CALL, self._call, size=size)
 
     def _sizes(self):
         """Buffers of terabytes, and more of them than there is room for."""
         sizes = [self._random.choice([1 << 40, (1 << 63) + 5, (1 << 64) - 1, 1 << 32])] * self._random.randrange(1, 9)
-        found = frame(CALL, self._call, sizes)
+        found = frame(Frame.CALL, self._call, sizes)
         return found if self._random.randrange(2) else found[:18] + b"\xff\xff" + found[20:]
 
     def _unknown(self):
-        kind = self._random.choice([k for k in range(512) if k & ~LENT not in _KNOWN] + [1 << 15, CALL | TRACED])
+        kind = self._random.choice([k for k in range(256) if k not in set(Frame)] + [1 << 15, Frame.CALL | Mark.TRACED])
         return frame(kind, self._call)
 
     def _note(self):
         unknown = pickle.dumps(("no such", ()))
-        kind = self._random.choice([NOTE, DEVICES])
+        kind = self._random.choice([Frame.NOTE, Frame.DEVICES])
         return frame(kind, self._random.choice([b"", self._control[:-5], b"\xff" * 9, unknown, pickle.dumps(1)]))
 
     def _loan(self):
@@ -224,7 +224,7 @@ class Frames:
             [b" ".join((pid, b"1", token)), size, b"1", b"5"], [b" ".join((pid, fd, token[::-1])), size, b"1", b"5"],
         ])  # fmt: skip
         loan = self._random.choice([wire.pack(wire.pack(*told)), wire.pack(b"", b""), b"\xff" * 9, b""])
-        return frame(CALL | LENT, self._call, [len(loan)], loan) if loan else frame(CALL | LENT, self._call)
+        return frame(Frame.CALL | Mark.LENT, self._call, [len(loan)] if loan else [], loan)
 
     def _chunk(self):
         """Chunks that lie nowhere, and frames whose buffers cannot be found."""
@@ -234,8 +234,8 @@ class Frames:
         ])  # fmt: skip
         place = self._random.choice([struct.pack("<QQ", at, size), b"", b"\xff" * 15])
         if self._random.randrange(2):
-            return frame(CHUNK, place, [len(data)], data)
-        return frame(CALL | CUT, self._call, [9], self._random.choice([b"\xff" * 9, wire.pack(b"12345")]))
+            return frame(Frame.CHUNK, place, [len(data)], data)
+        return frame(Frame.CALL | Mark.CUT, self._call, [9], self._random.choice([b"\xff" * 9, wire.pack(b"12345")]))
 
 
 def _flipped(data, bit):

@@ -218,5 +218,8 @@ def thousands():
     nothing_is_left("w1", "w2")
 
 
+PROGRAMS = {one.__name__: one for one in (members, sharing, methods, failures, late, unreadable, thousands)}
+
+
 if __name__ == "__main__":
-    job.main({one.__name__: one for one in (members, sharing, methods, failures, late, unreadable, thousands)})
+    job.main(PROGRAMS)

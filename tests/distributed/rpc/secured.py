@@ -82,7 +82,7 @@ def mixed():
 def visited():
     """Tell where this worker listens; for each line that is read, be called by the other one."""
     rpc.rpc_sync("w1", same, (0,))
-    print(json.dumps(current_agent().peers.place.record), flush=True)
+    print(json.dumps(current_agent().peers.listener.endpoint), flush=True)
     for _ in sys.stdin:
         print(rpc.rpc_sync("w1", back, ("w0", "well")), flush=True)
 

@@ -295,22 +295,23 @@ def gathering():
 PROGRAMS = (calls, asynchronous, failures, references, sharing, modules, gradients, optimizers)
 
 
-def main():
-    _, rank, size, _ = sys.argv[1:]
+def work(rank, size):
+    """A worker, wherever it runs."""
     with pytest.raises(
         RuntimeError, match=r"^RPC has not been initialized\. Call torch\.distributed\.rpc\.init_rpc fir"
     ):
         rpc.rpc_sync("worker1", torch.add)
     options = TensorPipeRpcBackendOptions(num_worker_threads=8, rpc_timeout=20)
-    rpc.init_rpc(f"worker{rank}", rank=int(rank), world_size=int(size), rpc_backend_options=options)
+    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=size, rpc_backend_options=options)
     gathering()
-    if rank == "0":
+    if rank == 0:
         for program in PROGRAMS:
             program()
-        nothing_is_left(*(f"worker{number}" for number in range(1, int(size))))
+        nothing_is_left(*(f"worker{number}" for number in range(1, size)))
     rpc.shutdown()
-    print(job.PASSED, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    _, number, count, _ = sys.argv[1:]
+    work(int(number), int(count))
+    print(job.PASSED, flush=True)

@@ -16,9 +16,9 @@ from tests.distributed.rpc.leaks import left, left_in_the_end
 from weft.distributed import autograd, rpc
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.rpc import api
+from weft.distributed.rpc._errors import described, raised_there
 from weft.distributed.rpc._references import GloballyUniqueId, References
-from weft.distributed.rpc._service import _told, raised_there
-from weft.distributed.rpc._state import current_agent
+from weft.distributed.rpc._state import current_agent, here
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import JobKeyError, RpcError
 
@@ -124,7 +124,7 @@ def test_arguments_that_are_none_are_refused_by_the_caller(alone):
     assert alone.counts()[0] == 2
 
 
-def test_short_timeouts_are_told(alone):
+def test_short_timeouts_aredescribed(alone):
     with pytest.raises(
         RuntimeError, match=r"^RPCErr:1:RPC ran for more than set timeout \(0\.05 ms\) and will now be m"
     ):
@@ -199,13 +199,13 @@ def test_another_key(monkeypatch):
     monkeypatch.setattr(api, "_PATIENCE", timedelta(seconds=20))
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{free_port()}")
     rpc.init_rpc("w0", rank=0, rpc_backend_options=options)
-    agent, api.here.agent = current_agent(), None
+    agent, here().agent = current_agent(), None
     try:
         monkeypatch.setenv("WEFT_JOB_KEY", "the key of another job")
         with pytest.raises(JobKeyError, match="has another job key; give all processes of a job the same WEFT_JOB_KEY"):
             rpc.init_rpc("w1", rank=1, rpc_backend_options=options)
     finally:
-        api.here.agent = agent
+        here().agent = agent
         del agent
         rpc.shutdown()
         gc.collect()
@@ -222,7 +222,7 @@ def test_numbers_of_workers_that_cannot_be(world_size, tmp_path):
 
 
 def come_back(error):
-    return raised_there(*_told(error, ME))
+    return raised_there(*described(error, ME))
 
 
 def test_an_error_that_cannot_be_shown_or_sent_is_told_all_the_same():
@@ -237,7 +237,7 @@ def test_an_error_that_cannot_be_shown_or_sent_is_told_all_the_same():
 
 
 def test_an_error_whose_class_is_not_here_is_a_runtime_error_with_its_text(monkeypatch):
-    told = _told(Unsendable("gone"), ME)
+    told = described(Unsendable("gone"), ME)
     monkeypatch.delattr("tests.distributed.rpc.test_bad_input.Unsendable")
     found = raised_there(*told)
     assert type(found) is RpcError
@@ -252,7 +252,7 @@ def test_a_nested_error_stays_readable():
         try:
             raise error
         except KeyError as raised:
-            error = raised_there(*_told(raised, WorkerInfo(f"w{number}", number)))
+            error = raised_there(*described(raised, WorkerInfo(f"w{number}", number)))
     assert type(error) is KeyError
     text = error.args[0]
     places = [text.index(f"On WorkerInfo(id={number}, name=w{number}):") for number in (1, 2, 3)]

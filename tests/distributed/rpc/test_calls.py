@@ -1,10 +1,10 @@
-"""Calls between processes."""
+"""Calls between processes, and between threads."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.distributed.rpc import job
+from tests.distributed.rpc import calls, job
 from weft.distributed import rpc
 
 LONG = ("tensors", "timeouts", "many")
@@ -12,10 +12,15 @@ LONG = ("tensors", "timeouts", "many")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "program", ["values", "long_ones", "errors", *(pytest.param(one, marks=pytest.mark.soak) for one in LONG)]
+    "program", ["values", "apart", "long_ones", "errors", *(pytest.param(one, marks=pytest.mark.soak) for one in LONG)]
 )
 def test_calls(program, tmp_path):
     job.run("tests.distributed.rpc.calls", program, 3 if program == "values" else 2, tmp_path)
+
+
+@pytest.mark.parametrize("program", ["values", "tensors", "long_ones", "errors"])
+def test_calls_between_threads(program):
+    job.run_in_threads(calls.PROGRAMS, program, 3 if program == "values" else 2)
 
 
 def test_nothing_works_before_joining():

@@ -13,7 +13,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.distributed.rpc._farewell import Rounds
+from weft.distributed.rpc._rounds import Rounds
 from weft.distributed.rpc._traffic import Traffic
 from weft.distributed.rpc._workers import WorkerInfo
 

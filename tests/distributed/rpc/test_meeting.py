@@ -40,7 +40,7 @@ def first(monkeypatch):
     """Makes `init_rpc` the first one of this process, as it is that of the others."""
 
     def begin():
-        monkeypatch.setattr(here, "begun", 0)
+        monkeypatch.setattr(here(), "begun", 0)
 
     return begin
 

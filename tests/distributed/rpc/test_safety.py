@@ -12,12 +12,13 @@ import pytest
 
 from tests.distributed.processes import ended, start
 from tests.distributed.rpc import job
-from tests.distributed.rpc.malformed import CALL, Frames, Greetings, connected, drained, frame, proved
+from tests.distributed.rpc.malformed import Frames, Greetings, connected, drained, frame, proved
 from weft._comm.deadline import Deadline
 from weft._comm.key import PROOF_SECONDS, job_key, prove
 from weft._comm.pipe import MOST_BYTES
 from weft.distributed import rpc
 from weft.distributed.elastic.rendezvous.utils import free_port
+from weft.distributed.rpc._protocol import Frame
 from weft.distributed.rpc._state import current_agent
 from weft.errors import JobKeyError
 
@@ -31,7 +32,7 @@ class Attacked:
 
     def __init__(self, folder):
         self.bomb = folder / "bomb"
-        self.record = {}
+        self.endpoint = {}
         self.processes = []
 
     def __enter__(self):
@@ -39,7 +40,7 @@ class Attacked:
         try:
             for rank in "01":
                 self.processes.append(start([sys.executable, "-m", "tests.distributed.rpc.attacked", rank, address]))
-                self.record = self.record or json.loads(self.processes[0].stdout.readline())
+                self.endpoint = self.endpoint or json.loads(self.processes[0].stdout.readline())
             self.calls()
         except ValueError:  # a worker has ended
             raise AssertionError(ended(self.processes)) from None
@@ -75,16 +76,16 @@ class Attacked:
 
     def fuzz(self, count, seed, most=60):
         """Send at least so many malformed frames; returns how many without a proof, and how many after one."""
-        greetings = Greetings(self.record, job_key(), str(self.bomb), seed)
+        greetings = Greetings(self.endpoint, job_key(), str(self.bomb), seed)
         frames, before, after = Frames(str(self.bomb), seed), 0, 0
         try:
             while before + after < count:
                 for family in FAMILIES:
                     for _ in range(GREETINGS):
-                        sock = connected(self.record, family)
+                        sock = connected(self.endpoint, family)
                         greetings.say(sock)
                         drained(sock)
-                    sock = proved(self.record, family, job_key())
+                    sock = proved(self.endpoint, family, job_key())
                     sent, number = frames.some(most)
                     with suppress(ConnectionError):  # the worker may have seen enough
                         sock.sendall(sent)
@@ -131,9 +132,10 @@ def test_a_million_malformed_frames_harm_nobody(tmp_path):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_frame_takes_no_memory_before_it_is_there(attacked, family):
     before = attacked.figures()
-    socks = [proved(attacked.record, family, job_key()) for _ in range(8)]
+    socks = [proved(attacked.endpoint, family, job_key()) for _ in range(8)]
     for sock in socks:
-        sock.sendall(frame(CALL, bytes(2 * MEGABYTE), size=MOST_BYTES))  # more than a socket holds, so it is being read
+        part = bytes(2 * MEGABYTE)  # more than a socket holds, so it is being read
+        sock.sendall(frame(Frame.CALL, part, size=MOST_BYTES))
     assert attacked.figures()["memory"] < before["memory"] + 128 * MEGABYTE
     for sock in socks:
         drained(sock)
@@ -142,9 +144,9 @@ def test_a_frame_takes_no_memory_before_it_is_there(attacked, family):
 
 @pytest.mark.slow
 def test_silent_callers_keep_nobody_out(attacked):
-    before, silent = attacked.figures(), [connected(attacked.record, FAMILIES[n % 2]) for n in range(300)]
+    before, silent = attacked.figures(), [connected(attacked.endpoint, FAMILIES[n % 2]) for n in range(300)]
     begun = time.monotonic()
-    proved(attacked.record, socket.AF_UNIX, job_key()).close()
+    proved(attacked.endpoint, socket.AF_UNIX, job_key()).close()
     assert time.monotonic() < begun + PROOF_SECONDS  # those before it have not been waited for
     for sock in silent:
         drained(sock)
@@ -155,7 +157,7 @@ def test_silent_callers_keep_nobody_out(attacked):
 def test_another_key_is_told(attacked, monkeypatch):
     for family, who in ((socket.AF_UNIX, "a process of this host"), (socket.AF_INET, "127.0.0.1:")):
         with (
-            connected(attacked.record, family) as sock,
+            connected(attacked.endpoint, family) as sock,
             pytest.raises(JobKeyError, match=f"^{who}.* has another job key"),
         ):
             prove(sock, b"another", Deadline(60), server=False)
@@ -194,8 +196,8 @@ def test_workers_listen_on_loopback_unless_told_otherwise(alone, told, bound, mo
         monkeypatch.setenv("WEFT_RPC_HOST", told)
     rpc.init_rpc("w0", rank=0, world_size=1, rpc_backend_options=alone)
     try:
-        place = current_agent().peers.place
-        assert place.record["address"] == (told or "127.0.0.1")
-        assert place._tcp.getsockname()[0] == bound
+        listener = current_agent().peers.listener
+        assert listener.endpoint["address"] == (told or "127.0.0.1")
+        assert listener._tcp.getsockname()[0] == bound
     finally:
         rpc.shutdown()

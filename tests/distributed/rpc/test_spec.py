@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.distributed.rpc import job
-from weft.distributed import rpc
+from tests.distributed.rpc import job, spec
+from weft.distributed import rpc, run_threads
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.rpc import backend_registry
 
@@ -14,6 +14,10 @@ def test_examples(monkeypatch, tmp_path):
     monkeypatch.setenv("MASTER_ADDR", "localhost")
     monkeypatch.setenv("MASTER_PORT", str(free_port()))
     job.run("tests.distributed.rpc.spec", "all", 3, tmp_path)
+
+
+def test_examples_between_threads():
+    run_threads(spec.work, (3,), nprocs=3)
 
 
 def test_options_have_documented_defaults():

@@ -18,7 +18,7 @@ from weft._comm import wire
 from weft._comm.deadline import Deadline
 from weft._comm.secure import Certificates
 from weft.distributed import rpc
-from weft.distributed.rpc._place import Ways, reach
+from weft.distributed.rpc._listener import ConnectOptions, connect
 from weft.errors import DistNetworkError
 
 
@@ -65,7 +65,7 @@ class Visited:
 
     def __init__(self, folder, tmp_path):
         self.processes = launched("visited", folder, tmp_path)
-        self.record = json.loads(self.processes[0].stdout.readline())
+        self.endpoint = json.loads(self.processes[0].stdout.readline())
 
     def is_well(self):
         process = self.processes[0]
@@ -76,7 +76,7 @@ class Visited:
     def refused(self, certificates):
         """Why a worker with such certificates cannot reach it."""
         with pytest.raises(DistNetworkError) as caught:
-            reach(self.record, Ways(unix=False, certificates=certificates), "99 stranger", Deadline(60))
+            connect(self.endpoint, ConnectOptions(unix=False, certificates=certificates), "99 stranger", Deadline(60))
         return str(caught.value)
 
 
@@ -89,8 +89,8 @@ def visited(folder, ours, tmp_path_factory):
 
 
 @contextmanager
-def called(record, certificates):
-    sock, cipher = reach(record, Ways(unix=False, certificates=certificates), "99 stranger", Deadline(60))
+def called(endpoint, certificates):
+    sock, cipher = connect(endpoint, ConnectOptions(unix=False, certificates=certificates), "99 stranger", Deadline(60))
     with sock:
         sock.settimeout(60)
         yield sock, cipher
@@ -114,7 +114,7 @@ def test_who_has_no_certificate_is_refused(visited, ours, others, monkeypatch):
     )
     monkeypatch.undo()
     assert visited.refused(None).startswith("it has TLS certificates and this worker has none")
-    sock = connected(visited.record, socket.AF_INET)
+    sock = connected(visited.endpoint, socket.AF_INET)
     sock.sendall(wire.frame(bytes(64)))  # a greeting, if there were no TLS
     drained(sock)
     assert visited.is_well()
@@ -130,7 +130,7 @@ def test_who_has_a_certificate_needs_the_key_too(visited, ours, monkeypatch):
 @pytest.mark.slow
 def test_forged_records_end_their_connection_only(visited, ours):
     for forged in (lambda seal: seal[:-1] + bytes([seal[-1] ^ 1]), lambda seal: b"\x17\x03\x03\x00\x20" + bytes(32)):
-        with called(visited.record, ours) as (sock, cipher):
+        with called(visited.endpoint, ours) as (sock, cipher):
             sock.sendall(forged(cipher.seal(bytes(20))))
             while sock.recv(1 << 16):
                 pass

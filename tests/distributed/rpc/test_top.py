@@ -19,7 +19,7 @@ from weft._comm.file_store import FileStore
 from weft._comm.tcp_store import TCPStore
 from weft.distributed import rpc
 from weft.distributed.rpc import _top
-from weft.distributed.rpc._place import Ways
+from weft.distributed.rpc._listener import ConnectOptions
 
 HEAD = [
     "worker", "number", "state", "host", "process", "calls/s", "running", "waiting", "in/s", "out/s", "rrefs",
@@ -84,17 +84,17 @@ def test_a_table(at_work, capsys):
 @pytest.mark.slow
 def test_a_stopped_worker_is_silent(at_work):
     address, workers = at_work
-    with closing(_top.Job(address, Ways())) as seen:
+    with closing(_top.Job(address, ConnectOptions())) as seen:
         seen.look()
-        window = next(window for worker, window in seen.windows.items() if worker.name == "w1")
-        assert (window.state, window.now.process) == ("ok", workers[1].pid)
+        probe = next(probe for worker, probe in seen.probes.items() if worker.name == "w1")
+        assert (probe.state, probe.now.process) == ("ok", workers[1].pid)
         os.kill(workers[1].pid, signal.SIGSTOP)
         os.waitid(os.P_PID, workers[1].pid, os.WSTOPPED)
-        window.look({}, 0.1)
-        assert window.state == "silent"
+        probe.look({}, 0.1)
+        assert probe.state == "silent"
         os.kill(workers[1].pid, signal.SIGCONT)
-        window.look({}, 60)
-        assert window.state == "ok"
+        probe.look({}, 60)
+        assert probe.state == "ok"
 
 
 @pytest.mark.slow

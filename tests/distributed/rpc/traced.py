@@ -80,7 +80,7 @@ def die():
 
 def is_traced():
     """Whether this worker takes part in any trace; that of this question has ended, as it belongs to none."""
-    return current_agent().tracer is not None
+    return current_agent().tracing.active
 
 
 def _name(function):

@@ -9,6 +9,7 @@ from typing import Literal
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._contexts import current_context, within
+from weft.distributed.rpc._release import release
 from weft.distributed.rpc._state import current_agent
 from weft.errors import ArgumentError, GradientError, ValueRangeError
 
@@ -28,7 +29,7 @@ def context() -> Iterator[int]:
         with within(made):
             yield made.id
     finally:
-        agent.controls.release(made.id)
+        release(agent, made.id)
 
 
 def backward(

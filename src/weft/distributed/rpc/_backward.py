@@ -15,7 +15,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,15 +24,16 @@ from weft._lazy.realize import flush_pending
 from weft._lazy.runtime import filled_array
 from weft._lazy.value import Value, inputs_first
 from weft._tensor.tensor import Tensor, wrap
+from weft.distributed.rpc._call import Call
 from weft.distributed.rpc._collected import Collected
-from weft.distributed.rpc._contexts import Context, maker_of, received, within
-from weft.distributed.rpc._service import InTurn, Later
+from weft.distributed.rpc._contexts import Context, received, within
+from weft.distributed.rpc._protocol import Reply, Request, request
 from weft.distributed.rpc._workers import WorkerInfo
-from weft.errors import ArgumentError, GradientError, RpcError, WeftError
-from weft.futures import Future, collect_all, wait_all
+from weft.errors import ArgumentError, GradientError, WeftError
+from weft.futures import collect_all, wait_all
 
 if TYPE_CHECKING:
-    from weft.distributed.rpc._agent import Agent, Call
+    from weft.distributed.rpc._agent import Agent
 
 Awaited = dict[WorkerInfo, int]
 """How many tensors each worker has sent whose gradients have not come."""
@@ -68,7 +68,7 @@ class Part:
 
     def mark(self, numbers: Iterable[int]) -> dict[WorkerInfo, list[int]]:
         """Have tensors that were sent take part; returns the received ones that they, or the roots, depend on."""
-        found: dict[WorkerInfo, list[int]] = {}
+        onward: dict[WorkerInfo, list[int]] = {}
         with self._lock:
             fresh = set(numbers) - self._marked
             self._marked |= fresh
@@ -78,8 +78,8 @@ class Part:
                 for value in values:
                     come = received(value)
                     if come is not None:
-                        found.setdefault(come.sender, []).append(come.number)
-        return found
+                        onward.setdefault(come.sender, []).append(come.number)
+        return onward
 
     def begin(self) -> dict[WorkerInfo, dict[int, Tensor | None]]:
         """Begin at the roots; returns what is to go to others."""
@@ -136,9 +136,9 @@ class Part:
     def _go_on(self, grads: Mapping[int, Tensor | None]) -> dict[WorkerInfo, dict[int, Tensor | None]]:
         self._complete = {}
         engine = self._ready()
-        given = [_at_its_tensor(self._taking_part(at), grad) for at, grad in grads.items()]
+        arrived = [_at_its_tensor(self._taking_part(at), grad) for at, grad in grads.items()]
         with within(None), self._collected, _as_gradient_errors(self._context.me):
-            engine.give(given or self._roots)
+            engine.give(arrived or self._roots)
         if not engine.awaited:
             self._context.parts.pop(self._passage, None)
             if not self._passage.retain_graph:
@@ -182,13 +182,13 @@ def run(agent: Agent, context_id: int, tensors: Sequence[Tensor], retain_graph: 
     passage = Passage(agent.me.id, next(_numbers), retain_graph, smart)
     part = context.parts[passage] = Part(context, passage, roots)
     try:
-        marks = _begun(agent, agent.send, "mark", context, passage, part.mark(())) if smart else []
+        marks = [call.flush() for call in _asked(agent, mark, context, passage, part.mark(()))] if smart else []
         if context.sends:  # others may mark some of them
             wait_all(marks)
         onward = part.begin()
         flush_pending()
         wait_all(marks)
-        calls = _begun(agent, agent.send, "gradients", context, passage, onward)
+        calls = [call.flush() for call in _asked(agent, gradients, context, passage, onward)]
         awaited = _least([*wait_all(calls), {agent.me: part.awaited}])
     finally:
         context.parts.pop(passage, None)
@@ -216,102 +216,62 @@ def _root(tensor: Tensor) -> tuple[Value, Value]:
     return value, Value(value.aval, filled_array(value.aval, 1))
 
 
-def _begun(
-    agent: Agent, send: Callable[[Call], None], what: str, context: Context, passage: Passage,
-    onward: Mapping[WorkerInfo, Any],
-) -> list[Call]:  # fmt: skip
-    """Tell others of a pass."""
-    calls = [agent.control(to, what, context.id, passage, told) for to, told in onward.items()]
-    for call in calls:
-        send(call)
-    return calls
+def _asked(
+    agent: Agent, what: Request[int, Passage, Any], context: Context, passage: Passage, onward: Mapping[WorkerInfo, Any]
+) -> list[Call]:
+    """Calls that have others take part in a pass."""
+    return [agent.ask(to, what, context.id, passage, content) for to, content in onward.items()]
 
 
 def _least(answers: Iterable[Awaited]) -> Awaited:
     """What is awaited in the end: it only ever becomes less."""
-    found: Awaited = {}
+    least: Awaited = {}
     for answer in answers:
         for worker, left in answer.items():
-            found[worker] = min(left, found.get(worker, left))
-    return found
+            least[worker] = min(left, least.get(worker, left))
+    return least
 
 
-class GradientControls:
-    """What peers ask for in backward passes."""
+# --- what peers have this worker do -----------------------------------------------------------------------------
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
 
-    def mark(self, context_id: int, passage: Passage, numbers: Sequence[int]) -> Later | None:
-        context, part = self._part(context_id, passage)
-        onward = part.mark(numbers)
-        if not onward:
-            return None
-        return Later(self._all("mark", context, passage, onward, lambda _: None))
+@request()
+def mark(reply: Reply, context_id: int, passage: Passage, numbers: Sequence[int]) -> None:
+    """Have tensors that were sent take part in a pass; answered when all that they depend on do."""
+    context, part = _part(reply.agent, context_id, passage)
+    onward = part.mark(numbers)
+    _answer_after(reply, _asked(reply.agent, mark, context, passage, onward), lambda _: None)
 
-    def gradients(self, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None]) -> InTurn:
-        return InTurn(self._agent.run, partial(self._go_on, context_id, passage, grads))
 
-    def release(self, context_id: int) -> None:
-        """Let go of a context, and have others do so that this worker has brought into it; its maker knows."""
-        context = self._agent.contexts.release(context_id)
-        if context is not None:
-            for peer in [peer for peer in context.peers if peer.id != maker_of(context_id)]:
-                tell = partial(self._agent.note, peer, "release", context_id)
-                if self._agent.peers.known(peer) is not None:
-                    tell()
-                else:
-                    self._agent.hub.run(tell)
+@request()
+def gradients(reply: Reply, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None]) -> None:
+    """Go on with a pass; answered, with what is awaited, when all that this has set going is done."""
+    reply.run_in_turn(_go_on, context_id, passage, grads)
 
-    def in_context(self, context_id: int, worker: WorkerInfo) -> bool:
-        """Whether a context of this worker goes on, of whose end another one is to be told."""
-        return self._agent.contexts.join(context_id, worker)
 
-    def find_makers(self) -> None:
-        """Have those who made contexts know that this worker has them: who has brought it there may have gone."""
-        for context_id, maker in self._agent.contexts.of_others():
-            self._agent.hub.run(partial(self._find_maker, context_id, maker))
+def _go_on(reply: Reply, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None]) -> None:
+    agent = reply.agent
+    context, part = _part(agent, context_id, passage)
+    onward = part.give(grads)
+    mine: Awaited = {agent.me: part.awaited}
+    _answer_after(reply, _asked(agent, gradients, context, passage, onward), lambda answers: _least([mine, *answers]))
 
-    def _find_maker(self, context_id: int, number: int) -> None:
-        try:
-            maker = self._agent.workers.find(number)
-        except RpcError:
-            maker = None
-        if maker is None:
-            self.release(context_id)
-            return
-        told = self._agent.tell(maker, "in_context", context_id, self._agent.me)
-        told.add_done_callback(partial(self._release_unless_so, context_id))
 
-    def _release_unless_so(self, context_id: int, told: Future[bool]) -> None:
-        try:
-            goes_on = told.value()
-        except RpcError:
-            goes_on = False
-        if not goes_on:
-            self.release(context_id)
+def _part(agent: Agent, context_id: int, passage: Passage) -> tuple[Context, Part]:
+    """A context, and this worker's part in a pass, which begins with the first message about it."""
+    context = agent.contexts.existing(context_id)
+    with context.lock:
+        part = context.parts.get(passage)
+        if part is None:
+            part = context.parts[passage] = Part(context, passage)
+    return context, part
 
-    def _part(self, context_id: int, passage: Passage) -> tuple[Context, Part]:
-        """A context, and this worker's part in a pass, which begins with the first message about it."""
-        context = self._agent.contexts.existing(context_id)
-        with context.lock:
-            part = context.parts.get(passage)
-            if part is None:
-                part = context.parts[passage] = Part(context, passage)
-        return context, part
 
-    def _go_on(self, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None]) -> Awaited | Later:
-        context, part = self._part(context_id, passage)
-        onward = part.give(grads)
-        mine: Awaited = {self._agent.me: part.awaited}
-        if not onward:
-            return mine
-        return Later(self._all("gradients", context, passage, onward, lambda answers: _least([mine, *answers])))
-
-    def _all(
-        self, what: str, context: Context, passage: Passage, onward: Mapping[WorkerInfo, Any],
-        summed: Callable[[list[Any]], Any],
-    ) -> Future[Any]:  # fmt: skip
-        """Tell others; a future that is done when all have answered."""
-        calls = _begun(self._agent, self._agent.send_unattended, what, context, passage, onward)
-        return collect_all(calls).then(lambda done: summed([call.value() for call in done.value()]))
+def _answer_after(reply: Reply, calls: list[Call], summed: Callable[[list[Any]], Any]) -> None:
+    """Reply with what becomes of the answers to calls for which nobody waits here."""
+    for call in calls:
+        call.push(now=True)
+    if calls:
+        reply.follow(collect_all(calls).then(lambda done: summed([call.value() for call in done.value()])))
+    else:
+        reply.send(summed([]))

@@ -1,74 +1,163 @@
-"""What the arguments of a call mean."""
+"""Calls that have no answer yet."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any, Self
 
-from weft.distributed.rpc._agent import Agent, Call
-from weft.distributed.rpc._state import current_agent
-from weft.distributed.rpc._workers import WorkerInfo
-from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
-from weft.errors import ArgumentError, RpcError, ValueRangeError
+from weft._comm.pipe import Bytes, Pipe
+from weft.distributed.rpc._contexts import Context, current_context, within
+from weft.distributed.rpc._errors import raised_there
+from weft.distributed.rpc._message import unpack
+from weft.distributed.rpc._protocol import Frame
+from weft.errors import RpcError, RpcTimeoutError
+from weft.futures import Future
 
-_SHOWN = 20  # workers that an error names
+if TYPE_CHECKING:
+    from weft.distributed.rpc._agent import Agent
 
-
-def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float) -> Call:
-    """A call that nobody waits for yet."""
-    agent = current_agent()
-    args, kwargs = checked(func, args, kwargs)
-    return agent.call(worker(agent, to), func, args, kwargs, seconds(timeout))
-
-
-def checked(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments of a call. `TypeError` for what cannot be called, or cannot be arguments."""
-    if not callable(func):
-        raise ArgumentError("function should be callable.")
-    if args is not None and not isinstance(args, (tuple, list)):
-        raise ArgumentError(
-            f"args must be a tuple of the function's arguments, got {type(args).__name__}; for one argument x write "
-            "args=(x,)"
-        )
-    if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise ArgumentError(f"kwargs must be a dict of the function's arguments by name, got {type(kwargs).__name__}")
-    return args or (), kwargs or {}
+NEVER = float("inf")
+_ERROR = int(Frame.ERROR)
+_TOGETHER = 200e-6  # seconds within which frames to one peer are sent together
 
 
-def worker(agent: Agent, to: Any) -> WorkerInfo:
-    """The worker that a name, a number or a `WorkerInfo` means: the one that has the name now."""
-    if isinstance(to, WorkerInfo):
-        to = to.name
-    if not isinstance(to, (str, int)):
-        raise ValueRangeError(f"Cannot get WorkerInfo from name {to}")
-    found = agent.workers.find(to)
-    if found is not None and found != agent.me and agent.peers.known(found) is None:
-        found = agent.workers.find_again(found)
-    if found is None:
-        raise RpcError(_unknown(agent, to))
-    return found
+class Call(Future[Any]):
+    """The answer to a call, which is put down and not sent: who waits for it sends it, and reads the pipe that the
+    answer comes by, unless somebody else does. `push` and `flush` are for those who do not wait now."""
+
+    def __init__(self, agent: Agent, pipe: Pipe | None, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.end = monotonic() + seconds if seconds else None
+        self.pipe = pipe
+        self._agent = agent
+
+    def push(self, *, now: bool = False) -> Self:
+        """Send it, `now` or in a moment with what else goes there, and have its answer read as soon as it comes."""
+        pipe = self.pipe
+        if pipe is None:
+            return self
+        if now:
+            self._agent.hub.poll(pipe)
+            return self
+        time = perf_counter()
+        if time - pipe.pushed > _TOGETHER:
+            pipe.pushed = time
+            self._agent.hub.flush(pipe)
+        self._agent.hub.soon(partial(self._agent.hub.poll, pipe))
+        return self
+
+    def flush(self) -> Self:
+        """Send it now; its answer is read by who waits for it."""
+        if self.pipe is not None:
+            self._agent.hub.flush(self.pipe)
+        return self
+
+    def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
+        """The callback runs in the context of distributed autograd in which it is added."""
+        context = current_context()
+        super().add_done_callback(callback if context is None else partial(_run_within, context, callback))
+
+    def _await(self) -> None:
+        if self.pipe is None:
+            self._agent.hub.yield_leadership()
+            super()._await()
+            return
+        self._agent.hub.read_until(self.pipe, self.done, self._ring, self.end)
+        if not self._done:
+            self._agent.calls.expire()
+            super()._await()
+
+    def _leave_to_others(self) -> None:
+        self.push()
+        self._agent.hub.yield_leadership()
 
 
-def _unknown(agent: Agent, to: str | int) -> str:
-    by_name = isinstance(to, str)
-    known = [str(one.name if by_name else one.id) for one in agent.workers.known()]
-    rest = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    wait = "; without a world_size workers join when they like: it may not have joined yet, or has left"
-    return (
-        f"name:{agent.me.name},rank:{agent.me.id} could not find destination {'name' if by_name else 'id'} {to}; "
-        f"known are {', '.join(known[:_SHOWN])}{rest}{wait if agent.size is None else ''}"
-    )
+class Calls:
+    """The calls of one worker that wait for answers: those to itself here, others at their pipes."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.numbers = count(1)
+        self.next_end = NEVER  # of any call
+        self._agent = agent
+        self._local: dict[int, Call] = {}
+        self._lock = threading.Lock()
+
+    def at(self, pipe: Pipe | None) -> dict[int, Call]:
+        """Those by a pipe, by number; None for those to this worker itself."""
+        return self._local if pipe is None else pipe.calls
+
+    def watch(self, end: float) -> None:
+        """Have a call expire at a time, which is before `next_end`."""
+        with self._lock:
+            self.next_end = min(self.next_end, end)
+        self._agent.hub.wake()
+
+    def pending(self) -> list[Call]:
+        """All of them."""
+        return [call for calls in self._all() for call in list(calls.values())]
+
+    def expire(self) -> None:
+        """Fail those whose time is over."""
+        now, late = monotonic(), []
+        if now < self.next_end:
+            return
+        with self._lock:
+            self.next_end = NEVER
+            for calls in self._all():
+                for number, call in list(calls.items()):
+                    if call.end is not None and call.end > now:
+                        self.next_end = min(self.next_end, call.end)
+                    elif call.end is not None and calls.pop(number, None) is not None:
+                        late.append(call)
+        for call in late:
+            self._finish(call, call.set_exception, late_error(call.seconds))
+
+    def answer(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
+        """The answer to one has come."""
+        call = self.at(pipe).pop(number, None)
+        if call is None:
+            return  # its time was over
+        failed = kind == _ERROR
+        try:
+            outcome = raised_there(body, buffers) if failed else unpack(body, buffers)
+        except BaseException as error:
+            peer = self._agent.me.name if pipe is None else pipe.peer
+            error.add_note(f"The answer of worker {peer} cannot be unpickled here; the function has run there.")
+            failed, outcome = True, error
+        self._finish(call, call.set_exception if failed else call.set_result, outcome)
+
+    def fail(self, pipe: Pipe | None, why: str) -> None:
+        """No answers will come by a pipe any more."""
+        calls = self.at(pipe)
+        while calls:
+            try:
+                _, call = calls.popitem()
+            except KeyError:
+                return  # another thread was faster
+            call.set_exception(RpcError(why))
+
+    def _all(self) -> list[dict[int, Call]]:
+        return [self._local, *(pipe.calls for pipe in self._agent.peers.outgoing())]
+
+    def _finish(self, call: Call, finish: Callable[[Any], None], outcome: Any) -> None:
+        """Tell a call's outcome. Callbacks may wait for other calls."""
+        if call.has_callbacks:
+            self._agent.hub.defer(partial(finish, outcome))
+        else:
+            finish(outcome)
 
 
-def seconds(timeout: float) -> float | None:
-    """How long a call may take: None for the default, 0 for no limit."""
-    if timeout == UNSET_RPC_TIMEOUT:
-        return None
-    if not isinstance(timeout, (int, float)):
-        raise ArgumentError(f"timeout must be a number of seconds, but got {timeout!r}")
-    if not timeout >= 0:
-        raise RpcError(
-            f"timeout must be a number of seconds, 0 for no limit, or {UNSET_RPC_TIMEOUT:g} for the default; got "
-            f"{timeout:g}"
-        )
-    return timeout
+def _run_within(context: Context, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
+    with within(context):
+        callback(done)
+
+
+def late_error(seconds: float) -> RpcTimeoutError:
+    """What a call raises that has no answer within some seconds."""
+    text = f"{1000 * seconds:{'.0f' if seconds >= 1e-3 else '.3g'}} ms"
+    return RpcTimeoutError(f"RPCErr:1:RPC ran for more than set timeout ({text}) and will now be marked with an error")

@@ -13,12 +13,12 @@ _WIDEST = 10_000  # characters of a line of text, so that none is broken
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table without lines; names of columns that begin with a space are of numbers, which stand to the right."""
-    made = Table(box=None, pad_edge=False)
+    shown = Table(box=None, pad_edge=False)
     for name in columns:
-        made.add_column(name.strip(), justify="right" if name.startswith(" ") else "left", no_wrap=True)
+        shown.add_column(name.strip(), justify="right" if name.startswith(" ") else "left", no_wrap=True)
     for row in rows:
-        made.add_row(*row)
-    return made
+        shown.add_row(*row)
+    return shown
 
 
 def text(shown: RenderableType) -> str:

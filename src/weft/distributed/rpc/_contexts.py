@@ -90,11 +90,11 @@ class Context:
             self.receipts.setdefault((come.sender, come.message), []).append(come.number)
         source = Value(value.aval, value.array)
         source.tape = Tape(leaf=True)
-        made = Value(value.aval, value.array)  # an application that is computed already
-        made.origin, made.inputs, made.time = _way_in(value.aval), (source,), tick()
-        made.tape = Tape()
-        made.tape.custom = come
-        return made
+        copy = Value(value.aval, value.array)  # an application that is computed already
+        copy.origin, copy.inputs, copy.time = _way_in(value.aval), (source,), tick()
+        copy.tape = Tape()
+        copy.tape.custom = come
+        return copy
 
 
 class Message(NamedTuple):
@@ -148,32 +148,32 @@ class Contexts:
     def at(self, number: int) -> Context:
         """The context of an id, which this worker may hear of for the first time, or when it is over."""
         with self._lock:
-            found = self._all.get(number)
-            if found is None:
-                found = Context(number, self._me)
+            context = self._all.get(number)
+            if context is None:
+                context = Context(number, self._me)
                 maker = self._lost.get(number >> _INCARNATION_BITS)
-                found.over = number in self._released or (maker is not None and not self._connected(maker))
-                if not found.over:
-                    self._all[number] = found
-            return found
+                context.over = number in self._released or (maker is not None and not self._connected(maker))
+                if not context.over:
+                    self._all[number] = context
+            return context
 
     def existing(self, number: Any) -> Context:
         """The context of an id; `RuntimeError` where there is none."""
-        found = self._all.get(number)
-        if found is None:
+        context = self._all.get(number)
+        if context is None:
             raise GradientError(f"Could not find autograd context with id: {number}")
-        return found
+        return context
 
     def release(self, number: int) -> Context | None:
         """Let go of a context; returns it, None where that was done before."""
         with self._lock:
-            found = self._all.pop(number, None)
+            context = self._all.pop(number, None)
             self._released[number] = None
             if len(self._released) > _MOST_RELEASED:
                 del self._released[next(iter(self._released))]
-        if found is not None:
-            found.over = True
-        return found
+        if context is not None:
+            context.over = True
+        return context
 
     def lost(self, worker: WorkerInfo) -> list[int]:
         """A worker has ended, and so have the contexts that it has made; returns those that are to be released."""
@@ -189,11 +189,11 @@ class Contexts:
 
     def join(self, number: int, worker: WorkerInfo) -> bool:
         """Note that a worker has a part in a context of this one and is to hear of its end; whether that is to come."""
-        found = self._all.get(number)
-        if found is None:
+        context = self._all.get(number)
+        if context is None:
             return False
-        found.peers.add(worker)
-        return not found.over
+        context.peers.add(worker)
+        return not context.over
 
     def figures(self) -> dict[str, int]:
         """How many backward passes go on here, and how many contexts there are."""

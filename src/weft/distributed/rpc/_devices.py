@@ -10,8 +10,8 @@ from weft._base.device import CPU, canonical
 from weft._base.device import device as Device
 from weft._comm.pipe import Pipe
 from weft._tensor.convert import existing
+from weft.distributed.rpc._listener import Endpoint
 from weft.distributed.rpc._message import Receiver
-from weft.distributed.rpc._place import Record
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import DeviceError, RpcError
 
@@ -37,10 +37,10 @@ class Own(NamedTuple):
         }
 
 
-def own_of(record: Record) -> Own:
+def own_of(endpoint: Endpoint) -> Own:
     """The devices of a worker that has told of them."""
-    maps = {to: _heard(found) for to, found in record["device_maps"].items()}
-    return Own([canonical(one) for one in record["devices"]], maps)
+    maps = {to: _heard(found) for to, found in endpoint["device_maps"].items()}
+    return Own([canonical(one) for one in endpoint["devices"]], maps)
 
 
 def devices_of(me: str, workers: Mapping[str, Own]) -> list[Device]:
@@ -104,12 +104,12 @@ def _missing(devices: Iterable[Device]) -> str:
     return ""
 
 
-def _told(found: Map) -> dict[str, str]:
-    return {str(one): str(other) for one, other in found.items()}
+def _told(device_map: Map) -> dict[str, str]:
+    return {str(one): str(other) for one, other in device_map.items()}
 
 
-def _heard(told: Mapping[str, str]) -> Map:
-    return {canonical(one): canonical(other) for one, other in told.items()}
+def _heard(texts: Mapping[str, str]) -> Map:
+    return {canonical(one): canonical(other) for one, other in texts.items()}
 
 
 class Devices:
@@ -140,33 +140,33 @@ class Devices:
 
     def of_callee(self, to: WorkerInfo) -> Receiver:
         """Who gets a call."""
-        found = self._callees.get(to)
-        if found is None:
-            found = self._callees[to] = self._receiver("Request", to, self.to(to))
-        return found
+        receiver = self._callees.get(to)
+        if receiver is None:
+            receiver = self._callees[to] = self._receiver("Request", to, self.to(to))
+        return receiver
 
     def of_caller(self, to: WorkerInfo, pipe: Pipe | None) -> Receiver:
         """Who gets an answer, by the pipe that it called by, None for this worker itself."""
-        if found := self._callers.get(pipe):
-            return self._receiver("Response", to, found)
+        if device_map := self._callers.get(pipe):
+            return self._receiver("Response", to, device_map)
         known = self._unmapped.get(to)
         if known is None:
             known = self._unmapped[to] = self._receiver("Response", to, {})
         return known
 
-    def _receiver(self, kind: str, to: WorkerInfo, found: Map) -> Receiver:
-        if to == self._me and not found:
+    def _receiver(self, kind: str, to: WorkerInfo, device_map: Map) -> Receiver:
+        if to == self._me and not device_map:
             return Receiver(to, lambda device: device)
-        return Receiver(to, partial(_there, kind, to, found))
+        return Receiver(to, partial(_there, kind, to, device_map))
 
 
-def _inverse(found: Map) -> Map:
-    return {other: one for one, other in found.items()}
+def _inverse(device_map: Map) -> Map:
+    return {other: one for one, other in device_map.items()}
 
 
-def _there(kind: str, to: WorkerInfo, found: Map, device: Device) -> Device:
+def _there(kind: str, to: WorkerInfo, device_map: Map, device: Device) -> Device:
     """Where a tensor on a device goes. The CPU needs no map, and may have one."""
-    there = found.get(device, CPU if device is CPU else None)
+    there = device_map.get(device, CPU if device is CPU else None)
     if there is None:
         raise RpcError(
             "TensorPipe RPC backend only supports CPU tensors by default, please move your tensors to CPU before "

@@ -11,10 +11,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from weft.distributed.rpc._agent import Agent
-from weft.distributed.rpc._call import begin
-from weft.distributed.rpc._service import Later
+from weft.distributed.rpc._arguments import begin
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
+from weft.distributed.rpc.functions import async_execution
 from weft.errors import RpcError, RpcTimeoutError
 from weft.futures import Future
 
@@ -50,7 +50,7 @@ def _all_gather(
         return begin(names[0], _bring, (names, number, agent.me.name, obj), None, timeout).wait()
     except RpcTimeoutError as error:
         with suppress(RpcError):  # nothing is to wait there any more
-            agent.push(begin(names[0], _give_up, (names, number, agent.me.name), None, UNSET_RPC_TIMEOUT))
+            begin(names[0], _give_up, (names, number, agent.me.name), None, UNSET_RPC_TIMEOUT).push()
         if names[0] != agent.me.name:
             raise
         limit = agent.seconds if timeout == UNSET_RPC_TIMEOUT else timeout
@@ -68,24 +68,25 @@ def _everybody(agent: Agent) -> list[str]:
     return [peer.name for peer in map(agent.workers.find, range(agent.size)) if peer is not None]
 
 
-def _bring(names: Names, number: int, name: str, obj: Any) -> Later:
+@async_execution
+def _bring(names: Names, number: int, name: str, obj: Any) -> Future[Any]:
     """What the first worker does when one has come."""
     with _lock:
         rounds = _all.setdefault(current_agent(), _Rounds())
-        found, done = rounds.open[names, number]
-        found[name] = obj
-        complete = len(found) == len(names)
+        objects, done = rounds.open[names, number]
+        objects[name] = obj
+        complete = len(objects) == len(names)
         if complete:
             del rounds.open[names, number]
     if complete:
-        done.set_result(found)
-    return Later(done)
+        done.set_result(objects)
+    return done
 
 
 def _give_up(names: Names, number: int, name: str) -> None:
     """What it does when the patience of one is over: the others that wait are told."""
     with _lock:
-        found, done = _all.setdefault(current_agent(), _Rounds()).open.pop((names, number), ({}, None))
+        objects, done = _all.setdefault(current_agent(), _Rounds()).open.pop((names, number), ({}, None))
     if done is not None:
-        missing = ", ".join(sorted(set(names) - found.keys()))
+        missing = ", ".join(sorted(set(names) - objects.keys()))
         done.set_exception(RpcError(f"_all_gather: {name} has waited in vain for {missing}"))

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import NoReturn
 
 from weft._base.device import device as Device
-from weft._comm.store import Store
+from weft._comm.store import Store, is_of_threads
+from weft.distributed._world import rank_entrance
 from weft.distributed.rpc._agent import Agent
-from weft.distributed.rpc._backward import GradientControls
+from weft.distributed.rpc._controls import CONTROLS
 from weft.distributed.rpc._devices import Own, complaint, devices_of, own_of
-from weft.distributed.rpc._farewell import Farewell
-from weft.distributed.rpc._place import LOOPBACK, Record, Ways
-from weft.distributed.rpc._rref import ReferenceControls
-from weft.distributed.rpc._state import here
-from weft.distributed.rpc._status import StatusControls
-from weft.distributed.rpc._tracing import TraceControls
+from weft.distributed.rpc._listener import LOOPBACK, ConnectOptions, Endpoint
+from weft.distributed.rpc._state import entrance, here
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.distributed.rpc.options import TensorPipeRpcBackendOptions
 from weft.errors import DistError, DistStoreError, JobKeyError, RpcError, ValueRangeError
@@ -35,38 +33,28 @@ _COME, _LEFT = "all/id", "left"  # in the store: that, and that nobody waits any
 _HAS_DEVICES = "has devices"  # in the store, where any worker has named some
 
 
-class Controls(ReferenceControls, GradientControls, TraceControls, StatusControls, Farewell):
-    """What peers may have a worker do at once."""
-
-    def __init__(self, agent: Agent) -> None:
-        ReferenceControls.__init__(self, agent)
-        GradientControls.__init__(self, agent)
-        TraceControls.__init__(self, agent)
-        StatusControls.__init__(self, agent)
-        Farewell.__init__(self, agent)
-
-
 def joined(store: Store, name: str, rank: int, world_size: int | None, options: TensorPipeRpcBackendOptions) -> Agent:
     """The agent of this process, once all workers are there; without a world size it waits for nobody."""
-    ways = Ways(os.environ.get(_ADDRESS) or LOOPBACK, options.near, options.certificates)
+    connecting = _connect_options(store, options)
     number = _free_number(store) if rank < 0 else rank
-    workers = Workers(store, WorkerInfo(name, number, store.add(f"incarnations/{number}", 1) - 1), ways)
+    workers = Workers(store, WorkerInfo(name, number, store.add(f"incarnations/{number}", 1) - 1), connecting)
     agent = Agent(
         workers,
         threads=options.num_worker_threads,
         seconds=options.rpc_timeout,
-        ways=ways,
+        connecting=connecting,
         size=world_size,
         device_maps=options.device_maps,
-        controls=Controls,
+        controls=CONTROLS,
+        enter=_entrance(),
     )
-    here.agent = agent  # others may call as soon as they know of it
+    here().agent = agent  # others may call as soon as they know of it
     own = Own(options.named, options.device_maps)
     alone = {**dict.fromkeys(own.maps, Own()), name: own}  # those that the maps name may still come
     try:
         if world_size is None and (wrong := complaint(name, alone)):
             raise ValueRangeError(wrong)
-        _enter(workers, {**agent.peers.place.record, **own.told()}, world_size)
+        _enter(workers, {**agent.peers.listener.endpoint, **own.told()}, world_size)
         if own.named or own.maps:
             store.set(_HAS_DEVICES, "1")
         if world_size is None:
@@ -78,17 +66,34 @@ def joined(store: Store, name: str, rank: int, world_size: int | None, options: 
             if store.check([_HAS_DEVICES]):
                 options.found = _compared_devices(store, workers, world_size)
     except BaseException:
-        here.agent = None
+        here().agent = None
         agent.close()
         raise
-    store.set_timeout(_STORE_SECONDS)
+    if not connecting.in_memory:  # else it is the others' store as well
+        store.set_timeout(_STORE_SECONDS)
     return agent
 
 
-def _enter(workers: Workers, record: Record, size: int | None) -> None:
+def _connect_options(store: Store, options: TensorPipeRpcBackendOptions) -> ConnectOptions:
+    address = os.environ.get(_ADDRESS) or LOOPBACK
+    return ConnectOptions(address, options.near, options.certificates, is_of_threads(store))
+
+
+def _entrance() -> Callable[[], None]:
+    """What makes threads of the agent belong to this thread's rank."""
+    enter_rank, enter_job = rank_entrance(), entrance()
+
+    def enter() -> None:
+        enter_rank()
+        enter_job()
+
+    return enter
+
+
+def _enter(workers: Workers, endpoint: Endpoint, size: int | None) -> None:
     """Tell where this worker listens. Why it may not come is left to those who wait for it."""
     try:
-        workers.enter(record)
+        workers.enter(endpoint)
         if size is not None:
             _agree(workers, size)
     except (RpcError, JobKeyError) as error:
@@ -145,8 +150,8 @@ def _free_number(store: Store) -> int:
 def _compared_devices(store: Store, workers: Workers, size: int) -> list[Device]:
     """This worker's devices by all maps; `ValueError` on all workers where the devices or maps of one are wrong."""
     me = workers.me
-    records = {peer.name: workers.place(peer) for peer in map(workers.find, range(size)) if peer is not None}
-    everybody = {name: own_of(record) for name, record in records.items() if record is not None}
+    endpoints = {peer.name: workers.endpoint(peer) for peer in map(workers.find, range(size)) if peer is not None}
+    everybody = {name: own_of(endpoint) for name, endpoint in endpoints.items() if endpoint is not None}
     store.set(f"devices/{me.id}", complaint(me.name, everybody))
     _meet(store, me, size, "devices")
     for peer in range(size):

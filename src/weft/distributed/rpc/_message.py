@@ -73,9 +73,9 @@ def _own(buffer: Bytes | np.ndarray[Any, Any]) -> Any:
         return buffer
     if len(buffer) < _LONG:
         return bytearray(buffer)
-    made = room(len(buffer))
-    made[:] = np.frombuffer(buffer, np.uint8)
-    return made
+    memory = room(len(buffer))
+    memory[:] = np.frombuffer(buffer, np.uint8)
+    return memory
 
 
 class _Pickler(pickle.Pickler):
@@ -124,8 +124,8 @@ class _WholePickler(_Pickler, cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, io.IOBase):  # cloudpickle would send what is in the file
             raise TypeError(f"cannot pickle '{type(obj).__module__}.{type(obj).__qualname__}' object")
-        found = super().reducer_override(obj)
-        return cloudpickle.Pickler.reducer_override(self, obj) if found is NotImplemented else found
+        reduced = super().reducer_override(obj)
+        return cloudpickle.Pickler.reducer_override(self, obj) if reduced is NotImplemented else reduced
 
 
 def _reduced(tensor: Tensor, to: Receiver, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
@@ -162,12 +162,12 @@ def _rebuilt(
     origin: Received | bool, extras: dict[str, Any],
 ) -> Tensor:  # fmt: skip
     """Any other tensor: `origin` says whether it needs a gradient, or where that goes to."""
-    made = _plain(dtype, shape, elements, where)
+    tensor = _plain(dtype, shape, elements, where)
     if isinstance(origin, Received):
-        value = current_agent().contexts.at(origin.context_id).receive(made._read(), origin)
-        made = wrap(value) if kind is None else object.__new__(kind)
-        made._value = value
+        value = current_agent().contexts.at(origin.context_id).receive(tensor._read(), origin)
+        tensor = wrap(value) if kind is None else object.__new__(kind)
+        tensor._value = value
     else:
-        made = handle_on(kind or Tensor, made, origin)
-    made.__dict__.update(extras)
-    return made
+        tensor = handle_on(kind or Tensor, tensor, origin)
+    tensor.__dict__.update(extras)
+    return tensor

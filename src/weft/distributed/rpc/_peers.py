@@ -13,7 +13,7 @@ from weft._comm.deadline import Deadline
 from weft._comm.hub import Hub
 from weft._comm.pipe import Owner, Pipe
 from weft._comm.secure import Secure
-from weft.distributed.rpc._place import VISITOR, Place, Ways, reach
+from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Listener, MemoryListener, connect
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, PeerGoneError, RpcError, RpcTimeoutError
 
@@ -30,7 +30,7 @@ class Peers:
     """
 
     def __init__(
-        self, workers: Workers, hub: Hub, owner: Owner, ways: Ways,
+        self, workers: Workers, hub: Hub, owner: Owner, options: ConnectOptions,
         introduce: Callable[[WorkerInfo, Pipe], None],
     ) -> None:  # fmt: skip
         self._workers = workers
@@ -40,14 +40,14 @@ class Peers:
         self._ends: dict[Pipe, WorkerInfo] = {}  # who is at the other end, for all pipes
         self._ended: set[WorkerInfo] = set()  # those that will never answer again
         self._closed = False
-        self._visits: set[Pipe] = set()  # of those who look on and are no workers
+        self._observers: set[Pipe] = set()  # of those who look on and are no workers
         self._past = (0, 0)  # bytes that came and went by pipes that are lost
         self._admitted = threading.Condition()
         self._widened: set[Pipe] = set()  # those that have lanes, or are about to
         self._connecting: defaultdict[WorkerInfo, threading.Lock] = defaultdict(threading.Lock)  # by who is called
-        self._ways = ways
+        self._options = options
         self._introduce = introduce
-        self.place = Place(ways, self._admit)
+        self.listener = MemoryListener(self._admit) if options.in_memory else Listener(options, self._admit)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -84,8 +84,8 @@ class Peers:
 
     def forget(self, pipe: Pipe) -> WorkerInfo | None:
         """Give up a pipe that is lost; returns which worker was there, None where that is known already."""
-        if pipe in self._visits:
-            self._visits.discard(pipe)
+        if pipe in self._observers:
+            self._observers.discard(pipe)
             self._hub.remove(pipe)
             return None
         if pipe.main is not pipe:
@@ -114,10 +114,10 @@ class Peers:
                 self._hub.run(lambda: self._widen(worker, pipe))
 
     def _widen(self, worker: WorkerInfo, pipe: Pipe) -> None:
-        deadline, place = Deadline(_MOST_SECONDS), self._workers.place(worker)
+        deadline, endpoint = Deadline(_MOST_SECONDS), self._workers.endpoint(worker)
         with suppress(DistNetworkError, OSError):  # then it goes on without
-            while place is not None and len(pipe.lanes) < _LANES and pipe.why is None:
-                sock, cipher = reach(place, self._ways, f"{self._me()} lane", deadline)
+            while endpoint is not None and len(pipe.lanes) < _LANES and pipe.why is None:
+                sock, cipher = connect(endpoint, self._options, f"{self._me()} lane", deadline)
                 self._add_lane(pipe, sock, cipher)
 
     def _add_lane(self, pipe: Pipe, sock: socket.socket, cipher: Secure | None) -> None:
@@ -142,8 +142,8 @@ class Peers:
     def close(self) -> None:
         """Close all pipes, and take no more."""
         self._closed = True
-        self.place.close()
-        for pipe in [*self._ends, *self._visits]:
+        self.listener.close()
+        for pipe in [*self._ends, *self._observers]:
             pipe.close("this worker has left")
             pipe.free()
 
@@ -153,11 +153,11 @@ class Peers:
             raise RpcError(f"{me} has left the job, and cannot call {to}")
         if to in self._ended:
             raise RpcError(f"{me} cannot reach {to}: its process has ended")
-        place = self._workers.place(to)
-        if place is None:
+        endpoint = self._workers.endpoint(to)
+        if endpoint is None:
             raise RpcError(f"{to} has left the job; {me} cannot call it")
         try:
-            sock, cipher = reach(place, self._ways, self._me(), deadline)
+            sock, cipher = connect(endpoint, self._options, self._me(), deadline)
         except TimeoutError:
             raise self._late(to, deadline) from None
         except (DistNetworkError, OSError) as error:
@@ -179,17 +179,17 @@ class Peers:
 
     def _admit(self, sock: socket.socket, cipher: Secure | None, who: str) -> None:
         """A worker has connected, to call this one."""
-        told = _WHO.fullmatch(who)
-        if self._closed or (who != VISITOR and told is None):  # who looks whether this worker lives, or talks nonsense
+        words = _WHO.fullmatch(who)
+        if self._closed or (who != OBSERVER and words is None):  # it only looks, or talks nonsense
             sock.close()
             return
-        caller = WorkerInfo(told[2], int(told[1]), int(told[3] or 0)) if told else None
-        if told and told[4]:
+        caller = WorkerInfo(words[2], int(words[1]), int(words[3] or 0)) if words else None
+        if words and words[4]:
             self._admit_lane(sock, cipher, caller)
             return
-        pipe = Pipe(sock, self._owner, told[2] if told else who, cipher)
+        pipe = Pipe(sock, self._owner, words[2] if words else who, cipher)
         if caller is None:
-            self._visits.add(pipe)
+            self._observers.add(pipe)
         else:
             with self._admitted:
                 self._ends[pipe] = caller
@@ -204,8 +204,8 @@ class Peers:
             return next((pipe for pipe, at in list(self._ends.items()) if at == caller and pipe not in mine), None)
 
         with self._admitted:
-            found = self._admitted.wait_for(main, _MOMENT)
-        if found is None or len(found.lanes) == _LANES:
+            main_pipe = self._admitted.wait_for(main, _MOMENT)
+        if main_pipe is None or len(main_pipe.lanes) == _LANES:
             sock.close()
         else:
-            self._add_lane(found, sock, cipher)
+            self._add_lane(main_pipe, sock, cipher)

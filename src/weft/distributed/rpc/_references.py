@@ -37,6 +37,11 @@ class GloballyUniqueId(NamedTuple):
         """Who has given it."""
         return self.created_on, self.local_id >> _INCARNATION_BITS
 
+    @property
+    def pair(self) -> Number:
+        """The same as it travels."""
+        return self.created_on, self.local_id
+
     def __repr__(self) -> str:
         return f"GloballyUniqueId(created_on={self.created_on}, local_id={self.local_id})"
 
@@ -79,33 +84,33 @@ class References:
     def create(self, number: Number) -> Owned:
         """The value of a number whose creator has told of it; forks keep it from now on, and who holds it here."""
         with self._lock:
-            found = self._get(number)
-            found.created = True
-            self._let_go(found)
-            return found
+            owned = self._get(number)
+            owned.created = True
+            self._let_go(owned)
+            return owned
 
     def add_fork(self, number: Number, fork: Number, holder: Holder) -> Owned:
         """A worker has a fork."""
         with self._lock:
-            found = self._get(number)
-            found.forks[fork] = holder
-            self._kept[number] = found
-            return found
+            owned = self._get(number)
+            owned.forks[fork] = holder
+            self._kept[number] = owned
+            return owned
 
-    def drop_fork(self, number: Number, fork: Number) -> None:
+    def delete_fork(self, number: Number, fork: Number) -> None:
         """A fork is gone. To say so twice does nothing more."""
         with self._lock:
-            found = self._owned.get(number)
-            if found is not None:
-                found.forks.pop(fork, None)
-                self._let_go(found)
-        del found
+            owned = self._owned.get(number)
+            if owned is not None:
+                owned.forks.pop(fork, None)
+                self._let_go(owned)
+        del owned
 
     def _get(self, number: Number) -> Owned:
-        found = self._owned.get(number)
-        if found is None:
-            found = self._owned[number] = self._kept[number] = Owned(GloballyUniqueId(*number))
-        return found
+        owned = self._owned.get(number)
+        if owned is None:
+            owned = self._owned[number] = self._kept[number] = Owned(GloballyUniqueId(*number))
+        return owned
 
     def _let_go(self, owned: Owned) -> None:
         if owned.created and not owned.forks:

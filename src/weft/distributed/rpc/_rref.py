@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
 from weft._tensor.tensor import Tensor
-from weft.distributed.rpc._agent import Agent, Call
+from weft.distributed.rpc._agent import Agent
+from weft.distributed.rpc._arguments import checked, seconds, worker
 from weft.distributed.rpc._backward import run
-from weft.distributed.rpc._call import checked, seconds, worker
-from weft.distributed.rpc._contexts import Context, current_context, within
+from weft.distributed.rpc._call import Call
+from weft.distributed.rpc._contexts import Context, current_context
+from weft.distributed.rpc._protocol import Note, Reply, request
 from weft.distributed.rpc._references import GloballyUniqueId, Holder, Number, Owned
-from weft.distributed.rpc._service import Created, InTurn, Later, Within, applied, log_failure
+from weft.distributed.rpc._service import Method, computed, require_method, value_of
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
+from weft.distributed.rpc._tracing import title_of
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
 from weft.errors import FutureError, RpcError, RpcTimeoutError
@@ -23,19 +26,9 @@ from weft.futures import Future
 T = TypeVar("T")
 
 
-def _invoke(number: GloballyUniqueId, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a method of a value."""
-    return applied(getattr(_value(number), name), args, kwargs)
-
-
-def _require_method(number: GloballyUniqueId, name: str) -> None:
-    """Raises `AttributeError` where a value has no such method."""
-    getattr(_value(number), name)
-
-
 def _type_of(number: GloballyUniqueId) -> type:
     """The type of a value."""
-    return type(_value(number))
+    return type(value_of(number))
 
 
 class RRef(Generic[T]):
@@ -54,9 +47,9 @@ class RRef(Generic[T]):
 
     def __init__(self, value: T, type_hint: Any = None) -> None:
         del type_hint
-        if here.agent is None:
+        agent = here().agent
+        if agent is None:
             raise RpcError(NO_AGENT)
-        agent = here.agent
         owned = agent.references.create(agent.references.number())
         owned.value.set_result(value)
         self._be_owner(agent, owned)
@@ -102,7 +95,7 @@ class RRef(Generic[T]):
         self._require_agent("to_here()")
         self._require_created()
         try:
-            return self._agent.control(self._owner, "fetch", tuple(self._id), *_context_id(), limit=limit).wait()
+            return self._agent.ask(self._owner, fetch, self._id.pair, _context_id(), limit=limit).wait()
         except RpcError:
             if (failure := self._failure()) is not None:  # that is known better here
                 raise failure from None
@@ -119,15 +112,15 @@ class RRef(Generic[T]):
 
     def rpc_sync(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
         """Methods of the value, run on its owner: `rref.rpc_sync().size()` waits for the result."""
-        return _Methods(lambda *call: self._begin(call, timeout).wait())
+        return _Methods(self._id, lambda *call: self._begin(timeout, *call).wait())
 
     def rpc_async(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
         """The same, giving a future of the result."""
-        return _Methods(lambda *call: self._agent.push(self._begin(call, timeout)))
+        return _Methods(self._id, lambda *call: self._begin(timeout, *call).push())
 
     def remote(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
         """The same, giving a reference to the result; waits until the value is there, and has the method."""
-        return _Methods(lambda *call: self._create(call, timeout))
+        return _Methods(self._id, lambda *call: self._create(timeout, *call))
 
     def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
         """Differentiate the value, a scalar tensor, on its owner.
@@ -148,20 +141,21 @@ class RRef(Generic[T]):
 
     def _get_type(self, timeout: float = UNSET_RPC_TIMEOUT, blocking: bool = True) -> Any:
         """The type of the value, or without `blocking` a future of it."""
-        asked = self._agent.push(self._begin((), timeout, _type_of))
+        asked = self._begin(timeout, _type_of, (self._id,), {}).push()
         return asked.wait() if blocking else asked
 
-    def _begin(self, call: tuple[Any, ...], timeout: float, function: Callable[..., Any] = _invoke) -> Call:
+    def _begin(self, timeout: float, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        """Call a function on the owner; this reference lasts as long as that."""
         self._require_created()
-        begun = current_agent().call(self._owner, function, (self._id, *call), {}, seconds(timeout))
-        begun.add_done_callback(lambda _, kept=self: None)  # the reference lasts as long as the call
+        begun = current_agent().call(self._owner, function, args, kwargs, seconds(timeout))
+        begun.add_done_callback(lambda _, kept=self: None)
         return begun
 
-    def _create(self, call: tuple[Any, ...], timeout: float) -> RRef[Any]:
-        self._begin(call[:1], timeout, _require_method).wait()
-        made = _created(self._owner, _invoke, (self._id, *call), {}, timeout)
-        made._known.add_done_callback(lambda _, kept=self: None)
-        return made
+    def _create(self, timeout: float, method: Method, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RRef[Any]:
+        self._begin(timeout, require_method, method, {}).wait()
+        reference = _created(self._owner, method, args, kwargs, timeout)
+        reference._known.add_done_callback(lambda _, kept=self: None)
+        return reference
 
     def _require_agent(self, call: str) -> None:
         if self._agent.closing:
@@ -195,7 +189,7 @@ class RRef(Generic[T]):
         fork = references.number()
         if self._owned is not None:
             references.add_fork(self._id, fork, to[1:])
-            handed.append(partial(references.drop_fork, self._id, fork))
+            handed.append(partial(references.delete_fork, self._id, fork))
         else:
             references.keep_parent(fork, self, to[1:])
             handed.append(partial(references.child_known, fork))
@@ -212,7 +206,7 @@ class RRef(Generic[T]):
         """Have the owner told, once, that this fork is gone."""
         fork, self._fork = self._fork, None
         if fork is not None and not self._agent.closing:
-            self._agent.drops.add(self._owner, self._id, fork, self._known)
+            self._agent.deletes.add(self._owner, self._id, fork, self._known)
 
     def __eq__(self, other: object) -> bool:
         return self._id == other._id if isinstance(other, RRef) else NotImplemented
@@ -230,13 +224,14 @@ PyRRef = RRef
 
 
 class _Methods:
-    """Gives functions that pass a method's name, arguments and keywords on."""
+    """Gives functions that pass on a method of a value, arguments and keywords."""
 
-    def __init__(self, call: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]) -> None:
-        self._call = call
+    def __init__(self, number: GloballyUniqueId, call: Callable[..., Any]) -> None:
+        self._number, self._call = number, call
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return lambda *args, **kwargs: self._call(name, args, kwargs)
+        method = Method(self._number, name)
+        return lambda *args, **kwargs: self._call(method, args, kwargs)
 
 
 def remote(
@@ -251,22 +246,21 @@ def remote(
     return _created(worker(agent, to), func, args, kwargs, timeout)
 
 
-def _created(owner: WorkerInfo, func: Callable[..., Any], args: Any, kwargs: Any, timeout: float) -> RRef[Any]:
+def _created(owner: WorkerInfo, func: Any, args: Any, kwargs: Any, timeout: float) -> RRef[Any]:
     agent = current_agent()
     limit, references = seconds(timeout), agent.references
-    number, made = references.number(), object.__new__(RRef)
-    call = (func, args, kwargs, *_context_id())
-    fork = None
-    if owner == agent.me:
-        made._be_owner(agent, references.create(number))
-        known = agent.control(owner, "create", number, None, owner[1:], *call, limit=limit)
-    else:
-        fork = references.number()
-        known = agent.control(owner, "create", tuple(number), tuple(fork), agent.me[1:], *call, limit=limit)
-        made._be_user(agent, owner, number, fork, known)
-        agent.push(known)
+    number, reference = references.number(), object.__new__(RRef)
+    fork = None if owner == agent.me else references.number()
+    if fork is None:
+        reference._be_owner(agent, references.create(number))
+    known = agent.ask(
+        owner, create, number.pair, fork and fork.pair, agent.me[1:], func, args, kwargs, _context_id(), limit=limit
+    )
+    if fork is not None:
+        reference._be_user(agent, owner, number, fork, known)
+        known.push()
     known.add_done_callback(partial(_give_up, agent, owner, number, fork))
-    return made
+    return reference
 
 
 def _give_up(
@@ -279,19 +273,19 @@ def _give_up(
         except RpcTimeoutError:
             return  # it may still come
         except BaseException as error:
-            agent.note(owner, "fail", number, fork, agent.me[1:], str(error))
+            agent.tell(owner, creation_failed, number, fork, agent.me[1:], str(error))
 
 
-def _context_id() -> tuple[int, ...]:
+def _context_id() -> int | None:
     context = current_context()
-    return () if context is None else (context.id,)
+    return None if context is None else context.id
 
 
 # --- what peers have this worker do -----------------------------------------------------------------------------
 
 
 def _differentiate(number: GloballyUniqueId, context_id: int, retain_graph: bool) -> None:
-    run(current_agent(), context_id, [_as_root(_value(number))], retain_graph, smart=True)
+    run(current_agent(), context_id, [_as_root(value_of(number))], retain_graph, smart=True)
 
 
 def _as_root(value: Any) -> Tensor:
@@ -300,100 +294,101 @@ def _as_root(value: Any) -> Tensor:
     return value
 
 
-def _value(number: GloballyUniqueId) -> Any:
-    """The value of this worker, as soon as it is there."""
-    agent = current_agent()
-    return agent.expect(agent.references.owned(number)).value.wait()
-
-
 def _arrived(owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, parent: WorkerInfo) -> RRef[Any]:
     """The reference that a worker has handed on."""
-    agent, made = current_agent(), object.__new__(RRef)
+    agent, reference = current_agent(), object.__new__(RRef)
     references = agent.references
     if owner == agent.me:
-        made._be_owner(agent, references.owned(number))
+        reference._be_owner(agent, references.owned(number))
         if parent == owner:
-            references.drop_fork(number, fork)
+            references.delete_fork(number, fork)
         else:
-            agent.note(parent, "child_known", fork)
-        return made
+            agent.tell(parent, child_known, fork)
+        return reference
     known: Future[Any] = Future()
-    made._be_user(agent, owner, number, fork, known)
+    reference._be_user(agent, owner, number, fork, known)
     if parent == owner:
         known.set_result(None)
-        return made
-    told = agent.tell(owner, "add_fork", number, fork, agent.me[1:])
-    told.add_done_callback(partial(_fork_known, agent, parent, fork, known))
-    return made
+        return reference
+    added = agent.ask(owner, add_fork, number, fork, agent.me[1:], limit=0).push()
+    added.add_done_callback(partial(_fork_known, agent, parent, fork, known))
+    return reference
 
 
 def _fork_known(
-    agent: Agent, parent: WorkerInfo, fork: GloballyUniqueId, known: Future[Any], told: Future[Any]
+    agent: Agent, parent: WorkerInfo, fork: GloballyUniqueId, known: Future[Any], added: Future[Any]
 ) -> None:
-    known._settle(told.value)
-    agent.note(parent, "child_known", fork)
+    known._settle(added.value)
+    agent.tell(parent, child_known, fork)
 
 
-class ReferenceControls:
-    """What peers ask for about references; run at once, in the order of coming."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    def create(
-        self, number: Number, fork: Number | None, holder: Holder, func: Callable[..., Any],
-        args: Any, kwargs: Any, context_id: int | None = None,
-    ) -> InTurn:  # fmt: skip
-        references = self._agent.references
-        if fork is not None:
-            references.add_fork(number, fork, holder)
-        compute = partial(_computed, func, args, kwargs)
-        if context_id is not None:
-            compute = partial(_within, self._agent.contexts.at(context_id), compute)
-        compute, tracer = partial(_created_by, references.create(number).value, compute), self._agent.tracer
-        return InTurn(self._agent.run, compute if tracer is None else tracer.later(compute))
-
-    def fail(self, number: Number, fork: Number | None, holder: Holder, why: str) -> None:
-        if fork is not None:
-            self._agent.references.add_fork(number, fork, holder)
-        with suppress(FutureError):  # the function itself has failed
-            self._agent.references.create(number).value.set_exception(RpcError(why))
-
-    def fetch(self, number: Number, context_id: int | None = None) -> Later | Within:
-        later = Later(self._agent.expect(self._agent.references.owned(number)).value)
-        return later if context_id is None else Within(self._agent.contexts.at(context_id), later)
-
-    def add_fork(self, number: Number, fork: Number, holder: Holder) -> None:
-        self._agent.expect(self._agent.references.add_fork(number, fork, holder))
-
-    def drop_forks(self, forks: list[tuple[Number, Number]]) -> None:
-        for number, fork in forks:
-            self._agent.references.drop_fork(number, fork)
-
-    def child_known(self, fork: Number) -> None:
-        self._agent.references.child_known(fork)
+@request(title=lambda args: title_of(args[3]))
+def create(
+    reply: Reply, number: Number, fork: Number | None, holder: Holder, func: Callable[..., Any], args: Any, kwargs: Any,
+    context_id: int | None,
+) -> None:  # fmt: skip
+    """Compute a value that stays here; answered when it is there."""
+    agent = reply.agent
+    if fork is not None:
+        agent.references.add_fork(number, fork, holder)
+    context = None if context_id is None else agent.contexts.at(context_id)
+    reply.run_in_turn(_create, agent.references.create(number).value, func, args, kwargs, context)
 
 
-def _within(context: Context, compute: Callable[[], Any]) -> Any:
-    with within(context):
-        return compute()
-
-
-def _computed(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _create(reply: Reply, value: Future[Any], func: Any, args: Any, kwargs: Any, context: Context | None) -> None:
     try:
-        return applied(func, args, kwargs)
-    except Exception as error:
-        log_failure(func, error)
-        raise
-
-
-def _created_by(known: Future[Any], compute: Callable[[], Any]) -> Created | Later:
-    """Compute the value of a reference; `known` gets its error at once, and the value when its creator was told."""
-    try:
-        found = compute()
+        result, later = computed(func, args, kwargs, context)
     except BaseException as error:
-        known.set_exception(error)
+        value.set_exception(error)
         raise
-    if type(found) is Later:
-        return Later(found.future.then(lambda done: _created_by(known, done.value)))
-    return Created(known, found)
+    if later:
+        result.add_done_callback(partial(_finish_later, reply, value))
+    else:
+        _finish(reply, value, result)
+
+
+def _finish_later(reply: Reply, value: Future[Any], done: Future[Any]) -> None:
+    try:
+        result = done.value()
+    except BaseException as error:
+        value.set_exception(error)
+        reply.fail(error)
+    else:
+        _finish(reply, value, result)
+
+
+def _finish(reply: Reply, value: Future[Any], result: Any) -> None:
+    """A value is there: its creator is told before those who wait for it."""
+    reply.send(None)
+    value.set_result(result)
+
+
+@Note
+def creation_failed(agent: Agent, number: Number, fork: Number | None, holder: Holder, why: str) -> None:
+    """A value will not come, since the request for it could not be read here."""
+    if fork is not None:
+        agent.references.add_fork(number, fork, holder)
+    with suppress(FutureError):  # the function itself has failed
+        agent.references.create(number).value.set_exception(RpcError(why))
+
+
+@request(title=lambda _: "RRef.to_here")
+def fetch(reply: Reply, number: Number, context_id: int | None) -> None:
+    """Answered with a value, when it is there."""
+    agent = reply.agent
+    if context_id is not None:
+        reply.context = agent.contexts.at(context_id)
+    reply.follow(agent.expect(agent.references.owned(number)).value)
+
+
+@request()
+def add_fork(reply: Reply, number: Number, fork: Number, holder: Holder) -> None:
+    """A worker has a fork that another one has handed on to it."""
+    reply.agent.expect(reply.agent.references.add_fork(number, fork, holder))
+    reply.send(None)
+
+
+@Note
+def child_known(agent: Agent, fork: Number) -> None:
+    """The owner knows of a fork that this worker has handed on."""
+    agent.references.child_known(fork)

@@ -1,8 +1,10 @@
-"""This process's part in the job."""
+"""The part of a process in a job: that of the process, or of each of its threads that is a rank of its own."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,13 +21,47 @@ class Here:
     agent: Agent | None = None
     begun: int = 0
 
+    @property
+    def is_process(self) -> bool:
+        """Whether it is the process's own."""
+        return self is _process
 
-here = Here()
+    def close(self, seconds: float | None = None) -> None:
+        """Leave at once, if there is an agent; functions under way get some seconds, and have it until then."""
+        if self.agent is not None:
+            self.agent.close(seconds)
+            self.agent = None
+
+
+_process = Here()
+
+
+class _Thread(threading.local):
+    here = _process
+
+
+_thread = _Thread()
+
+
+def here() -> Here:
+    """That of this thread's rank, or of the process."""
+    return _thread.here
+
+
+def become(part: Here) -> None:
+    """Have this thread take part as a rank of its own, or as one that there is."""
+    _thread.here = part
+
+
+def entrance() -> Callable[[], None]:
+    """What makes a further thread take part as this one does."""
+    part = _thread.here
+    return lambda: become(part)
 
 
 def _forget() -> None:
-    """A fork has none of the agent's threads."""
-    here.agent = None
+    """A fork has none of the agents' threads."""
+    _process.agent = _thread.here.agent = None
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -36,7 +72,8 @@ NO_AGENT = "Current RPC agent is not set! Did you initialize the RPC framework (
 
 
 def current_agent() -> Agent:
-    """The agent of this process; `RuntimeError` before `init_rpc` and after `shutdown`."""
-    if here.agent is None:
+    """The agent of this process, or rank; `RuntimeError` before `init_rpc` and after `shutdown`."""
+    agent = _thread.here.agent
+    if agent is None:
         raise RpcError("RPC has not been initialized. Call torch.distributed.rpc.init_rpc first.")
-    return here.agent
+    return agent

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from weft.distributed.rpc._agent import Agent
+from weft.distributed.rpc._protocol import Reply, request
 
 
 class Status(NamedTuple):
@@ -27,17 +26,14 @@ class Status(NamedTuple):
     connections: int
 
 
-class StatusControls:
-    """What visitors ask for."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    def status(self) -> Status:
-        agent = self._agent
-        figures = agent.figures()
-        return Status(
-            socket.gethostname(), os.getpid(), perf_counter(), agent.traffic.served, agent.hub.running,
-            figures["num_pending_calls"], *agent.peers.traffic(), agent.references.figures()["num_owner_rrefs"],
-            figures["num_threads"], figures["num_connections"],
-        )  # fmt: skip
+@request(counted=False)
+def status(reply: Reply) -> None:
+    """What an observer asks for."""
+    agent = reply.agent
+    figures = agent.figures()
+    told = Status(
+        socket.gethostname(), os.getpid(), perf_counter(), agent.traffic.served, agent.hub.running,
+        figures["num_pending_calls"], *agent.peers.traffic(), agent.references.figures()["num_owner_rrefs"],
+        figures["num_threads"], figures["num_connections"],
+    )  # fmt: skip
+    reply.send(told)

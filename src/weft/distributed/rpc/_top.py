@@ -15,12 +15,12 @@ from typing import NoReturn
 from rich.console import Console, Group
 from rich.live import Live
 
+from weft._comm.observer import observed
 from weft._comm.secure import Certificates
 from weft._comm.store import PrefixStore, Store
-from weft._comm.visit import visited
 from weft.distributed.rpc._columns import amount, table, text
-from weft.distributed.rpc._place import LOOPBACK, VISITOR, Record, Ways
-from weft.distributed.rpc._window import Window
+from weft.distributed.rpc._listener import LOOPBACK, OBSERVER, ConnectOptions, Endpoint
+from weft.distributed.rpc._probe import Probe
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistError, WeftError
 
@@ -36,48 +36,48 @@ _KEY = re.compile(r"(?P<job>(?:.*/)?rpc/\d+\.\d+)/id/(?P<number>\d+)")  # of a w
 class Job:
     """The workers of a job, as its store tells of them."""
 
-    def __init__(self, url: str, ways: Ways) -> None:
-        self.windows: dict[WorkerInfo, Window] = {}
+    def __init__(self, url: str, options: ConnectOptions) -> None:
+        self.probes: dict[WorkerInfo, Probe] = {}
         self._url = url
-        self._ways = ways
-        self._store: Store = visited(url, timedelta(seconds=_PATIENCE))
-        self._places: dict[WorkerInfo, Record] = {}
+        self._options = options
+        self._store: Store = observed(url, timedelta(seconds=_PATIENCE))
+        self._endpoints: dict[WorkerInfo, Endpoint] = {}
         self._asking = ThreadPoolExecutor(_AT_A_TIME)
 
     def look(self) -> None:
         """Ask all workers for their status. `DistError` where there are none, or the store does not answer at first."""
         try:
-            self._places = self._listed()
+            self._endpoints = self._listed()
         except DistError:
-            if not self.windows:
+            if not self.probes:
                 raise
-        for worker in self.windows.keys() - self._places.keys():
-            self.windows.pop(worker).close()
-        for worker in self._places.keys() - self.windows.keys():
-            self.windows[worker] = Window(worker, self._ways)
-        list(self._asking.map(lambda at: self.windows[at].look(self._places[at], _PATIENCE), self._places))
+        for worker in self.probes.keys() - self._endpoints.keys():
+            self.probes.pop(worker).close()
+        for worker in self._endpoints.keys() - self.probes.keys():
+            self.probes[worker] = Probe(worker, self._options)
+        list(self._asking.map(lambda at: self.probes[at].look(self._endpoints[at], _PATIENCE), self._endpoints))
 
-    def _listed(self) -> dict[WorkerInfo, Record]:
+    def _listed(self) -> dict[WorkerInfo, Endpoint]:
         """Where the workers of the latest start listen, by number."""
         keys = [match for key in self._store.list_keys() if (match := _KEY.fullmatch(key))]
         if not keys:
             raise DistError(f"no workers have joined the job at {self._url}; does it call init_rpc with this address?")
         latest = max((match["job"] for match in keys), key=_numbers)
-        workers = Workers(PrefixStore(latest, self._store), WorkerInfo(VISITOR, -1), self._ways)
+        workers = Workers(PrefixStore(latest, self._store), WorkerInfo(OBSERVER, -1), self._options)
         numbers = sorted(int(match["number"]) for match in keys if match["job"] == latest)
         there = [worker for number in numbers if (worker := workers.find(number)) is not None]
-        return {worker: place for worker in there if (place := workers.place(worker)) is not None}
+        return {worker: endpoint for worker in there if (endpoint := workers.endpoint(worker)) is not None}
 
     @property
     def over(self) -> bool:
         """Whether all workers have gone."""
-        return all(window.state == "gone" for window in self.windows.values())
+        return all(probe.state == "gone" for probe in self.probes.values())
 
     def close(self) -> None:
         """Look no more."""
         self._asking.shutdown()
-        for window in self.windows.values():
-            window.close()
+        for probe in self.probes.values():
+            probe.close()
         self._store.close()
 
 
@@ -85,11 +85,11 @@ def _numbers(job: str) -> list[int]:
     return [int(digits) for digits in re.findall(r"\d+", job)]
 
 
-def _row(window: Window) -> list[str]:
-    cells = [window.worker.name, str(window.worker.id), window.state]
-    now, before = window.now, window.before
+def _row(probe: Probe) -> list[str]:
+    cells = [probe.worker.name, str(probe.worker.id), probe.state]
+    now, before = probe.now, probe.before
     cells += ["-", "-"] if now is None else [now.host, str(now.process)]
-    if now is None or before is None or window.state != "ok":
+    if now is None or before is None or probe.state != "ok":
         return [*cells, *["-"] * (len(_COLUMNS) - len(cells))]
     seconds = now.time - before.time
     return [
@@ -101,13 +101,13 @@ def _row(window: Window) -> list[str]:
 
 
 def _shown(job: Job) -> Group:
-    windows = sorted(job.windows.values(), key=lambda window: window.worker.id)
-    return Group(table(_COLUMNS, map(_row, windows)), *(window.note for window in windows if window.note))
+    probes = sorted(job.probes.values(), key=lambda probe: probe.worker.id)
+    return Group(table(_COLUMNS, map(_row, probes)), *(probe.note for probe in probes if probe.note))
 
 
 def _look_on(options: Namespace) -> None:
-    ways = Ways(LOOPBACK, certificates=Certificates(*options.certificates) if options.certificates else None)
-    job = Job(options.init_method, ways)
+    certificates = Certificates(*options.certificates) if options.certificates else None
+    job = Job(options.init_method, ConnectOptions(LOOPBACK, certificates=certificates))
     try:
         job.look()
         if options.once or not sys.stdout.isatty():

@@ -15,7 +15,7 @@ from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._columns import amount, table, text
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._state import current_agent
-from weft.distributed.rpc._tracing import Log, Sent, Served
+from weft.distributed.rpc._tracing import Log, Sent, Served, clock, end_trace
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
 
@@ -117,7 +117,7 @@ def trace() -> Iterator[Trace]:
     answer then remain without. `RuntimeError` where this worker has a trace open already.
     """
     agent = current_agent()
-    own, found, opened = agent.controls.tracer.open(), Trace(), perf_counter()
+    own, found, opened = agent.tracing.open(), Trace(), perf_counter()
     try:
         yield found
     finally:
@@ -134,7 +134,7 @@ class _Recorded(NamedTuple):
 
 def _logs(agent: Agent, own: Log) -> dict[WorkerInfo, _Recorded]:
     """What all workers have recorded that took part, as far as they live."""
-    logs = {agent.me: _Recorded(agent.controls.tracer.end(own.trace), 0.0)}
+    logs = {agent.me: _Recorded(agent.tracing.end(own.trace), 0.0)}
     waiting, asked = set(own.peers), {agent.me}
     while waiting := waiting - asked:
         asked |= waiting
@@ -149,7 +149,7 @@ def _asked(agent: Agent, peers: Iterable[WorkerInfo], trace: bytes) -> dict[Work
     begun, found = {}, {}
     for peer in peers:
         with suppress(RpcError):
-            begun[peer] = agent.push(agent.control(peer, "end_trace", trace, limit=_PATIENCE, counted=False))
+            begun[peer] = agent.ask(peer, end_trace, trace, limit=_PATIENCE).push()
     for peer, call in begun.items():
         with suppress(RpcError):
             found[peer] = _Recorded(call.wait(), _ahead(agent, peer))
@@ -165,7 +165,7 @@ def _ahead(agent: Agent, peer: WorkerInfo) -> float:
     least, most = float("-inf"), float("inf")
     for _ in range(_LOOKS):
         asked = perf_counter()
-        theirs = agent.control(peer, "clock", limit=_PATIENCE, counted=False).wait()
+        theirs = agent.ask(peer, clock, limit=_PATIENCE).wait()
         least, most = max(least, theirs - perf_counter()), min(most, theirs - asked)
     return 0.0 if least <= 0 <= most else (least + most) / 2
 

@@ -17,16 +17,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import nan
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft._comm.pipe import Bytes, Pipe
-from weft.distributed.rpc._agent import CALL, TRACED, Agent, Call
+from weft.distributed.rpc._call import Call
+from weft.distributed.rpc._protocol import Mark, Note, Reply, Request, request
 from weft.distributed.rpc._references import GloballyUniqueId
-from weft.distributed.rpc._rref import _invoke, _require_method
-from weft.distributed.rpc._service import Answer
+from weft.distributed.rpc._service import Method, require_method
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
 from weft.futures import Future
+
+if TYPE_CHECKING:
+    from weft.distributed.rpc._agent import Agent
 
 _OPENER = struct.Struct("<QQ")  # number and incarnation of the worker that has opened a trace begin its name
 _REMEMBERED = 64  # traces that are over, whose calls may still be on their way
@@ -79,11 +82,10 @@ class Span(NamedTuple):
         with _within(self):
             return function()
 
-    def answer(self, answer: Answer, well: bool, body: bytes, buffers: list[memoryview]) -> None:
-        """Note that the function is done, and answer."""
+    def answered(self, body: bytes, buffers: Sequence[memoryview]) -> None:
+        """Note that the function is done."""
         half = self.log.served[self.call]
         half.finished, half.answer_bytes = perf_counter(), _size(body, buffers)
-        answer(well, body, buffers)
 
 
 class _Thread(threading.local):
@@ -134,6 +136,7 @@ class Tracer:
 
     def __init__(self, agent: Agent) -> None:
         self.own: Log | None = None
+        self.active = False  # while there is a trace in which this worker takes part
         self._agent = agent
         self._lock = threading.Lock()
         self._logs: dict[bytes, Log] = {}
@@ -157,7 +160,7 @@ class Tracer:
             if self.own is log:
                 self.own = None
             if not self._logs:
-                self._agent.tracer = None
+                self.active = False
         return log
 
     def drop(self, trace: bytes, caller: WorkerInfo | None = None) -> None:
@@ -171,7 +174,7 @@ class Tracer:
                 return
         for peer in self.end(trace).peers - {self._agent.me}:
             if not trace.startswith(_opener(peer)):
-                self._agent.note(peer, "drop_trace", trace, caller and self._agent.me)
+                self._agent.tell(peer, drop_trace, trace, caller and self._agent.me)
 
     def lost(self, worker: WorkerInfo) -> None:
         """A worker has ended."""
@@ -179,17 +182,19 @@ class Tracer:
             self.drop(trace, None if trace.startswith(_opener(worker)) else worker)
 
     def outgoing(
-        self, to: WorkerInfo, kind: int, number: int, content: Any, body: Bytes, buffers: list[memoryview]
-    ) -> tuple[Callable[..., Call], int, list[memoryview]]:
+        self, to: WorkerInfo, request: Request[*tuple[Any, ...]] | None, kind: int, number: int, content: Any,
+        body: Bytes, buffers: list[memoryview],
+    ) -> tuple[Callable[..., Call], int, list[memoryview]]:  # fmt: skip
         """How a call is made, its kind and its buffers: other ones if it belongs to a trace."""
-        span, function = _thread.span, _name(kind, content)
+        span = _thread.span
+        function = title_of(content[0]) if request is None else request.title(content[1])
         log = self.own if span is None or span.log.over else span.log
         if log is None or function is None:
             return Call, kind, buffers
         parent = span.call if span is not None and span.log is log else None
         half = Sent(parent, to, function, _size(body, buffers), nan)
-        made = partial(TracedCall, log, GloballyUniqueId(self._agent.me.id, number), half)
-        return made, kind | TRACED, [*buffers, memoryview(log.trace)]
+        call_type = partial(TracedCall, log, GloballyUniqueId(self._agent.me.id, number), half)
+        return call_type, kind | Mark.TRACED, [*buffers, memoryview(log.trace)]
 
     def incoming(self, caller: WorkerInfo, number: int, trace: bytes) -> Span | None:
         """A call that has come; None where its trace is over."""
@@ -202,35 +207,35 @@ class Tracer:
             log.callers.add(caller)
         return span
 
-    def later(self, function: Callable[[], Any]) -> Callable[[], Any]:
-        """A function that runs on behalf of the call that this thread serves; that begins with it."""
-        span = _thread.span
-        return function if span is None else partial(span.run, function)
-
     def _log(self, trace: bytes) -> Log | None:
         """The log of a trace, which may be new here; None for one that is over."""
         with self._lock:
             if trace in self._over:
                 return None
-            self._agent.tracer = self
+            self.active = True
             return self._logs.setdefault(trace, Log(trace))
 
 
-class TraceControls:
-    """What peers ask for at the end of a trace."""
+# --- what peers ask for at the end of a trace -------------------------------------------------------------------
 
-    def __init__(self, agent: Agent) -> None:
-        self.tracer = Tracer(agent)
 
-    def end_trace(self, trace: bytes) -> Log:
-        log = self.tracer.end(trace)
-        return Log(trace, dict(log.sent), dict(log.served), set(log.peers))  # calls may just be beginning
+@request(counted=False)
+def end_trace(reply: Reply, trace: bytes) -> None:
+    """End a trace here, and tell what was recorded."""
+    log = reply.agent.tracing.end(trace)
+    reply.send(Log(trace, dict(log.sent), dict(log.served), set(log.peers)))  # calls may just be beginning
 
-    def drop_trace(self, trace: bytes, caller: WorkerInfo | None) -> None:
-        self.tracer.drop(trace, caller)
 
-    def clock(self) -> float:
-        return perf_counter()
+@Note
+def drop_trace(agent: Agent, trace: bytes, caller: WorkerInfo | None) -> None:
+    """Give a trace up, whose opener is lost, or this caller."""
+    agent.tracing.drop(trace, caller)
+
+
+@request(counted=False)
+def clock(reply: Reply) -> None:
+    """What this worker's clock says."""
+    reply.send(perf_counter())
 
 
 def _opener(worker: WorkerInfo) -> bytes:
@@ -241,17 +246,11 @@ def _size(body: Bytes, buffers: Sequence[Any]) -> int:
     return len(body) + sum(map(len, buffers))
 
 
-def _name(kind: int, content: Any) -> str | None:
-    """The name of what is called; None for controls that are no user's."""
-    if kind == CALL:
-        function, args = content[:2]
-    elif content[0] == "create":
-        function, args = content[1][3:5]
-    else:
-        return "RRef.to_here" if content[0] == "fetch" else None
-    if function is _require_method:
+def title_of(function: Any) -> str | None:
+    """The name of a function in traces; None for what is no user's."""
+    if function is require_method:
         return None
-    if function is _invoke:
-        return f"RRef.{args[1]}"
+    if type(function) is Method:
+        return f"RRef.{function.name}"
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", type(function).__qualname__)
     return name if module in (None, "builtins", "__main__") else f"{module}.{name}"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from weft._comm.deadline import Deadline
 from weft._comm.store import Store
-from weft.distributed.rpc._place import NOBODY, Record, Ways, reach
+from weft.distributed.rpc._listener import NOBODY, ConnectOptions, Endpoint, connect
 from weft.errors import DistError, DistNetworkError, DistStoreError, JobKeyError, RpcError
 
 _NAME = re.compile(r"[A-Za-z0-9_:-]{1,127}")
@@ -52,26 +52,26 @@ class Entry(NamedTuple):
     """A worker, and where it listens."""
 
     worker: WorkerInfo
-    place: Record
+    endpoint: Endpoint
 
 
 class Workers:
     """Names, numbers and places."""
 
-    def __init__(self, store: Store, me: WorkerInfo, ways: Ways) -> None:
+    def __init__(self, store: Store, me: WorkerInfo, options: ConnectOptions) -> None:
         self.me = me
         self.store = store
-        self._ways = ways
+        self._options = options
         self.names: dict[int, str] = {}
         """Of all workers of a job of known size, by number, also when they have ended."""
         self._known: dict[str | int, Entry] = {}  # until they are lost
 
-    def enter(self, record: Record) -> None:
+    def enter(self, endpoint: Endpoint) -> None:
         """Tell where this worker listens.
 
         `RuntimeError` where a living one has its name or its number, `JobKeyError` where that has another key, too.
         """
-        mine = json.dumps({**self.me._asdict(), "place": dict(record)})
+        mine = json.dumps({**self.me._asdict(), "endpoint": dict(endpoint)})
         before = self._take(_key(self.me.id), mine)
         try:
             before = before | self._take(_key(self.me.name), mine)
@@ -84,35 +84,35 @@ class Workers:
     def _take(self, key: str, mine: str) -> set[int]:
         """Have a key for this worker; returns the numbers of those that had it, who are dead."""
         had: set[int] = set()
-        found = self.store.compare_set(key, "", mine).decode()
-        while found != mine:
-            if found:
-                had.add(self._require_dead(found).worker.id)
-            before, found = found, self.store.compare_set(key, found, mine).decode()
-            if found == before:  # the store gives back what was expected where there is no value
-                found = self.store.compare_set(key, "", mine).decode()
+        holder = self.store.compare_set(key, "", mine).decode()
+        while holder != mine:
+            if holder:
+                had.add(self._require_dead(holder).worker.id)
+            before, holder = holder, self.store.compare_set(key, holder, mine).decode()
+            if holder == before:  # the store gives back what was expected where there is no value
+                holder = self.store.compare_set(key, "", mine).decode()
         return had
 
     def lives(self, name: str) -> bool:
         """Whether there is a worker of this name. `JobKeyError` where there is one that has another key."""
         return self.store.check([_key(name)]) and self._answers(_entry(self.store.get(_key(name))))
 
-    def _answers(self, found: Entry) -> bool:
+    def _answers(self, entry: Entry) -> bool:
         try:
-            reach(found.place, self._ways, NOBODY, Deadline(_LOOK_SECONDS))[0].close()
+            connect(entry.endpoint, self._options, NOBODY, Deadline(_LOOK_SECONDS))[0].close()
         except TimeoutError:
             pass  # it is there, and busy
         except JobKeyError as error:
-            raise JobKeyError(f"{self.me} cannot join {found.worker}: {error}") from error
+            raise JobKeyError(f"{self.me} cannot join {entry.worker}: {error}") from error
         except (DistNetworkError, OSError):
             return False
         return True
 
     def _require_dead(self, text: str) -> Entry:
-        found = _entry(text)
-        if not self._answers(found):
-            return found
-        other = found.worker
+        entry = _entry(text)
+        if not self._answers(entry):
+            return entry
+        other = entry.worker
         what = f"name {self.me.name}" if other.name == self.me.name else f"rank {self.me.id}"
         raise RpcError(
             f"RPC worker {what} is not unique. Worker {other.id} ({other.name}) has it already; give each worker "
@@ -135,8 +135,8 @@ class Workers:
 
         `RuntimeError` where the store does not answer.
         """
-        found = self._known.get(to) or self._looked_up(to)
-        return None if found is None else found.worker
+        entry = self._known.get(to) or self._looked_up(to)
+        return None if entry is None else entry.worker
 
     def known(self) -> list[WorkerInfo]:
         """The workers of a job of known size; in another one those that are there now, as the store says."""
@@ -144,32 +144,32 @@ class Workers:
             return [WorkerInfo(name, number) for number, name in sorted(self.names.items())]
         try:
             keys = [key for key in self.store.list_keys() if key.startswith(_key(""))]
-            found = [_entry(text).worker for text in self.store.multi_get(keys)]
+            workers = [_entry(text).worker for text in self.store.multi_get(keys)]
         except DistError:  # one has left in between, or the store has ended
-            found = [entry.worker for entry in self._known.values()]
-        return sorted({self.me, *found}, key=lambda one: one.id)
+            workers = [entry.worker for entry in self._known.values()]
+        return sorted({self.me, *workers}, key=lambda one: one.id)
 
     def find_again(self, worker: WorkerInfo) -> WorkerInfo | None:
         """The worker that has the name now, None where nobody has; the same one where the store does not answer."""
         try:
-            found = self._looked_up(worker.name)
+            entry = self._looked_up(worker.name)
         except RpcError:
             return worker
-        return None if found is None else found.worker
+        return None if entry is None else entry.worker
 
     def forget(self, worker: WorkerInfo) -> None:
         """A worker has ended; another one may come under its name or number."""
         for key in (worker.name, worker.id):
-            found = self._known.get(key)
-            if found is not None and found.worker == worker:
+            entry = self._known.get(key)
+            if entry is not None and entry.worker == worker:
                 self._known.pop(key, None)
 
-    def place(self, worker: WorkerInfo) -> Record | None:
+    def endpoint(self, worker: WorkerInfo) -> Endpoint | None:
         """Where a worker listens, None where it has gone."""
-        found = self._known.get(worker.name)
-        if found is None or found.worker != worker:
-            found = self._looked_up(worker.name)
-        return None if found is None or found.worker != worker else found.place
+        entry = self._known.get(worker.name)
+        if entry is None or entry.worker != worker:
+            entry = self._looked_up(worker.name)
+        return None if entry is None or entry.worker != worker else entry.endpoint
 
     def _looked_up(self, to: str | int) -> Entry | None:
         key = _key(to)
@@ -180,9 +180,9 @@ class Workers:
         except DistError as error:
             raise RpcError(f"{self.me} cannot look for worker {to}: {error}") from error
 
-    def _note(self, found: Entry) -> Entry:
-        self._known[found.worker.name] = self._known[found.worker.id] = found
-        return found
+    def _note(self, entry: Entry) -> Entry:
+        self._known[entry.worker.name] = self._known[entry.worker.id] = entry
+        return entry
 
 
 def _key(to: str | int) -> str:
@@ -190,6 +190,6 @@ def _key(to: str | int) -> str:
 
 
 def _entry(text: str | bytes) -> Entry:
-    told = json.loads(text)
-    place = told.pop("place")
-    return Entry(WorkerInfo(**told), place)
+    fields = json.loads(text)
+    endpoint = fields.pop("endpoint")
+    return Entry(WorkerInfo(**fields), endpoint)

@@ -14,17 +14,18 @@ from typing import Any, ParamSpec, TypeVar
 from weft._comm.deadline import Deadline
 from weft._comm.store import PrefixStore, Store
 from weft.distributed._rendezvous import rendezvous
+from weft.distributed._world import thread_rank
 from weft.distributed.rpc import backend_registry
 from weft.distributed.rpc._agent import Agent
-from weft.distributed.rpc._call import begin, seconds, worker
-from weft.distributed.rpc._farewell import finish_calls
+from weft.distributed.rpc._arguments import begin, seconds, worker
 from weft.distributed.rpc._gather import _all_gather as _all_gather
 from weft.distributed.rpc._gather import _barrier as _barrier
 from weft.distributed.rpc._rref import RRef as RRef
 from weft.distributed.rpc._rref import remote as remote
+from weft.distributed.rpc._shutdown import finish_calls, leave_together
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
 from weft.distributed.rpc._workers import WorkerInfo, check_name
-from weft.distributed.rpc.constants import DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
+from weft.distributed.rpc.constants import DEFAULT_INIT_METHOD, DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.options import RpcBackendOptions, TensorPipeRpcBackendOptions
 from weft.errors import ArgumentError, RpcError, ValueRangeError
 from weft.futures import Future, wait_all
@@ -52,7 +53,8 @@ def init_rpc(
     rank 0 must come first, to keep the store.
     `RuntimeError` for a name or rank that a living worker has, and where workers do not come within 300 seconds.
     """
-    if here.agent is not None:
+    part = here()
+    if part.agent is not None:
         raise RpcError("RPC is already initialized")
     check_name(name)
     if backend is not None and not backend_registry.is_backend(backend):
@@ -63,23 +65,27 @@ def init_rpc(
     if backend is None and not isinstance(options, TensorPipeRpcBackendOptions):
         raise ArgumentError(f"Could not infer backend for options {options}; name the backend that takes them")
     store, rank, size = _meeting_place(options.init_method, -1 if rank is None else rank, world_size)
-    here.begun += 1
+    part.begun += 1
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    here.agent = backend_registry.init_backend(
+    part.agent = backend_registry.init_backend(
         backend or backend_registry.BackendType.TENSORPIPE,
-        store=PrefixStore(f"rpc/{attempt}.{'any' if size is None else here.begun}", store),
+        store=PrefixStore(f"rpc/{attempt}.{'any' if size is None else part.begun}", store),
         name=name, rank=rank, world_size=size, rpc_backend_options=options,
     )  # fmt: skip
-    atexit.register(_end, here.agent, os.getpid())
+    if part.is_process:
+        atexit.register(_end, os.getpid())
 
 
-def _end(agent: Any, process: int) -> None:
-    """Close an agent whose process ends without `shutdown`: the interpreter must not find its threads at work."""
+def _end(process: int) -> None:
+    """Close the agent of a process that ends without `shutdown`: the interpreter must not find its threads at work."""
     if process == os.getpid():  # not in a fork
-        agent.close(_END_SECONDS)
+        here().close(_END_SECONDS)
 
 
 def _meeting_place(url: str, rank: int, size: int | None) -> tuple[Store, int, int | None]:
+    thread = thread_rank() if url == DEFAULT_INIT_METHOD else None
+    if thread is not None:
+        rank, size = thread.rank if rank is None or rank < 0 else rank, thread.size if size is None else size
     for what, number in (("rank", rank), ("world_size", size)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
             raise ArgumentError(f"{what} must be an integer, but got {number!r}")
@@ -87,6 +93,8 @@ def _meeting_place(url: str, rank: int, size: int | None) -> tuple[Store, int, i
         raise ValueRangeError(f"world_size must be at least 1, but got {size}")
     if size is not None and rank >= size:
         raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {size}")
+    if thread is not None:
+        return thread.store, rank, size
     by_environment = url.startswith("env:")
     if size is None and by_environment and rank < 0 and "WORLD_SIZE" in os.environ:
         size = -1  # the environment tells both
@@ -123,7 +131,7 @@ def rpc_async(
     to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
 ) -> Future[Any]:
     """The same without waiting: returns a future of the result at once."""
-    begun = current_agent().push(begin(to, func, args, kwargs, timeout))
+    begun = begin(to, func, args, kwargs, timeout).push()
     if _thread.begun is not None:
         _thread.begun.append(begun)
     return begun
@@ -149,19 +157,21 @@ def _wait_all() -> Iterator[None]:
 
 def _finish(agent: Agent, deadline: Deadline) -> None:
     """Return when this worker may leave. Its references last until then: what it still serves may use them."""
-    agent.drops.send(agent.note)
+    agent.deletes.send(agent.tell)
     if agent.size is None:
         finish_calls(agent, deadline)
         agent.references.wait_for_children(deadline.left())
         agent.workers.leave()
     else:
-        agent.controls.part(deadline)
+        leave_together(agent, deadline)
 
 
 def _leave(agent: Agent, deadline: Deadline) -> None:
-    if here.agent is agent:
-        here.agent = None
-        atexit.unregister(_end)
+    part = here()
+    if part.agent is agent:
+        part.agent = None
+        if part.is_process:
+            atexit.unregister(_end)
     agent.close(deadline.left())
 
 
@@ -202,7 +212,7 @@ def _set_rpc_timeout(rpcTimeoutSeconds: float) -> None:
 
 def _is_current_rpc_agent_set() -> bool:
     """Whether this is between `init_rpc` and `shutdown`."""
-    return here.agent is not None
+    return here().agent is not None
 
 
 def _require_initialized(func: Callable[P, R]) -> Callable[P, R]:
@@ -223,9 +233,10 @@ def is_available() -> bool:
 
 def _get_current_rpc_agent() -> Agent:
     """The agent of this process; `RuntimeError` where there is none."""
-    if here.agent is None:
+    agent = here().agent
+    if agent is None:
         raise RpcError(NO_AGENT)
-    return here.agent
+    return agent
 
 
 def _rref_context_get_debug_info() -> dict[str, str]:

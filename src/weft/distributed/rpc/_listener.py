@@ -9,7 +9,8 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakValueDictionary
 
 from weft._comm import greeting, sockets
 from weft._comm.deadline import Deadline
@@ -21,46 +22,50 @@ from weft.errors import DistNetworkError, PeerGoneError
 LOOPBACK = "127.0.0.1"
 NOBODY = ""
 """Who only looks whether a worker lives."""
-VISITOR = "visitor"
+OBSERVER = "observer"
 """Who asks for figures and is no worker."""
 
 _MOST_GREETINGS = 64  # callers that may be proving themselves at a time; more push out the one that takes longest
 _PUSH_SECONDS = 0.1  # in which one that was pushed out should be gone
 _BACKLOG = 1024
 
-Record = Mapping[str, Any]
+Endpoint = Mapping[str, Any]
 """Where a worker listens, as others are told."""
 
 
-class Ways(NamedTuple):
-    """How a worker can be reached: by what address, whether by Unix sockets too, and with which certificates."""
+class ConnectOptions(NamedTuple):
+    """How a worker can be reached: by what address, whether by Unix sockets too, and with which certificates.
+
+    Or it is a thread of the process that all others are in, too.
+    """
 
     address: str = LOOPBACK
     unix: bool = True
     certificates: Certificates | None = None
+    in_memory: bool = False
 
 
-class Place:
+class Listener:
     """Listens until it is closed.
 
     `greeted(socket, cipher, who)` gets each connection whose peer has proved the job's key. TCP is for the loopback
     interface unless the address is another one, by which others reach this host.
     """
 
-    def __init__(self, ways: Ways, greeted: Callable[[socket.socket, Secure | None, str], None]) -> None:
+    def __init__(self, options: ConnectOptions, greeted: Callable[[socket.socket, Secure | None, str], None]) -> None:
         token = secrets.token_hex(16)
         self._key = job_key()
         self._greeted = greeted
-        self._context = None if ways.certificates is None else ways.certificates.context(server=True)
+        self._context = None if options.certificates is None else options.certificates.context(server=True)
         self._places = threading.Semaphore(_MOST_GREETINGS)
         self._unproved: dict[socket.socket, object] = {}  # in the order of coming
-        self._tcp = sockets.listen(ways.address, 0)
+        self._tcp = sockets.listen(options.address, 0)
         self._unix = socket.socket(socket.AF_UNIX)
         self._unix.bind(f"\0weft-{token}")  # a name in the kernel, no file
         self._unix.listen(_BACKLOG)
-        self.record: Record = {
-            "token": token, "host": _host(), "unix": ways.unix, "address": ways.address,
-            "port": self._tcp.getsockname()[1], "tls": ways.certificates is not None,
+        self.endpoint: Endpoint = {
+            "token": token, "host": _host(), "unix": options.unix, "address": options.address,
+            "port": self._tcp.getsockname()[1], "tls": options.certificates is not None,
         }  # fmt: skip
         self._end, self._ended = os.pipe()
         self._thread = threading.Thread(target=self._listen, name="weft rpc, listening", daemon=True)
@@ -111,7 +116,7 @@ class Place:
             self._greeted(sock, cipher, words.partition(" ")[2])
 
     def _heard(self, sock: socket.socket, deadline: Deadline) -> tuple[Secure | None, str | None]:
-        cipher, token = None, self.record["token"]
+        cipher, token = None, self.endpoint["token"]
         if sock.family != socket.AF_UNIX:
             sockets.attend(sock)
             if self._context is not None:
@@ -124,17 +129,50 @@ class Place:
         )
 
 
-def reach(record: Record, ways: Ways, who: str, deadline: Deadline) -> tuple[socket.socket, Secure | None]:
-    """A connection to a worker's place, to which this one says that it is `who`, and its cipher.
+class MemoryListener:
+    """The same for a worker that is a thread, as all others are: a connection is a pair of sockets.
+
+    Nobody has to prove a key, since nobody else can make such a connection.
+    """
+
+    _all: ClassVar[WeakValueDictionary[str, MemoryListener]] = WeakValueDictionary()
+
+    def __init__(self, greeted: Callable[[socket.socket, Secure | None, str], None]) -> None:
+        token = secrets.token_hex(16)
+        self._greeted = greeted
+        self.endpoint: Endpoint = {"token": token, "in_memory": True}
+        self._all[token] = self
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._all.pop(self.endpoint["token"], None)
+
+    @classmethod
+    def connect(cls, token: str, who: str) -> socket.socket:
+        """A connection to a worker."""
+        listener = cls._all.get(token)
+        if listener is None:
+            raise PeerGoneError("its thread has left")
+        near, far = socket.socketpair()
+        listener._greeted(far, None, who)
+        return near
+
+
+def connect(
+    endpoint: Endpoint, options: ConnectOptions, who: str, deadline: Deadline
+) -> tuple[socket.socket, Secure | None]:
+    """A connection to a worker's endpoint, to which this one says that it is `who`, and its cipher.
 
     `DistNetworkError` where nobody is there, or somebody else; `JobKeyError` where that has another key.
     """
-    sock = _connected(record, ways, deadline)
+    if "in_memory" in endpoint:
+        return MemoryListener.connect(endpoint["token"], who), None
+    sock = _connected(endpoint, options, deadline)
     try:
         cipher = None
-        if sock.family != socket.AF_UNIX and ways.certificates is not None:
-            cipher = Secure(sock, ways.certificates.context(server=False), deadline, server=False)
-        if greeting.call_on(cipher or sock, job_key(), f"{record['token']} {who}", deadline):
+        if sock.family != socket.AF_UNIX and options.certificates is not None:
+            cipher = Secure(sock, options.certificates.context(server=False), deadline, server=False)
+        if greeting.call_on(cipher or sock, job_key(), f"{endpoint['token']} {who}", deadline):
             return sock, cipher
         raise PeerGoneError("another worker listens there now")
     except BaseException:
@@ -142,27 +180,27 @@ def reach(record: Record, ways: Ways, who: str, deadline: Deadline) -> tuple[soc
         raise
 
 
-def _connected(record: Record, ways: Ways, deadline: Deadline) -> socket.socket:
-    here = record["host"] == _host()
-    if here and record["unix"] and ways.unix:
+def _connected(endpoint: Endpoint, options: ConnectOptions, deadline: Deadline) -> socket.socket:
+    here = endpoint["host"] == _host()
+    if here and endpoint["unix"] and options.unix:
         sock = socket.socket(socket.AF_UNIX)
         try:
-            sock.connect(f"\0weft-{record['token']}")
+            sock.connect(f"\0weft-{endpoint['token']}")
         except OSError as error:
             sock.close()
             raise PeerGoneError(f"its process has ended ({error.strerror})") from error
         return sock
-    if record["address"] == LOOPBACK and not here:
+    if endpoint["address"] == LOOPBACK and not here:
         raise DistNetworkError(
             "it is on another host and listens to its own one only; set WEFT_RPC_HOST there to an address by which "
             "others reach it"
         )
-    if record["tls"] != (ways.certificates is not None):
-        with_tls, without = ("it", "this worker") if record["tls"] else ("this worker", "it")
+    if endpoint["tls"] != (options.certificates is not None):
+        with_tls, without = ("it", "this worker") if endpoint["tls"] else ("this worker", "it")
         raise DistNetworkError(
             f"{with_tls} has TLS certificates and {without} has none; give them to all, or to nobody"
         )
-    sock = sockets.connect(record["address"], record["port"], deadline, retry=False)
+    sock = sockets.connect(endpoint["address"], endpoint["port"], deadline, retry=False)
     sockets.attend(sock)
     return sock
 

@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._comm.pipe import Pipe
+from weft.distributed.rpc._call import NEVER
+from weft.distributed.rpc._protocol import Note
 from weft.distributed.rpc._references import Number
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.futures import Future
 
+if TYPE_CHECKING:
+    from weft.distributed.rpc._agent import Agent
+
 _SECONDS = 0.02  # for which an owner may be left in the belief that a fork is there
 _TOGETHER = 1000  # forks that one message names
-NEVER = float("inf")
 
 
-class Drops:
+@Note
+def delete_forks(agent: Agent, forks: list[tuple[Number, Number]]) -> None:
+    """Forks are gone: the number of a value, and that of the fork."""
+    for number, fork in forks:
+        agent.references.delete_fork(number, fork)
+
+
+class PendingDeletes:
     """The forks of one worker that are gone. `wake` has the time `due` looked at soon."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -35,8 +46,8 @@ class Drops:
             self.due = monotonic() + _SECONDS
             self._wake()
 
-    def send(self, note: Callable[..., None], sending: Pipe | None = None) -> None:
-        """Tell the owners, by `note(owner, "drop_forks", forks, sending=…)`, as soon as they know of the forks.
+    def send(self, tell: Callable[..., None], sending: Pipe | None = None) -> None:
+        """Tell the owners, by `tell(owner, delete_forks, forks, sending=…)`, as soon as they know of the forks.
 
         Each of `forks` is the number of a value, and of the fork that is gone. Those that are told of now go with what
         `sending` is about to send; later nothing else may be.
@@ -51,7 +62,7 @@ class Drops:
             if known.done():
                 gone.setdefault(owner, []).append(fork)
             else:
-                known.add_done_callback(lambda _, owner=owner, fork=fork: note(owner, "drop_forks", [fork]))
+                known.add_done_callback(lambda _, owner=owner, fork=fork: tell(owner, delete_forks, [fork]))
         for owner, forks in gone.items():
             for at in range(0, len(forks), _TOGETHER):
-                note(owner, "drop_forks", forks[at : at + _TOGETHER], sending=sending)
+                tell(owner, delete_forks, forks[at : at + _TOGETHER], sending=sending)

@@ -1,4 +1,4 @@
-"""Stores seen from outside: by who looks on, is no process of the job, and is not counted as one."""
+"""Stores seen by an observer, who is no process of the job, and is not counted as one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from weft._comm.tcp_store import TCPStore
 from weft.errors import DistStoreError, ValueRangeError
 
 
-class _VisitedTCPStore(TCPStore):
+class _ObservedTCPStore(TCPStore):
     _joins = False
 
 
-class _VisitedFileStore(FileStore):
+class _ObservedFileStore(FileStore):
     _joins = False
 
 
-def visited(url: str, timeout: timedelta) -> Store:
+def observed(url: str, timeout: timedelta) -> Store:
     """The store at `tcp://HOST:PORT`, `file:///PATH`, or where `env://` says.
 
     `ValueError` for another address; `DistStoreError` where there is no such file. That nobody serves the store is told
@@ -35,7 +35,7 @@ def visited(url: str, timeout: timedelta) -> Store:
     if parts.scheme == "file" and parts.path:
         if not (os.path.isfile(parts.path) and os.path.getsize(parts.path)):
             raise DistStoreError(f"there is no store in {parts.path!r}; has the job started, and has it not ended?")
-        store: Store = _VisitedFileStore(parts.path)
+        store: Store = _ObservedFileStore(parts.path)
         store.set_timeout(timeout)
         return store
     try:
@@ -44,4 +44,4 @@ def visited(url: str, timeout: timedelta) -> Store:
         host = port = None
     if parts.scheme != "tcp" or not host or port is None:
         raise ValueRangeError(f"{url!r} is no address of a store; give tcp://HOST:PORT, file:///PATH or env://")
-    return _VisitedTCPStore(host, port, timeout=timeout)
+    return _ObservedTCPStore(host, port, timeout=timeout)

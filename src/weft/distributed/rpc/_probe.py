@@ -8,36 +8,36 @@ from typing import Any
 
 from weft._comm.deadline import Deadline
 from weft._comm.pipe import Bytes, Pipe
-from weft.distributed.rpc._agent import ANSWER, ERROR, UNCOUNTED
+from weft.distributed.rpc._errors import raised_there
+from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Endpoint, connect
 from weft.distributed.rpc._message import unpack
-from weft.distributed.rpc._place import VISITOR, Record, Ways, reach
-from weft.distributed.rpc._service import raised_there
-from weft.distributed.rpc._status import Status
+from weft.distributed.rpc._protocol import Frame
+from weft.distributed.rpc._status import Status, status
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import DistNetworkError, JobKeyError, PeerGoneError
 
 
-class Window:
+class Probe:
     """The status of a worker now and the time before, and in what state it is: "ok", "gone", "silent", "unreachable".
 
     `note` says why it cannot be reached.
     """
 
-    def __init__(self, worker: WorkerInfo, ways: Ways) -> None:
+    def __init__(self, worker: WorkerInfo, options: ConnectOptions) -> None:
         self.worker = worker
         self.before: Status | None = None
         self.now: Status | None = None
         self.state = self.note = ""
-        self._ways = ways
+        self._options = options
         self._pipe: Pipe | None = None
         self._numbers = count(1)
         self._answers: dict[int, Any] = {}
 
-    def look(self, place: Record, seconds: float) -> None:
+    def look(self, endpoint: Endpoint, seconds: float) -> None:
         """Ask the worker, which may take some seconds to answer. `JobKeyError` where it has another key."""
         self.state, self.note = "ok", ""
         try:
-            self.before, self.now = self.now, self._asked(place, Deadline(seconds))
+            self.before, self.now = self.now, self._asked(endpoint, Deadline(seconds))
         except JobKeyError:
             raise
         except PeerGoneError:
@@ -54,12 +54,12 @@ class Window:
             pipe.close("nobody looks any more")
             pipe.free()
 
-    def _asked(self, place: Record, deadline: Deadline) -> Status:
+    def _asked(self, endpoint: Endpoint, deadline: Deadline) -> Status:
         if self._pipe is None:
-            sock, cipher = reach(place, self._ways, VISITOR, deadline)
+            sock, cipher = connect(endpoint, self._options, OBSERVER, deadline)
             self._pipe = Pipe(sock, self, self.worker.name, cipher)
         pipe, number = self._pipe, next(self._numbers)
-        pipe.put(UNCOUNTED, number, pickle.dumps(("status", ())))
+        pipe.put(status.kind, number, pickle.dumps((status.name, ())))
         pipe.flush()
         while number not in self._answers:
             if pipe.why is not None:
@@ -77,9 +77,9 @@ class Window:
 
     def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """A frame has come."""
-        if kind == ANSWER:
+        if kind == Frame.ANSWER:
             self._answers[number] = unpack(body, buffers)
-        elif kind == ERROR:
+        elif kind == Frame.ERROR:
             self._answers[number] = raised_there(body, buffers)
 
     def lost(self, pipe: Pipe) -> None:

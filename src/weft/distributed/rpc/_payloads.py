@@ -11,23 +11,16 @@ from weft._comm.hub import Hub
 from weft._comm.loans import Lender
 from weft._comm.pipe import Bytes, Pipe
 from weft._tensor.convert import room
+from weft.distributed.rpc._protocol import Frame, Mark
 from weft.errors import DistNetworkError
 
-RETURN = 1 << 7
-"""The kind of a frame that gives a loan back, by its number."""
-
-CHUNK = 1 << 10
-"""The kind of a frame with a chunk of a buffer."""
-
-_LENT = 1 << 8  # added to the kind of a frame some of whose buffers are lent
-_CUT = 1 << 11  # added where some travel in chunks
-LONG = _LENT | CHUNK | _CUT
-"""What one bit of is in the kinds that `Freight.take` deals with."""
+LONG = Mark.LENT | Mark.CUT
+"""What one bit of is in the kinds that `Payloads.take` deals with, beside chunks."""
 
 _LEAST = 1 << 16  # bytes from which on a buffer is lent, or cut
 
 
-class Freight:
+class Payloads:
     """What a worker has lent, what it borrows, and what is on its way to it. `widen(pipe)` has a pipe get lanes."""
 
     def __init__(self, hub: Hub, widen: Callable[[Pipe], None]) -> None:
@@ -43,18 +36,18 @@ class Freight:
             pipe.put(kind, number, body, buffers)
             return
         if pipe.near:
-            mark, carry = _LENT, partial(self._lender.lend, pipe)
+            mark, carry = Mark.LENT, partial(self._lender.lend, pipe)
         else:
             self._widen(pipe)
-            mark, carry = _CUT, partial(self._chunks.put, pipe, CHUNK)
-        told = [carry(buffer) if len(buffer) >= _LEAST else b"" for buffer in buffers]
-        short = [buffer for one, buffer in zip(told, buffers, strict=True) if not one]
-        pipe.put(kind | mark, number, body, [wire.pack(*told), *short])
+            mark, carry = Mark.CUT, partial(self._chunks.put, pipe, Frame.CHUNK)
+        handles = [carry(buffer) if len(buffer) >= _LEAST else b"" for buffer in buffers]
+        short = [buffer for handle, buffer in zip(handles, buffers, strict=True) if not handle]
+        pipe.put(kind | mark, number, body, [wire.pack(*handles), *short])
         if not pipe.near:
             for lane in pipe.lanes:
                 self._hub.flush(lane)
             return
-        pipe.bytes_out += sum(len(buffer) for one, buffer in zip(told, buffers, strict=True) if one)
+        pipe.bytes_out += sum(len(buffer) for handle, buffer in zip(handles, buffers, strict=True) if handle)
         if pipe.why is not None:  # it was lost meanwhile
             self._lender.forget(pipe)
 
@@ -63,18 +56,18 @@ class Freight:
 
         `DistNetworkError` for loans or chunks that are none.
         """
-        if kind == CHUNK:
+        if kind == Frame.CHUNK:
             self._widen(pipe)
             return self._chunks.take(pipe.main, number, body, buffers)
-        told, short = wire.unpack(bytes(buffers[0])) if buffers else [], iter(buffers[1:])
-        if kind & LONG != (_LENT if pipe.near else _CUT) or told.count(b"") != len(buffers) - 1:
+        handles, short = wire.unpack(bytes(buffers[0])) if buffers else [], iter(buffers[1:])
+        if kind & LONG != (Mark.LENT if pipe.near else Mark.CUT) or handles.count(b"") != len(buffers) - 1:
             raise DistNetworkError("it sent a malformed frame")
-        parcel = Parcel(pipe, kind & ~(_LENT | _CUT), number, body)
+        parcel = Parcel(pipe, kind & ~LONG, number, body)
         if not pipe.near:
-            return self._chunks.claim(parcel, told, short)
+            return self._chunks.claim(parcel, handles, short)
         give_back = partial(self._give_back, pipe)
-        parcel.buffers = [pipe.borrower.borrow(one, give_back) if one else next(short) for one in told]
-        pipe.bytes_in += sum(len(found) for one, found in zip(told, parcel.buffers, strict=True) if one)
+        parcel.buffers = [pipe.borrower.borrow(handle, give_back) if handle else next(short) for handle in handles]
+        pipe.bytes_in += sum(len(buffer) for handle, buffer in zip(handles, parcel.buffers, strict=True) if handle)
         return parcel
 
     def take_back(self, pipe: Pipe, number: int) -> None:
@@ -98,6 +91,6 @@ class Freight:
         returns = pipe.borrower.returns
         while returns:
             try:
-                pipe.put(RETURN, returns.popleft(), b"")
+                pipe.put(Frame.RETURN, returns.popleft(), b"")
             except IndexError:
                 return  # another thread was faster

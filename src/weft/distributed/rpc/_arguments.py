@@ -1,0 +1,75 @@
+"""What the arguments of a call mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.distributed.rpc._agent import Agent
+from weft.distributed.rpc._call import Call
+from weft.distributed.rpc._state import current_agent
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
+from weft.errors import ArgumentError, RpcError, ValueRangeError
+
+_SHOWN = 20  # workers that an error names
+
+
+def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float) -> Call:
+    """A call that nobody waits for yet."""
+    agent = current_agent()
+    args, kwargs = checked(func, args, kwargs)
+    return agent.call(worker(agent, to), func, args, kwargs, seconds(timeout))
+
+
+def checked(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of a call. `TypeError` for what cannot be called, or cannot be arguments."""
+    if not callable(func):
+        raise ArgumentError("function should be callable.")
+    if args is not None and not isinstance(args, (tuple, list)):
+        raise ArgumentError(
+            f"args must be a tuple of the function's arguments, got {type(args).__name__}; for one argument x write "
+            "args=(x,)"
+        )
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise ArgumentError(f"kwargs must be a dict of the function's arguments by name, got {type(kwargs).__name__}")
+    return args or (), kwargs or {}
+
+
+def worker(agent: Agent, to: Any) -> WorkerInfo:
+    """The worker that a name, a number or a `WorkerInfo` means: the one that has the name now."""
+    if isinstance(to, WorkerInfo):
+        to = to.name
+    if not isinstance(to, (str, int)):
+        raise ValueRangeError(f"Cannot get WorkerInfo from name {to}")
+    info = agent.workers.find(to)
+    if info is not None and info != agent.me and agent.peers.known(info) is None:
+        info = agent.workers.find_again(info)
+    if info is None:
+        raise RpcError(_unknown(agent, to))
+    return info
+
+
+def _unknown(agent: Agent, to: str | int) -> str:
+    by_name = isinstance(to, str)
+    known = [str(one.name if by_name else one.id) for one in agent.workers.known()]
+    rest = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    wait = "; without a world_size workers join when they like: it may not have joined yet, or has left"
+    return (
+        f"name:{agent.me.name},rank:{agent.me.id} could not find destination {'name' if by_name else 'id'} {to}; "
+        f"known are {', '.join(known[:_SHOWN])}{rest}{wait if agent.size is None else ''}"
+    )
+
+
+def seconds(timeout: float) -> float | None:
+    """How long a call may take: None for the default, 0 for no limit."""
+    if timeout == UNSET_RPC_TIMEOUT:
+        return None
+    if not isinstance(timeout, (int, float)):
+        raise ArgumentError(f"timeout must be a number of seconds, but got {timeout!r}")
+    if not timeout >= 0:
+        raise RpcError(
+            f"timeout must be a number of seconds, 0 for no limit, or {UNSET_RPC_TIMEOUT:g} for the default; got "
+            f"{timeout:g}"
+        )
+    return timeout

@@ -1,0 +1,66 @@
+"""Errors that travel: what a function has raised on one worker is raised on another."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from weft._comm.pipe import Bytes
+from weft.distributed.rpc._message import Receiver, pack, unpack
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.errors import RpcError
+
+_log = logging.getLogger(__name__)
+_ANYBODY = Receiver(None, lambda device: device)  # of a message without tensors
+
+
+def log_failure(function: Any, error: Exception) -> None:
+    """Log what a user's function raises: its caller, who is told, may have gone or look at nothing."""
+    if getattr(error, "_text_from_afar", None) is None:  # else it was logged where it was raised
+        name = getattr(function, "__qualname__", repr(function))
+        _log.error("%s, which was called from elsewhere, has failed: %s", name, error, exc_info=error)
+
+
+def raised_there(body: Bytes, buffers: Sequence[Any]) -> BaseException:
+    """The error of a function that ran elsewhere, of the same type where that takes a text."""
+    kind, name, text = unpack(body, buffers)
+    try:
+        error = unpack(kind, ())(text)
+        if isinstance(error, Exception):
+            error._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
+            return error
+    except Exception:
+        where, _, rest = text.partition("\n")
+        why = "a type that cannot be made here from a text alone. Original exception on remote side was"
+        text = f"{where} {name}, {why}\n{rest}"
+    error = RpcError(text)
+    error._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
+    return error
+
+
+def described(error: BaseException, me: WorkerInfo) -> tuple[bytes, list[memoryview]]:
+    """An error of this worker as a message."""
+    text = f"On {me}:\n{_shown(error)}"
+    try:
+        kind = pack(type(error), _ANYBODY)[0]
+    except Exception:
+        kind = b""  # it cannot be sent
+    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+    return pack((kind, name, text), _ANYBODY)
+
+
+def _shown(error: BaseException) -> str:
+    """An error and where it was raised. One that has come from another worker says so itself, and its type."""
+    text = getattr(error, "_text_from_afar", None)
+    if text is None:
+        return f"{_repr(error)}\n{''.join(traceback.format_exception(error))}"
+    return f"{text}\nwhich was raised again here:\n{''.join(traceback.format_tb(error.__traceback__))}"
+
+
+def _repr(error: BaseException) -> str:
+    try:
+        return repr(error).replace("\\n", "\n")
+    except Exception:
+        return f"<{type(error).__qualname__}, whose repr() fails>"

@@ -1,0 +1,173 @@
+"""What workers say to each other: kinds of frames, the controls that they ask each other for, and replies.
+
+A frame has a kind, a number by which an answer finds its call, and a pickle (`_message.py`). A call runs a function of
+the user's; a control runs one of this package's, which is known by its name: what is not in the table of controls
+(`_controls.py`) cannot be called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVarTuple
+
+from weft.distributed.rpc._errors import described
+from weft.distributed.rpc._message import pack
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.futures import Future
+
+if TYPE_CHECKING:
+    from weft._comm.pipe import Pipe
+    from weft.distributed.rpc._agent import Agent
+    from weft.distributed.rpc._contexts import Context
+    from weft.distributed.rpc._tracing import Span
+
+Args = TypeVarTuple("Args")
+
+
+class Frame(IntEnum):
+    """Kinds of frames. Where every call passes, they are bound as plain numbers: to look up a member takes 0.1 µs."""
+
+    CALL = 1
+    """A function of the user's, to be answered."""
+    REQUEST = 2
+    """A control, to be answered."""
+    UNCOUNTED = 3
+    """The same for one that is no work of the job's: the end of the job does not wait for it."""
+    NOTE = 4
+    """A control without an answer."""
+    ANSWER = 5
+    """What a function has returned."""
+    ERROR = 6
+    """What it has raised."""
+    DEVICES = 7
+    """The caller's map of devices, before anything else."""
+    RETURN = 8
+    """Memory that was lent is given back, by its number."""
+    CHUNK = 9
+    """A part of a long buffer."""
+
+
+class Mark(IntEnum):
+    """Bits that are added to kinds."""
+
+    LENT = 1 << 8
+    """Some buffers are in memory that is lent."""
+    TRACED = 1 << 9
+    """The call belongs to a trace, which its last buffer names."""
+    CUT = 1 << 10
+    """Some buffers travel in chunks."""
+
+
+_ANSWER = int(Frame.ANSWER)
+
+
+class Request(Generic[*Args]):
+    """A control that is answered: `function(reply, *args)` runs as soon as it comes, and sees to the reply.
+
+    `title(args)` is its name in traces, None for what is no user's.
+    """
+
+    def __init__(
+        self, function: Callable[[Reply, *Args], None], kind: Frame, title: Callable[[Any], str | None]
+    ) -> None:
+        self.function, self.kind, self.title = function, int(kind), title
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+
+
+class Note(Generic[*Args]):
+    """A control without an answer: `function(agent, *args)` runs as soon as it comes. Calling it runs it here."""
+
+    kind = int(Frame.NOTE)
+
+    def __init__(self, function: Callable[[Agent, *Args], None]) -> None:
+        self.function = function
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __call__(self, agent: Agent, *args: *Args) -> None:
+        self.function(agent, *args)
+
+
+Control = Request[*tuple[Any, ...]] | Note[*tuple[Any, ...]]
+
+
+def _untitled(args: Any) -> None:
+    del args
+
+
+def request(
+    *, counted: bool = True, title: Callable[[Any], str | None] = _untitled
+) -> Callable[[Callable[[Reply, *Args], None]], Request[*Args]]:
+    """Make a function a control that is answered; those that are not `counted` are no work of the job's."""
+    return lambda function: Request(function, Frame.REQUEST if counted else Frame.UNCOUNTED, title)
+
+
+def table(*controls: Control) -> Mapping[str, Control]:
+    """Controls by name."""
+    by_name = {control.name: control for control in controls}
+    assert len(by_name) == len(controls), "two controls have one name"
+    return by_name
+
+
+class Reply:
+    """The reply to a request: it is sent once, now or later, from any thread.
+
+    A value travels in `context`, where that is a context of distributed autograd.
+    """
+
+    __slots__ = ("_span", "agent", "caller", "context", "kind", "number", "pipe")
+
+    def __init__(
+        self, agent: Agent, pipe: Pipe | None, caller: WorkerInfo, kind: int, number: int, span: Span | None
+    ) -> None:
+        self.agent, self.pipe, self.caller, self.kind, self.number = agent, pipe, caller, kind, number
+        self.context: Context | None = None
+        self._span = span
+
+    def send(self, value: Any) -> None:
+        """Answer with a value."""
+        try:
+            receiver = self.agent.devices.of_caller(self.caller, self.pipe)
+            if self.context is not None:
+                receiver = receiver._replace(message=self.context.message())
+            self._answer(_ANSWER, *pack(value, receiver))
+        except BaseException as error:  # it cannot be packed, or is too long to be sent
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error."""
+        self._answer(Frame.ERROR, *described(error, self.agent.me))
+
+    def follow(self, future: Future[Any]) -> None:
+        """Answer with what a future has, once it is done."""
+        future.add_done_callback(self._settle)
+
+    def run(self, function: Callable[..., None], *args: Any) -> None:
+        """Have `function(self, *args)` see to the reply; what it raises is the answer."""
+        try:
+            if self._span is None:
+                function(self, *args)
+            else:
+                self._span.run(partial(function, self, *args))
+        except BaseException as error:
+            self.fail(error)
+
+    def run_in_turn(self, function: Callable[..., None], *args: Any) -> None:
+        """The same in a thread of the pool, when it is its turn."""
+        self.agent.run(self.run, function, *args)
+
+    def _settle(self, done: Future[Any]) -> None:
+        try:
+            value = done.value()
+        except BaseException as error:
+            self.fail(error)
+        else:
+            self.send(value)
+
+    def _answer(self, kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
+        if self._span is not None:
+            self._span.answered(body, buffers)
+        self.agent.answer(self, kind, body, buffers)
