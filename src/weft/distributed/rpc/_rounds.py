@@ -77,12 +77,13 @@ class Rounds:
         with self._changed:
             if self._over:
                 return
-            complete = [
-                number for number, reports in self._reports.items() if len(reports.keys() | self._gone) == self.size
-            ]
+            complete = [number for number, reports in self._reports.items() if self._is_complete(reports)]
             answers = [(self._answers.pop(number), self._summed(self._reports.pop(number))) for number in complete]
         for answer, sums in answers:
             answer.set_result(sums)
+
+    def _is_complete(self, reports: dict[int, Counts]) -> bool:
+        return len(reports) + sum(worker not in reports for worker in self._gone) == self.size
 
     def _summed(self, reports: dict[int, Counts]) -> Sums:
         living = [counts for worker, counts in reports.items() if worker not in self._gone]
