@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from weft._comm.chunks import Chunks, Parcel
 from weft._comm.pipe import Pipe
+from weft._comm.proof import session_pair
 from weft.errors import DistNetworkError
 
 CHUNK, CUT = 1, 2
@@ -59,8 +60,11 @@ class Way:
         return self.pairs[0][0]
 
     def _pair(self, main=None, far=None):
-        one, other = socket.socketpair()
-        return Pipe(one, self.receiver, "far", None, main), Pipe(other, self.receiver, "near", None, far)
+        (one, other), (near, away) = socket.socketpair(), session_pair()
+        return (
+            Pipe(one, self.receiver, "far", near, None, main),
+            Pipe(other, self.receiver, "near", away, None, far),
+        )
 
     def __enter__(self):
         return self

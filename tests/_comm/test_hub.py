@@ -12,6 +12,7 @@ import pytest
 
 from weft._comm.hub import Hub
 from weft._comm.pipe import Pipe
+from weft._comm.proof import session_pair
 from weft.futures import Future
 
 SECONDS = 60
@@ -44,10 +45,10 @@ class Server:
 @contextmanager
 def served(workers, functions):
     """A hub that serves a pipe and reads the answers of the other end's calls; that, the server, and the other end."""
-    one, other = socket.socketpair()
+    (one, other), (here, there) = socket.socketpair(), session_pair()
     hub = Hub("test", workers)
     server = Server(hub, functions)
-    near, far = Pipe(one, server, "far"), Pipe(other, server, "near")
+    near, far = Pipe(one, server, "far", here), Pipe(other, server, "near", there)
     hub.add(near, serve=False)
     hub.add(far, serve=True)
     try:

@@ -1,18 +1,13 @@
-"""The job's key: where it comes from, and its proof over a connection."""
+"""The job's key: where it comes from."""
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from weft._comm.deadline import Deadline
-from weft._comm.key import ServerProof, job_key, prove
-from weft._comm.wire import Frames, receive, send
-from weft.errors import DistNetworkError, JobKeyError
+from weft._comm.key import job_key
+from weft.errors import DistNetworkError
 
 
 @pytest.fixture
@@ -21,13 +16,6 @@ def home(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path
-
-
-@pytest.fixture
-def pair():
-    near, far = socket.socketpair()
-    with near, far:
-        yield near, far
 
 
 def test_the_key_of_the_environment_comes_first(home, monkeypatch):
@@ -82,71 +70,3 @@ def test_a_key_file_that_is_open_to_others_is_refused(mode, own, home, monkeypat
         job_key()
     file.chmod(0o400)
     assert job_key() == b"the key of somebody else"
-
-
-def both(pair, server_key, client_key):
-    near, far = pair
-    with ThreadPoolExecutor(1) as threads:
-        server = threads.submit(prove, far, server_key, Deadline(10), server=True)
-        try:
-            prove(near, client_key, Deadline(10), server=False)
-            client = None
-        except DistNetworkError as error:
-            client = error
-        return server.exception(timeout=10), client
-
-
-def test_peers_with_the_same_key(pair):
-    assert both(pair, b"key", b"key") == (None, None)
-
-
-def test_peers_with_different_keys(pair):
-    for error in both(pair, b"key", b"another"):
-        assert isinstance(error, JobKeyError)
-        assert "has another job key; give all processes of a job the same WEFT_JOB_KEY" in str(error)
-
-
-def test_a_server_that_does_not_know_the_key_is_refused(pair):
-    near, far = pair
-    with ThreadPoolExecutor(1) as threads:
-        client = threads.submit(prove, near, b"key", Deadline(10), server=False)
-        send(far, ServerProof(b"guess").greeting, Deadline(10))
-        theirs = receive(far, Frames(256), Deadline(10))
-        send(far, theirs[32:], Deadline(10))  # the client's own proof, sent back
-        assert isinstance(client.exception(timeout=10), JobKeyError)
-
-
-def test_an_old_proof_does_not_serve_again():
-    first, second = ServerProof(b"key"), ServerProof(b"key")
-    near, far = socket.socketpair()
-    with near, far, ThreadPoolExecutor(1) as threads:
-        client = threads.submit(prove, near, b"key", Deadline(10), server=False)
-        send(far, first.greeting, Deadline(10))
-        proof = receive(far, Frames(256), Deadline(10))
-        answer, proved = first.answer(proof)
-        send(far, answer, Deadline(10))
-        assert client.exception(timeout=10) is None
-    assert proved
-    assert second.answer(proof) == (b"refused", False)
-    for length in (0, 1, 31, 32, 64, 255):
-        assert second.answer(secrets.token_bytes(length)) == (b"refused", False)
-
-
-def test_a_peer_that_is_no_peer(pair):
-    near, far = pair
-    send(far, b"SSH-2.0", Deadline(10))
-    with pytest.raises(JobKeyError, match=r"does not speak Weft's protocol; is another program at this port\?$"):
-        prove(near, b"key", Deadline(10), server=False)
-
-
-def test_a_silent_peer_and_one_that_goes(pair):
-    near, far = pair
-    with pytest.raises(TimeoutError):
-        prove(near, b"key", Deadline(0.02), server=False)
-    far.close()
-    with pytest.raises(DistNetworkError, match=r"^the connection was closed by the other side$"):
-        prove(near, b"key", Deadline(10), server=False)
-
-
-def test_no_key_is_in_the_greeting():
-    assert os.environ.get("WEFT_JOB_KEY", "secret").encode() not in ServerProof(b"secret").greeting

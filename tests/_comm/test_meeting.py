@@ -10,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from weft._comm import key, wire
 from weft._comm.deadline import Deadline
+from weft._comm.key import job_key
 from weft._comm.links import connect
 from weft._comm.meeting import Meeting
+from weft._comm.proof import Service, call
 from weft._comm.store import HashStore
-from weft.errors import DistBackendError, DistNetworkError
+from weft.errors import DistBackendError, DistNetworkError, PeerGoneError
 
 
 def together(size, body):
@@ -159,11 +160,9 @@ def test_others_than_ranks_of_the_group_are_sent_away():
     place = json.loads(store.get("links/0"))
     port = ("127.0.0.1", place["port"])
     with socket.create_connection(port) as stranger, pytest.raises(DistNetworkError, match="has another job key"):
-        key.prove(stranger, b"another", Deadline(60), server=False)
-    with socket.create_connection(port) as stray:
-        key.prove(stray, key.job_key(), Deadline(60), server=False)
-        wire.send(stray, b"another-group 1", Deadline(60))
-        assert stray.recv(1) == b""
+        call(stranger, b"another", Service("links", place["token"]), Deadline(60), "1")
+    with socket.create_connection(port) as stray, pytest.raises(PeerGoneError, match="is another listener: it called"):
+        call(stray, job_key(), Service("links", "another group's"), Deadline(60), "1")
     found.append(connect(store, 1, 2, Deadline(60), address="127.0.0.1"))
     first.join()
     for links in found:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+import threading
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weft._comm.pipe import MOST_BYTES, Pipe
+from weft._comm.proof import session_pair
 
 
 class Keeper:
@@ -29,9 +32,9 @@ class Pair:
     """Two pipes that lead to each other."""
 
     def __init__(self):
-        one, other = socket.socketpair()
+        (one, other), (here, there) = socket.socketpair(), session_pair()
         self.near, self.far = Keeper(), Keeper()
-        self.pipes = Pipe(one, self.near, "far"), Pipe(other, self.far, "near")
+        self.pipes = Pipe(one, self.near, "far", here), Pipe(other, self.far, "near", there)
 
     def __enter__(self):
         return self
@@ -94,7 +97,7 @@ OVER = f"it sent a frame of {2**32 - 1} bytes; {MOST_BYTES} are allowed"
 
 @pytest.mark.parametrize(
     ("sent", "why"),
-    [(b"\xff" * 20, OVER), (bytes(4) + b"\xff" * 100, OVER), (bytes(20), "it sent a malformed frame")],
+    [(b"\xff" * 32, OVER), (bytes(16) + b"\xff" * 100, OVER), (bytes(32), "it sent a malformed frame")],
 )
 def test_what_is_no_frame_ends_the_pipe(sent, why):
     with Pair() as pair:
@@ -108,12 +111,36 @@ def test_a_frame_that_was_changed_is_not_handed_on(data):
     with Pair() as pair:
         pair.pipes[0].put(1, 2, b"the body", [memoryview(b"a buffer")])
         (frame,) = pair.pipes[0]._unsent
-        at = data.draw(st.integers(0, len(frame) - len(b"a buffer") - 1))
+        at = data.draw(st.integers(0, len(frame) - 1))
         changed = bytearray(frame)
         changed[at] ^= data.draw(st.integers(1, 255))
         pair.pipes[0]._sock.sendall(changed)
         pair.exchange()
         assert not pair.far.frames
+
+
+def send(sock, data):
+    with suppress(OSError):  # the other side may have seen enough
+        sock.sendall(data)
+
+
+@pytest.mark.parametrize("long", [b"", bytes(1 << 17)])
+@pytest.mark.parametrize("kept", [[0, 0], [1], [1, 0]])
+def test_frames_that_come_twice_or_too_early_or_not_at_all_end_the_pipe(kept, long):
+    """Who stands between two peers can leave a connection as it is, or end it."""
+    with Pair() as pair:
+        frames = []
+        for number in range(2):
+            pair.pipes[0].put(1, number, b"the body", [long])
+            frames.append(b"".join(pair.pipes[0]._unsent))
+            pair.pipes[0]._unsent.clear()
+        sender = threading.Thread(target=send, args=(pair.pipes[0]._sock, b"".join(frames[n] for n in kept)))
+        sender.start()
+        while pair.pipes[1].why is None:
+            pair.pipes[1].read(wait=True)
+        sender.join()
+        assert pair.pipes[1].why == "it sent a malformed frame"
+        assert [number for _, number, _, _ in pair.far.frames] == ([0] if kept == [0, 0] else [])
 
 
 def test_the_end_of_a_peer_is_told_once():

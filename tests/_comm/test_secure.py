@@ -3,43 +3,45 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import pytest
 import trustme
 
+from weft._comm import sockets
 from weft._comm.deadline import Deadline
-from weft._comm.secure import Certificates, Secure
+from weft._comm.greeter import Greeter
+from weft._comm.proof import Service, call
+from weft._comm.secure import Certificates, Secure, Tls
 from weft.errors import DistNetworkError
+
+SERVICE = Service("test", "1")
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    folder, authority = tmp_path_factory.mktemp("certificates"), trustme.CA()
-    made = authority.issue_cert("worker")
-    made.private_key_and_cert_chain_pem.write_to_path(str(folder / "worker.pem"))
+    return made_by(trustme.CA(), tmp_path_factory.mktemp("certificates"))
+
+
+def made_by(authority, folder):
+    """Files of a certificate that an authority has signed."""
+    certificate = authority.issue_cert("worker")
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(folder / "worker.pem"))
     authority.cert_pem.write_to_path(str(folder / "authority.pem"))
     return Certificates(*(str(folder / f"{name}.pem") for name in ("worker", "worker", "authority")))
 
 
 @pytest.fixture
-def sockets():
-    near, far = socket.socketpair()
-    with near, far:
-        yield near, far
-
-
-@pytest.fixture
-def ends(certificates, sockets):
-    def secure(sock, server):
-        return Secure(sock, certificates.context(server=server), Deadline(60), server=server)
-
-    with ThreadPoolExecutor(1) as threads:
-        far = threads.submit(secure, sockets[1], True)
-        near = secure(sockets[0], False)
-        return near, far.result()
+def ends(certificates):
+    """Both ends of a connection whose handshake is complete."""
+    near, far = (Tls(certificates.context(server=server), server=server) for server in (False, True))
+    to_far = near.shake_hands(b"")
+    while not (near.ready and far.ready):
+        to_near = far.shake_hands(to_far)
+        to_far = near.shake_hands(to_near)
+    return near, far
 
 
 def test_what_is_sealed_can_be_opened_whole_and_in_pieces(ends):
@@ -49,7 +51,7 @@ def test_what_is_sealed_can_be_opened_whole_and_in_pieces(ends):
     assert sent[:100] not in sealed
     opened = [far.open(sealed[at : at + 1000]) for at in range(0, len(sealed), 1000)]
     assert b"".join(opened) == sent + b"end"
-    assert near.open(near.socket.recv(1 << 16) + far.seal(b"answer")) == b"answer"  # the rest of the handshake first
+    assert near.open(far.seal(b"answer"), 3) + near.open(b"") == b"answer"
 
 
 def test_what_was_changed_or_comes_twice_is_refused(ends):
@@ -61,23 +63,64 @@ def test_what_was_changed_or_comes_twice_is_refused(ends):
     assert isinstance(far.seal(b"to nobody"), bytes)  # reading has told of it
 
 
-def test_a_handshake_ends_at_its_deadline_however_slowly_the_other_side_speaks(certificates, sockets):
-    near, far = sockets
-    hello = ssl.MemoryBIO()
-    client = certificates.context(server=False).wrap_bio(ssl.MemoryBIO(), hello)
-    with pytest.raises(ssl.SSLWantReadError):
-        client.do_handshake()
+@pytest.fixture
+def door(certificates):
+    """The address of a greeter that wants TLS, and its guests."""
+    guests = SimpleQueue()
+    listener = sockets.listen("127.0.0.1", 0)
+    context = certificates.context(server=True)
+    greeter = Greeter([listener], SERVICE, b"key", guests.put, context=context, seconds=0.5)
+    yield listener.getsockname(), guests
+    greeter.close()
+
+
+def test_the_key_is_proved_inside_of_tls_which_goes_on(certificates, door):
+    address, guests = door
+    with socket.create_connection(address) as sock:
+        secure = Secure(sock, certificates.context(server=False), Deadline(60))
+        call(secure, b"key", SERVICE, Deadline(60), "me")
+        guest = guests.get(timeout=60)
+        with guest.sock:
+            assert guest.words == "me"
+            guest.sock.sendall(guest.tls.seal(b"hello"))
+            assert secure.recv(2) + secure.recv(10) == b"hello"
+            secure.sendall(b"back")
+            guest.sock.setblocking(True)
+            assert guest.tls.open(guest.sock.recv(1024)) == b"back"
+
+
+def test_peers_without_tls_or_of_another_authority_are_sent_away(certificates, door, tmp_path, caplog):
+    address, _ = door
+    with socket.create_connection(address, timeout=60) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        while plain.recv(1024):  # the alert
+            pass
+    stranger = made_by(trustme.CA(), tmp_path)._replace(authority=certificates.authority)
+    with socket.create_connection(address) as sock, pytest.raises(DistNetworkError, match="TLS fails: "):
+        call(Secure(sock, stranger.context(server=False), Deadline(60)), b"key", SERVICE, Deadline(60))
+    assert "was sent away: TLS fails: HTTP_REQUEST; all workers need certificates of one authority" in caplog.text
+
+
+def test_a_handshake_ends_at_its_deadline_however_slowly_the_other_side_speaks(certificates, door):
+    address, _ = door
+    hello = Tls(certificates.context(server=False), server=False).shake_hands(b"")
     over = threading.Event()
 
-    def drip():
-        for byte in hello.read():
-            near.sendall(bytes([byte]))
+    def drip(sock):
+        for byte in hello:
+            sock.sendall(bytes([byte]))
             if over.wait(0.05):
                 return
 
-    with ThreadPoolExecutor(1) as threads:
-        dripping = threads.submit(drip)
-        with pytest.raises(TimeoutError):
-            Secure(far, certificates.context(server=True), Deadline(0.3), server=True)
+    with socket.create_connection(address, timeout=60) as sock, ThreadPoolExecutor(1) as threads:
+        dripping = threads.submit(drip, sock)
+        assert sock.recv(1) == b""
         assert not dripping.done()
         over.set()
+
+
+def test_a_server_that_says_nothing_is_waited_for_until_the_deadline(certificates):
+    with socket.create_server(("127.0.0.1", 0)) as mute, socket.create_connection(mute.getsockname()) as sock:
+        context = certificates.context(server=False)
+        with pytest.raises(TimeoutError):
+            Secure(sock, context, Deadline(0.1))

@@ -13,7 +13,7 @@ import pytest
 
 from weft._comm import store_server
 from weft._comm.tcp_store import TCPStore
-from weft.errors import DistNetworkError, DistStoreError, PeerGoneError, QueueEmptyError
+from weft.errors import DistNetworkError, DistStoreError, JobKeyError, PeerGoneError, QueueEmptyError
 
 _TIMEOUT = timedelta(seconds=20)
 
@@ -24,12 +24,13 @@ def key(monkeypatch):
 
 
 class Relay:
-    """Stands between a client and a server, and cuts connections where it is told to."""
+    """Stands between a client and a server, at another address and the same port, and cuts connections when told to."""
+
+    host = "127.0.0.2"
 
     def __init__(self, port):
-        self._target = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
+        self.port = port
+        self._listener = socket.create_server((self.host, port))
         self.answers_to_lose = 0
         self.lost = threading.Semaphore(0)
         self._pairs = []
@@ -42,7 +43,7 @@ class Relay:
                 near, _ = self._listener.accept()
             except OSError:
                 return
-            far = socket.create_connection(("127.0.0.1", self._target))
+            far = socket.create_connection(("127.0.0.1", self.port))
             self._pairs.append((near, far))
             self._threads.append(threading.Thread(target=self._pump, args=(near, far)))
             self._threads[-1].start()
@@ -97,7 +98,7 @@ def relay(master):
 
 @pytest.fixture
 def far(relay):
-    store = TCPStore("127.0.0.1", relay.port, timeout=_TIMEOUT)
+    store = TCPStore(relay.host, relay.port, timeout=_TIMEOUT)
     yield store
     store.close()
 
@@ -147,10 +148,25 @@ def test_waits_outlive_their_connection(master, relay, far, operation):
     assert master.queue_len("k") == 0
 
 
+def test_another_store_than_the_one_that_is_called_is_refused(master):
+    """Else who squats a port could lead its clients to another job's store."""
+    with socket.create_server(("127.0.0.1", 0)) as squatter, ThreadPoolExecutor(1) as threads:
+        port = squatter.getsockname()[1]
+        client = threads.submit(TCPStore, "127.0.0.1", port, timeout=_TIMEOUT)
+        near, _ = squatter.accept()
+        with near, socket.create_connection(("127.0.0.1", master.port)) as far:
+            for source, target in ((far, near), (near, far), (far, near)):
+                target.sendall(source.recv(1024))
+        with pytest.raises(
+            JobKeyError, match=rf"there is another store at 127\.0\.0\.1:{port}: .*'store {master.port}'"
+        ):
+            client.result(timeout=60)
+
+
 def test_a_connection_that_is_lost_each_time_is_an_error(relay, far):
     relay.answers_to_lose = 100
     lost = (
-        rf"^the connection to the store at 127\.0\.0\.1:{relay.port} was lost: the connection was closed by the other"
+        rf"^the connection to the store at 127\.0\.0\.2:{relay.port} was lost: the connection was closed by the other"
     )
     with pytest.raises(DistNetworkError, match=lost):
         far.add("n", 1)

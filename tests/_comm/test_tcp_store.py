@@ -19,7 +19,8 @@ import pytest
 
 from weft._comm import sockets
 from weft._comm.deadline import Deadline
-from weft._comm.key import job_key, prove
+from weft._comm.key import job_key
+from weft._comm.proof import call, store_service
 from weft._comm.store_server import StoreServer
 from weft._comm.tcp_store import TCPStore
 from weft._comm.wire import Frames, frame, pack, receive, send, unpack
@@ -178,16 +179,35 @@ def test_garbage_costs_its_sender_only(master):
 def test_garbage_after_the_proof_costs_its_sender_only(master):
     draw = random.Random(0)
     for _ in range(500):
-        with proved(master.port) as peer:
-            peer.sendall(draw.choice([draw.randbytes(50), frame(draw.randbytes(50)), frame(pack(b"add", b"n"))]))
-            peer.sendall(frame(pack(b"add", b"n", b"many")) + frame(pack(draw.randbytes(3), b"x")))
+        with proved(master.port) as (peer, session):
+            tagged = draw.choice([None, session.outgoing])
+            wrong = [draw.randbytes(50), frame(draw.randbytes(50), tagged), frame(pack(b"add", b"n"), tagged)]
+            peer.sendall(draw.choice(wrong))
+            peer.sendall(frame(pack(b"add", b"n", b"many"), tagged) + frame(pack(draw.randbytes(3), b"x"), tagged))
     assert master.list_keys() == []
 
 
+def test_frames_of_another_are_not_taken(master, caplog):
+    """Who holds a connection can hand on what its ends say; not say something, say it again, or leave something out."""
+    for wrong in ("untagged", "changed", "again", "left out"):
+        with proved(master.port) as (peer, session):
+            first, second = (frame(pack(b"add", b"n", b"1"), session.outgoing) for _ in range(2))
+            changed = first.replace(b"1", b"9")
+            peer.sendall({"untagged": first[:-16], "changed": changed, "again": first * 2, "left out": second}[wrong])
+            peer.shutdown(socket.SHUT_WR)
+            answers = Frames(100, session.incoming)
+            if wrong == "again":
+                assert unpack(receive(peer, answers, Deadline(20)))[0] == b"ok"
+            with pytest.raises(DistNetworkError, match=r"^the connection was closed by the other side$"):
+                receive(peer, answers, Deadline(20))
+    assert master.get("n") == b"1"
+    assert caplog.text.count("a frame is not what the peer has sent") == 3
+
+
 def test_thousands_of_frames_in_one_connection(master):
-    with proved(master.port) as peer:
-        peer.sendall(frame(pack(b"add", b"n", b"1")) * 3000)
-        frames = Frames(100)
+    with proved(master.port) as (peer, session):
+        peer.sendall(b"".join(frame(pack(b"add", b"n", b"1"), session.outgoing) for _ in range(3000)))
+        frames = Frames(100, session.incoming)
         answers = [unpack(receive(peer, frames, Deadline(20))) for _ in range(3000)]
         assert answers[-1] == [b"ok", b"3000"]
 
@@ -195,11 +215,10 @@ def test_thousands_of_frames_in_one_connection(master):
 @contextmanager
 def proved(port):
     with sockets.connect("127.0.0.1", port, Deadline(20)) as peer:
-        prove(peer, job_key(), Deadline(20), server=False)
-        yield peer
+        yield peer, call(peer, job_key(), store_service(port), Deadline(20))
 
 
-@pytest.mark.parametrize("size", [257, 1 << 31])
+@pytest.mark.parametrize("size", [1025, 1 << 31])
 def test_a_long_frame_before_the_proof_closes_the_connection(master, size):
     with socket.create_connection(("127.0.0.1", master.port), timeout=20) as stranger:
         receive(stranger, Frames(256), Deadline(20))
@@ -221,12 +240,12 @@ def test_one_who_says_nothing_is_sent_away(caplog):
 
 def test_one_who_does_not_read_blocks_nobody(master):
     master.set("large", b"x" * 20_000_000)
-    with proved(master.port) as peer:
+    with proved(master.port) as (peer, session):
         for _ in range(3):
-            send(peer, pack(b"get", b"large"), Deadline(20))
+            send(peer, pack(b"get", b"large"), Deadline(20), session.outgoing)
         master.set("k", "v")
         assert master.get("k") == b"v"
-        frames = Frames(1 << 28)
+        frames = Frames(1 << 28, session.incoming)
         assert [len(receive(peer, frames, Deadline(20))) for _ in range(3)] == [20_000_010] * 3
 
 

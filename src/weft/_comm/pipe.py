@@ -1,7 +1,7 @@
 """Frames to and from one peer, over a connected socket that has proved the job's key.
 
-A frame has a kind, a number, a body, and buffers: memory that travels beside the body. Malformed frames break their
-pipe and nothing else: a sum over everything but the buffers is checked before the body is looked at. A pipe may have
+A frame has a kind, a number, a body, and buffers: memory that travels beside the body. A tag over all of it is checked
+before it is handed on, so what the peer has not sent, or not so, breaks its pipe and nothing else. A pipe may have
 lanes, further ones to the same peer, for what is long.
 
 Sending never waits: what the system does not take is kept, and sent by the hub when there is room. Reading is for one
@@ -10,6 +10,7 @@ thread at a time, which has the reader lock: a caller that waits for its answer,
 
 from __future__ import annotations
 
+import hmac
 import mmap
 import os
 import select
@@ -22,19 +23,22 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol
-from zlib import crc32
 
+from weft._comm import tags
 from weft._comm.loans import Borrower
+from weft._comm.proof import Session
 from weft._comm.reader import ReaderLock
 from weft._comm.spin import spin
 from weft.errors import DistNetworkError, ValueRangeError
 
 Bytes = bytes | bytearray | memoryview
+Frame = tuple[Bytes, ...]
+"""Head, body, and buffers."""
 
 MOST_BYTES = 1 << 30
 """The longest frame."""
 
-_HEAD = struct.Struct("<IIQHH")  # sum of the rest, bytes that follow, number, kind, number of buffers
+_HEAD = struct.Struct(f"<{tags.SIZE}sIQHH")  # tag of the rest, bytes that follow, number, kind, number of buffers
 _REST = struct.Struct("<IQHH")
 _SHORT = 1 << 10  # bytes up to which a body is copied, so that it does not keep what came with it
 _LONG = 1 << 16  # bytes read at a time; a buffer of more is not copied to what goes before it
@@ -73,8 +77,9 @@ class Pipe:
     """One connection. `peer` is who is at the other end, for messages; owners may set it when they know better."""
 
     def __init__(
-        self, sock: socket.socket, owner: Owner, peer: str, cipher: Cipher | None = None, main: Pipe | None = None
-    ) -> None:
+        self, sock: socket.socket, owner: Owner, peer: str, session: Session, cipher: Cipher | None = None,
+        main: Pipe | None = None,
+    ) -> None:  # fmt: skip
         self._sock = sock
         sock.settimeout(None)
         self._main = main
@@ -100,10 +105,11 @@ class Pipe:
         """Gives the socket back: called when no thread reads it any more, at the latest with the pipe's end."""
         self._arrivals.register(self._wakeup, select.POLLIN)
         self._owner = owner
+        self._tags = session
         self._cipher = cipher
         self._lock = threading.Lock()  # of what is to be sent
         self._unsent: deque[Bytes] = deque()
-        self._low_priority: deque[list[Bytes]] = deque()  # frames that wait until nothing else is unsent
+        self._low_priority: deque[Frame] = deque()  # those that wait until nothing else is unsent
         self._left = b""  # the beginning of a frame
         self._long: memoryview | None = None  # a frame that takes several reads, of which `_filled` bytes are there
         self._filled = 0
@@ -130,14 +136,17 @@ class Pipe:
 
         One of `low_priority` lets others pass. `ValueError` for a frame that is longer than `MOST_BYTES`.
         """
-        pieces = _pieces(kind, number, body, buffers)
+        frame = _frame(kind, number, body, buffers)
         with self._lock:
             if low_priority:
-                self._low_priority.append(pieces)
+                self._low_priority.append(frame)
             else:
-                self._unsent.extend(self._sealed(pieces))
+                self._unsent.extend(self._sealed(frame))
 
-    def _sealed(self, pieces: list[Bytes]) -> Iterable[Bytes]:
+    def _sealed(self, frame: Frame) -> Iterable[Bytes]:
+        """The next frame in as few pieces as can be without copying long buffers."""
+        tag, size = self._tags.outgoing.next(frame), sum(map(len, frame))
+        pieces = [b"".join((tag, *frame))] if size <= _LONG else [b"".join((tag, *frame[:2])), *filter(len, frame[2:])]
         return pieces if self._cipher is None else map(self._cipher.seal, pieces)
 
     def flush(self) -> None:
@@ -221,13 +230,13 @@ class Pipe:
         if self._filled < len(long):
             return None
         self._long = None
-        self._frame(long, 0, len(long))
+        self._take(long, 0, len(long))
         return left
 
     def _hand_on(self, data: bytes) -> None:
         view, at, end = memoryview(data), 0, len(data)
         while end - at >= _HEAD.size:
-            size = int.from_bytes(view[at + 4 : at + 8], "little")
+            size = int.from_bytes(view[at + tags.SIZE : at + tags.SIZE + 4], "little")
             stop = at + _HEAD.size + size
             if stop > end:
                 if size > MOST_BYTES:
@@ -237,21 +246,22 @@ class Pipe:
                     self._long[: self._filled] = view[at:]
                     at = end
                 break
-            self._frame(view, at, stop)
+            self._take(view, at, stop)
             at = stop
         self._left = data[at:]
 
-    def _frame(self, view: memoryview, at: int, stop: int) -> None:
+    def _take(self, view: memoryview, at: int, stop: int) -> None:
         """Check the frame between two places, and hand it on."""
-        check, _, number, kind, count = _HEAD.unpack_from(view, at)
+        tag, _, number, kind, count = _HEAD.unpack_from(view, at)
         start = at + _HEAD.size
         if not count:
             end, buffers = stop, []
         else:
             end, buffers = _buffers(view, start, stop, count)
-        if crc32(view[at + 4 : end]) != check:
+        start += 8 * count
+        body = view[start:end]
+        if not hmac.compare_digest(tag, self._tags.incoming.next((view[at + tags.SIZE : start], body, *buffers))):
             raise DistNetworkError("it sent a malformed frame")
-        body = view[start + 8 * count : end]
         self._owner.received(self, kind, number, body if len(body) > _SHORT else bytes(body), buffers)
 
     def close(self, why: str) -> None:
@@ -272,17 +282,13 @@ def _free(sock: socket.socket, wakeup: int) -> None:
     os.close(wakeup)
 
 
-def _pieces(kind: int, number: int, body: Bytes, buffers: Sequence[Bytes]) -> list[Bytes]:
-    """A frame in as few pieces as can be without copying long buffers."""
+def _frame(kind: int, number: int, body: Bytes, buffers: Sequence[Bytes]) -> Frame:
     sizes = [len(buffer) for buffer in buffers]
     size = 8 * len(sizes) + len(body) + sum(sizes)
     if size > MOST_BYTES:
         raise ValueRangeError(f"a message of {size} bytes is longer than the {MOST_BYTES} that one may have")
-    rest = _REST.pack(size, number, kind, len(sizes)) + (struct.pack(f"<{len(sizes)}Q", *sizes) if sizes else b"")
-    check = crc32(body, crc32(rest)).to_bytes(4, "little")
-    if size <= _LONG:
-        return [b"".join((check, rest, body, *buffers))]
-    return [b"".join((check, rest, body)), *(buffer for buffer in buffers if len(buffer))]
+    head = _REST.pack(size, number, kind, len(sizes)) + (struct.pack(f"<{len(sizes)}Q", *sizes) if sizes else b"")
+    return head, body, *buffers
 
 
 def _room(size: int) -> memoryview:

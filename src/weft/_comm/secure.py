@@ -5,15 +5,13 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from weft._comm.deadline import Deadline
+from weft._comm.wire import CLOSED, seconds_until
 from weft.errors import DistNetworkError, ValueRangeError
-
-T = TypeVar("T")
 
 _READ = 1 << 16
 
@@ -50,18 +48,27 @@ class Certificates(NamedTuple):
         return made
 
 
-class Secure:
-    """A socket over TLS, as far as greetings need it, and then the cipher of its pipe."""
+class Tls:
+    """One side of TLS, which takes and gives bytes: first of the handshake, and then as the cipher of a pipe."""
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext, deadline: Deadline, *, server: bool) -> None:
-        self.socket = sock
+    def __init__(self, context: ssl.SSLContext, *, server: bool) -> None:
+        self.ready = False
+        """Whether the handshake is complete."""
         self._lock = threading.Lock()  # reading may have to write, and the other way round
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_side=server)
-        self._deadline = deadline
-        self._until(self._tls.do_handshake)
 
-    # --- the cipher ---
+    def shake_hands(self, data: bytes) -> bytes:
+        """Go on with the handshake by what has come; what is to be sent. `DistNetworkError` where it fails."""
+        self._in.write(data)
+        try:
+            self._tls.do_handshake()
+            self.ready = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            raise TlsError(_failure(error), self._out.read()) from error
+        return self._out.read()
 
     def seal(self, data: bytes | bytearray | memoryview) -> bytes:
         """The bytes that travel; none once TLS has failed, which reading tells of."""
@@ -70,59 +77,81 @@ class Secure:
                 self._tls.write(data)
             return self._out.read()
 
-    def open(self, data: bytes) -> bytes:
-        """What travelling bytes say, as far as it is complete; `DistNetworkError` where they are forged."""
-        found = []
+    def open(self, data: bytes, most: int | None = None) -> bytes:
+        """What travelling bytes say, as far as it is complete; `DistNetworkError` where they are forged.
+
+        With `most`, only so many bytes of it; the rest is for later.
+        """
+        pieces = []
         with self._lock:
             self._in.write(data)
             try:
-                while piece := self._tls.read(_READ):
-                    found.append(piece)
+                while piece := self._tls.read(_READ if most is None else most):
+                    pieces.append(piece)
+                    if most is not None:
+                        break
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLError as error:
-                raise DistNetworkError(f"TLS fails: {error}") from error
-        return b"".join(found)
+                raise DistNetworkError(_failure(error)) from error
+        return b"".join(pieces)
 
-    # --- the socket ---
+
+def _failure(error: ssl.SSLError) -> str:
+    return f"TLS fails: {error.reason or error}; all workers need certificates of one authority"
+
+
+class TlsError(DistNetworkError):
+    """A handshake has failed; `alert` is what tells the other side."""
+
+    def __init__(self, text: str, alert: bytes) -> None:
+        super().__init__(text)
+        self.alert = alert
+
+
+class Secure:
+    """A client's connected socket over TLS, as far as the proof of the key needs it; `tls` is the cipher from then on.
+
+    `DistNetworkError` where the handshake fails, `TimeoutError` where it takes until the deadline.
+    """
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, deadline: Deadline) -> None:
+        self.tls = Tls(context, server=False)
+        self._sock = sock
+        self._deadline = deadline
+        try:
+            hello = self.tls.shake_hands(b"")
+            while not self.tls.ready:
+                self._send(hello)
+                hello = self.tls.shake_hands(self._received())
+            self._send(hello)
+        except TlsError as error:
+            self._send(error.alert)
+            raise
 
     def settimeout(self, seconds: float | None) -> None:
         self._deadline = Deadline(seconds)
-        self.socket.settimeout(seconds)
 
-    def getpeername(self) -> tuple:
-        return self.socket.getpeername()
+    def getpeername(self) -> Any:
+        return self._sock.getpeername()
 
     def sendall(self, data: bytes) -> None:
-        self.socket.sendall(self.seal(data))
+        self._send(self.tls.seal(data))
 
     def recv(self, size: int) -> bytes:
-        return self._until(lambda: self._tls.read(size))
+        """Some of what comes, however slowly the other side speaks."""
+        data = self.tls.open(b"", size)
+        while not data:
+            data = self.tls.open(self._received(), size)
+        return data
 
-    def close(self) -> None:
-        self.socket.close()
+    def _send(self, data: bytes) -> None:
+        self._sock.settimeout(seconds_until(self._deadline))
+        self._sock.sendall(data)
 
-    def _until(self, step: Callable[[], T]) -> T:
-        """Repeat a step until TLS has what it needs, or the deadline is over, however slowly the other side speaks."""
-        while True:
-            try:
-                found = step()
-            except ssl.SSLWantReadError:
-                self._send()
-                data = self.socket.recv(_READ)
-                if not data:
-                    raise DistNetworkError("the connection was closed by the other side") from None
-                self._in.write(data)
-            except ssl.SSLError as error:
-                self._send()
-                raise DistNetworkError(
-                    f"TLS fails: {error.reason or error}; all workers need certificates of one authority"
-                ) from error
-            else:
-                self._send()
-                return found
-
-    def _send(self) -> None:
-        left = self._deadline.left()
-        self.socket.settimeout(None if left is None else max(left, 1e-3))
-        self.socket.sendall(self._out.read())
+    def _received(self) -> bytes:
+        self._sock.settimeout(seconds_until(self._deadline))
+        data = self._sock.recv(_READ)
+        if not data:
+            raise DistNetworkError(CLOSED)
+        return data

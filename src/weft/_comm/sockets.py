@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import socket
+import struct
 import threading
 import time
 
@@ -17,6 +19,8 @@ _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.5
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 """Seconds of silence, between questions, and how many; milliseconds for which what was sent may stay unanswered."""
+
+_CREDENTIALS = struct.Struct("iII")  # process, user and group
 
 Address = tuple[socket.AddressFamily, tuple]
 
@@ -113,6 +117,12 @@ def attend(sock: socket.socket) -> None:
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):  # systems differ
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def is_same_user(sock: socket.socket) -> bool:
+    """Whether the process at the other end of a Unix socket, or the one that made it listen, is of this user."""
+    _, user, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return user == os.geteuid()
 
 
 def _addresses(host: str, port: int, deadline: Deadline, tried: dict[str, str]) -> list[Address]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from weft._comm import sockets
 from weft._comm.deadline import Deadline
-from weft._comm.key import prove
+from weft._comm.proof import Session, call, store_service
 from weft._comm.wire import MOST_BYTES, Frames, pack, receive, send, unpack
 from weft.errors import DistNetworkError, DistStoreError, JobKeyError, PeerGoneError
 
@@ -78,7 +78,7 @@ class Pool:
         for link in idle:
             link.close()
 
-    def connected(self, deadline: Deadline) -> socket.socket:
+    def connected(self, deadline: Deadline) -> tuple[socket.socket, Session]:
         """A connection that has proved the key.
 
         While a network fails it is tried again until the deadline; a server that was there and is not any more is an
@@ -90,12 +90,18 @@ class Pool:
             sock = self._reach(deadline)
             sockets.attend(sock)
             try:
-                prove(sock, self._key, deadline, server=False)
+                session = call(sock, self._key, store_service(self.address[1]), deadline)
                 self._reached = True
-                return sock
+                return sock, session
             except JobKeyError as error:
                 sock.close()
                 raise JobKeyError(f"the store at {self.name} refuses this process: {error}") from None
+            except PeerGoneError as error:
+                sock.close()
+                raise JobKeyError(
+                    f"there is another store at {self.name}: {error}; a port that is forwarded must have the number of "
+                    "the store's own"
+                ) from None
             except TimeoutError:
                 sock.close()
                 raise self._silent(deadline) from None
@@ -144,12 +150,14 @@ class Link:
         self._name = secrets.token_bytes(16)
         self._number = 0
         self._sock: socket.socket | None = None
+        self._session: Session | None = None
         self._frames = Frames(MOST_BYTES)
 
     def connect(self, deadline: Deadline) -> socket.socket:
         """The connection, made now where there is none."""
         if self._sock is None:
-            self._sock, self._frames = self._pool.connected(deadline), Frames(MOST_BYTES)
+            self._sock, self._session = self._pool.connected(deadline)
+            self._frames = Frames(MOST_BYTES, self._session.incoming)
         return self._sock
 
     def ask(self, fields: Sequence[bytes], deadline: Deadline, *, once: bool) -> list[bytes]:
@@ -196,7 +204,8 @@ class Link:
             raise TimeoutError from None
 
     def _exchange(self, sock: socket.socket, request: bytes, deadline: Deadline) -> list[bytes]:
-        send(sock, request, deadline)
+        assert self._session is not None, "a connection has a session"
+        send(sock, request, deadline, self._session.outgoing)
         return unpack(receive(sock, self._frames, deadline))
 
     def close(self) -> None:

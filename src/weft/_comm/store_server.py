@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from weft._comm.deadline import Deadline
-from weft._comm.key import MOST_PROOF_BYTES, PROOF_SECONDS, ServerProof, peer_name
-from weft._comm.sockets import attend
+from weft._comm.greeter import Channel, Greeter
+from weft._comm.proof import PROOF_SECONDS, peer_name, store_service
 from weft._comm.table import Table
+from weft._comm.tags import Tags
 from weft._comm.wire import MOST_BYTES, Frames, frame, pack, unpack
 from weft.errors import DistNetworkError, WeftError
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 16
-_PYTORCH = b"\0\xce\xf7\x85\x3c"  # what the client of PyTorch's own TCPStore says first
 _MOST_LOST = 1024  # sessions whose connections have ended
 
 JOINED = b"\xffjoined"
@@ -32,13 +32,12 @@ Lacking = Callable[[Iterable[bytes]], list[bytes]]
 class _Peer:
     """One connection."""
 
-    __slots__ = ("answer", "deadline", "frames", "lacking", "once", "out", "proof", "session", "sock", "waits_for")
+    __slots__ = ("answer", "frames", "lacking", "once", "out", "session", "sock", "tags", "waits_for")
 
-    def __init__(self, sock: socket.socket, proof: ServerProof, deadline: Deadline) -> None:
-        self.sock = sock
-        self.proof: ServerProof | None = proof  # None once the key has been proved
-        self.deadline = deadline
-        self.frames = Frames(MOST_PROOF_BYTES)
+    def __init__(self, channel: Channel) -> None:
+        self.sock = channel.sock
+        self.frames = Frames(MOST_BYTES, channel.session.incoming)
+        self.tags: Tags = channel.session.outgoing
         self.out = bytearray()
         self.waits_for: list[bytes] = []  # the keys of a wait that is not answered yet
         self.lacking: Lacking = list  # those of the keys that it still waits for
@@ -65,27 +64,23 @@ class StoreServer:
 
     def __init__(self, listener: socket.socket, key: bytes, proof_seconds: float = PROOF_SECONDS) -> None:
         self.port: int = listener.getsockname()[1]
-        self._listener = listener
-        self._key = key
-        self._proof_seconds = proof_seconds
         self._table = Table()
         self._table.values[JOINED] = b"0"
         self._waiting: dict[bytes, dict[_Peer, None]] = {}  # in the order in which they came
         self._sessions: dict[bytes, _Session] = {}
         self._lost: deque[_Session] = deque()  # whose connections have ended; they may come back
-        self._strangers: deque[_Peer] = deque()  # not proved yet, oldest first
-        self._pytorch_came = False
+        self._new: deque[Channel] = deque()  # who has come and is not served yet
         self._came = threading.Condition()
         self._selector = selectors.DefaultSelector()
         self._wake, self._alarm = socket.socketpair()
-        listener.setblocking(False)
-        self._selector.register(listener, selectors.EVENT_READ)
         self._selector.register(self._alarm, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name=f"weft store {self.port}", daemon=True)
         self._thread.start()
+        self._greeter = Greeter([listener], store_service(self.port), key, self._welcome, seconds=proof_seconds)
 
     def stop(self) -> None:
         """Close all connections and the port."""
+        self._greeter.close()
         self._wake.close()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -108,41 +103,25 @@ class StoreServer:
         finally:
             for entry in list(self._selector.get_map().values()):
                 entry.fileobj.close()  # pyright: ignore[reportAttributeAccessIssue]
+            for channel in self._new:
+                channel.sock.close()
             self._selector.close()
 
     def _turn(self) -> bool:
         """Answer what has come; false when the server is to stop."""
-        patience = self._strangers[0].deadline.left() if self._strangers else None
-        for entry, _ in self._selector.select(patience):
+        for entry, _ in self._selector.select():
             if entry.data is not None:
                 self._serve(entry.data)
-            elif entry.fileobj is self._listener:
-                self._accept()
-            else:
+            elif not self._alarm.recv(_CHUNK):
                 return False
-        while self._strangers and (self._strangers[0].proof is None or self._strangers[0].deadline.expired):
-            peer = self._strangers.popleft()
-            if peer.proof is not None and peer.sock.fileno() >= 0:
-                self._drop(peer, f"it did not prove the job's key within {self._proof_seconds:g} s")
+        while self._new:
+            peer = _Peer(self._new.popleft())
+            self._selector.register(peer.sock, selectors.EVENT_READ, peer)
         return True
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            _log.warning("store on port %d: a connection was not taken: %s", self.port, error)
-            if self._strangers:  # too many open files: room is made at the cost of those that have proved nothing
-                self._drop(self._strangers.popleft(), "there are too many connections")
-            return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        attend(sock)
-        peer = _Peer(sock, ServerProof(self._key), Deadline(self._proof_seconds))
-        self._strangers.append(peer)
-        self._selector.register(sock, selectors.EVENT_READ, peer)
-        self._send(peer, peer.proof.greeting if peer.proof else b"")
+    def _welcome(self, channel: Channel) -> None:
+        self._new.append(channel)
+        self._wake.send(b"+")
 
     def _serve(self, peer: _Peer) -> None:
         if peer.sock.fileno() < 0:
@@ -159,44 +138,21 @@ class StoreServer:
         if not piece:
             self._drop(peer)
             return
-        if peer.proof is not None and piece.startswith(_PYTORCH):
-            self._send_pytorch_away(peer)
-            return
         peer.frames.feed(piece)
         self._handle(peer)
-
-    def _send_pytorch_away(self, peer: _Peer) -> None:
-        """Say once what is wrong; such a client comes again and again."""
-        told, self._pytorch_came = self._pytorch_came, True
-        self._drop(peer, "" if told else (
-            f"it does not speak Weft's protocol (its first bytes are {_PYTORCH.hex(' ')}), but that of PyTorch's own "
-            "torch.distributed; change that import to weft.distributed"
-        ))  # fmt: skip
 
     def _handle(self, peer: _Peer) -> None:
         """Answer the frames that are there; one that reads too slowly has its next ones read later."""
         try:
             while not peer.out and peer.sock.fileno() >= 0 and (payload := peer.frames.next()) is not None:
-                if peer.proof is None:
-                    self._request(peer, payload)
-                else:
-                    self._prove(peer, peer.proof, payload)
+                self._request(peer, payload)
         except DistNetworkError as error:
             self._drop(peer, str(error))
-
-    def _prove(self, peer: _Peer, proof: ServerProof, payload: bytes) -> None:
-        answer, proved = proof.answer(payload)
-        self._send(peer, answer)
-        if not proved:
-            self._drop(peer, "it has another job key")
-            return
-        peer.proof = None
-        peer.frames.most = MOST_BYTES
 
     def _send(self, peer: _Peer, payload: bytes) -> None:
         if len(payload) > MOST_BYTES:
             payload = pack(b"network", b"the answer of %d bytes is too long; ask for fewer keys" % len(payload))
-        peer.out += frame(payload)
+        peer.out += frame(payload, peer.tags)
         self._flush(peer)
 
     def _flush(self, peer: _Peer) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hmac
 import struct
 from typing import Any, Protocol
 
+from weft._comm import tags
 from weft._comm.deadline import Deadline
+from weft._comm.tags import Tags
 from weft.errors import DistNetworkError
 
 _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 16
-_CLOSED = "the connection was closed by the other side"
+CLOSED = "the connection was closed by the other side"
 
 MOST_BYTES = 1 << 28
 """The longest frame between peers that have proved the job's key."""
@@ -25,9 +28,10 @@ class Connection(Protocol):
     def getpeername(self) -> Any: ...
 
 
-def frame(payload: bytes) -> bytes:
-    """The payload with its length in front."""
-    return _LENGTH.pack(len(payload)) + payload
+def frame(payload: bytes, tagged: Tags | None = None) -> bytes:
+    """The payload with its length in front, and behind it the tag that tells who has sent it, where there are such."""
+    tag = b"" if tagged is None else tagged.next((payload,))
+    return b"".join((_LENGTH.pack(len(payload)), payload, tag))
 
 
 def pack(*fields: bytes) -> bytes:
@@ -50,31 +54,47 @@ def unpack(payload: bytes) -> list[bytes]:
 
 
 class Frames:
-    """Puts the frames of a stream together from the pieces that arrive."""
+    """Puts the frames of a stream together from the pieces that arrive.
 
-    __slots__ = ("_pieces", "most")
+    most    bytes that a frame may have
+    tagged  what the frames' tags must be, or None where they have none
+    """
 
-    def __init__(self, most: int) -> None:
+    __slots__ = ("_pieces", "most", "tagged")
+
+    def __init__(self, most: int, tagged: Tags | None = None) -> None:
         self.most = most
+        self.tagged = tagged
         self._pieces = bytearray()
 
     def feed(self, piece: bytes) -> None:
         """More of the stream."""
         self._pieces += piece
 
+    @property
+    def lacking(self) -> int:
+        """How many bytes are known to be lacking for the next frame; where it has no tag."""
+        pieces = self._pieces
+        size = _LENGTH.unpack_from(pieces)[0] if len(pieces) >= _LENGTH.size else 0
+        return _LENGTH.size + size - len(pieces)
+
     def next(self) -> bytes | None:
-        """The next whole frame, None while it is incomplete; `DistNetworkError` for one over the limit."""
+        """The next whole frame, None while it is incomplete; `DistNetworkError` for one too long, or not the peer's."""
         pieces = self._pieces
         if len(pieces) < 4:
             return None
         (size,) = _LENGTH.unpack_from(pieces)
         if size > self.most:
             raise DistNetworkError(f"a frame of {size} bytes is longer than the {self.most} allowed here")
-        if len(pieces) < 4 + size:
+        end = 4 + size
+        stop = end if self.tagged is None else end + tags.SIZE
+        if len(pieces) < stop:
             return None
-        found = bytes(pieces[4 : 4 + size])
-        del pieces[: 4 + size]
-        return found
+        payload, tag = bytes(pieces[4:end]), pieces[end:stop]
+        del pieces[:stop]
+        if self.tagged is not None and not hmac.compare_digest(tag, self.tagged.next((payload,))):
+            raise DistNetworkError("a frame is not what the peer has sent")
+        return payload
 
 
 def receive(sock: Connection, frames: Frames, deadline: Deadline) -> bytes:
@@ -82,25 +102,37 @@ def receive(sock: Connection, frames: Frames, deadline: Deadline) -> bytes:
 
     `TimeoutError` when the deadline passes first, `DistNetworkError` when the stream ends or holds no frames.
     """
-    while (found := frames.next()) is None:
-        sock.settimeout(_seconds(deadline))
-        try:
-            piece = sock.recv(_CHUNK)
-        except OSError as error:
-            if _is_deadline(error):
-                raise
-            raise _lost(error) from error
-        if not piece:
-            raise DistNetworkError(_CLOSED)
-        frames.feed(piece)
-    return found
+    while (payload := frames.next()) is None:
+        frames.feed(_piece(sock, _CHUNK, deadline))
+    return payload
 
 
-def send(sock: Connection, payload: bytes, deadline: Deadline) -> None:
-    """Send one frame over a blocking socket; errors as `receive`."""
-    sock.settimeout(_seconds(deadline))
+def _piece(sock: Connection, most: int, deadline: Deadline) -> bytes:
+    sock.settimeout(seconds_until(deadline))
     try:
-        sock.sendall(frame(payload))
+        piece = sock.recv(most)
+    except OSError as error:
+        if _is_deadline(error):
+            raise
+        raise _lost(error) from error
+    if not piece:
+        raise DistNetworkError(CLOSED)
+    return piece
+
+
+def receive_alone(sock: Connection, most: int, deadline: Deadline) -> bytes:
+    """The next frame, and no byte of what follows it, which another one will read. Errors as `receive`."""
+    frames = Frames(most)
+    while (payload := frames.next()) is None:
+        frames.feed(_piece(sock, frames.lacking, deadline))
+    return payload
+
+
+def send(sock: Connection, payload: bytes, deadline: Deadline, tagged: Tags | None = None) -> None:
+    """Send one frame over a blocking socket; errors as `receive`."""
+    sock.settimeout(seconds_until(deadline))
+    try:
+        sock.sendall(frame(payload, tagged))
     except OSError as error:
         if _is_deadline(error):
             raise
@@ -113,11 +145,11 @@ def _is_deadline(error: OSError) -> bool:
 
 
 def _lost(error: OSError) -> DistNetworkError:
-    why = _CLOSED if isinstance(error, ConnectionError) else f"the network fails: {error.strerror}"
+    why = CLOSED if isinstance(error, ConnectionError) else f"the network fails: {error.strerror}"
     return DistNetworkError(why)
 
 
-def _seconds(deadline: Deadline) -> float | None:
+def seconds_until(deadline: Deadline) -> float | None:
     """For `settimeout`, where 0 would mean not to wait at all."""
     left = deadline.left()
     return None if left is None else max(left, 1e-3)

@@ -215,8 +215,8 @@ def in_runtime() -> tuple[int, int] | None:
     return (jax.process_index(), jax.process_count()) if jax.distributed.is_initialized() else None
 
 
-def join_runtime(port: int, rank: int, size: int, seconds: float) -> None:
-    """Join XLA's runtime of several processes, whose coordinator is reached at this port of this host.
+def join_runtime(path: str, rank: int, size: int, seconds: float) -> None:
+    """Join XLA's runtime of several processes, whose coordinator is reached by this Unix socket.
 
     Rank 0 is the coordinator. Nothing may have been computed yet. A process that ends does not end the others.
     """
@@ -227,9 +227,9 @@ def join_runtime(port: int, rank: int, size: int, seconds: float) -> None:
     try:
         with _errors_only():
             jax.distributed.initialize(
-                f"127.0.0.1:{port}", size, rank, None if local is None else [int(local)],
+                f"unix:{path}", size, rank, None if local is None else [int(local)],
                 cluster_detection_method="deactivate", initialization_timeout=max(1, int(seconds)),
-                heartbeat_timeout_seconds=_NEVER, coordinator_bind_address=f"127.0.0.1:{port}",
+                heartbeat_timeout_seconds=_NEVER, coordinator_bind_address=f"unix:{path}",
             )  # fmt: skip
     except RuntimeError as error:
         if "before any JAX" in " ".join(str(error).split()):

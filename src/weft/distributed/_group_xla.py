@@ -35,7 +35,7 @@ from weft._lazy.precision import KEEP_CASTS
 from weft._lazy.runtime import in_runtime, is_ready, join_runtime, unfinished
 from weft.distributed._group import Array, Backend
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
-from weft.distributed.elastic.rendezvous.utils import free_port, own_address
+from weft.distributed.elastic.rendezvous.utils import own_address
 from weft.errors import ArgumentError, DistBackendError
 
 Body = Callable[..., jax.Array]
@@ -309,18 +309,16 @@ def _enter_runtime(store: Store, rank: int, ranks: Sequence[int], seconds: float
 
 def _join_runtime(store: Store, rank: int, size: int, seconds: float) -> None:
     if rank == 0:
-        port = free_port()
-        gate = Gate(port)
         token = secrets.token_hex(16)
+        way = gate = Gate(token)
         place = {"addresses": ["127.0.0.1", _address(store)], "port": gate.port, "token": token}
         store.set("coordinator", json.dumps(place))
-        way = gate
         atexit.register(gate.close, min(seconds, _LONGEST_FAREWELL))
     else:
         place = json.loads(store.get("coordinator"))
-        way = Tunnel(place["addresses"], place["port"], seconds)
-        token, port = place["token"], way.port
-    join_runtime(port, rank, size, seconds)
+        token = place["token"]
+        way = Tunnel(place["addresses"], place["port"], token, seconds)
+    join_runtime(way.path, rank, size, seconds)
     _runtime.token, _runtime.way = token, way
 
 

@@ -15,7 +15,7 @@ import pytest
 import weft as torch
 from tests.distributed.rpc import job
 from tests.distributed.rpc.leaks import nothing_is_left
-from weft._comm.secure import Secure
+from weft._comm.secure import Tls
 from weft.distributed import rpc
 from weft.distributed.rpc._state import current_agent
 
@@ -39,7 +39,7 @@ def value(reference):
 def calls():
     """All that works without TLS."""
     assert rpc.rpc_sync("w1", same, (7,)) == 7
-    assert isinstance(current_agent().peers.known(rpc.get_worker_info("w1"))._cipher, Secure)
+    assert isinstance(current_agent().peers.known(rpc.get_worker_info("w1"))._cipher, Tls)
     assert rpc.rpc_sync("w1", back, ("w0", "text")) == "text"
     assert [one.wait() for one in [rpc.rpc_async("w1", same, (n,)) for n in range(2000)]] == list(range(2000))
     assert rpc.remote("w1", same, ([1],)).to_here() == [1]

@@ -12,10 +12,11 @@ import pytest
 
 from tests.distributed.processes import ended, start
 from tests.distributed.rpc import job
-from tests.distributed.rpc.malformed import Frames, Greetings, connected, drained, frame, proved
+from tests.distributed.rpc.malformed import Frames, Greetings, connected, drained, frame, proved, service_of
 from weft._comm.deadline import Deadline
-from weft._comm.key import PROOF_SECONDS, job_key, prove
+from weft._comm.key import job_key
 from weft._comm.pipe import MOST_BYTES
+from weft._comm.proof import PROOF_SECONDS, call
 from weft.distributed import rpc
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.rpc._protocol import Frame
@@ -47,9 +48,11 @@ class Attacked:
         return self
 
     def __exit__(self, *_):
-        """Both workers leave, and nothing was amiss."""
+        """Both workers leave, and nothing was amiss but strangers, of whom some are told."""
         for process in reversed(self.processes):
-            assert ended([process]) == [(0, f"{job.PASSED}\n", "")]
+            ((code, output, errors),) = ended([process])
+            assert (code, output) == (0, f"{job.PASSED}\n"), errors
+            assert all(" was sent away: " in line for line in errors.splitlines())
         assert not self.bomb.exists()
 
     def _told(self, rank):
@@ -85,8 +88,8 @@ class Attacked:
                         sock = connected(self.endpoint, family)
                         greetings.say(sock)
                         drained(sock)
-                    sock = proved(self.endpoint, family, job_key())
-                    sent, number = frames.some(most)
+                    sock, outgoing = proved(self.endpoint, family, job_key())
+                    sent, number = frames.some(most, outgoing)
                     with suppress(ConnectionError):  # the worker may have seen enough
                         sock.sendall(sent)
                     drained(sock)
@@ -132,12 +135,12 @@ def test_a_million_malformed_frames_harm_nobody(tmp_path):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_frame_takes_no_memory_before_it_is_there(attacked, family):
     before = attacked.figures()
-    socks = [proved(attacked.endpoint, family, job_key()) for _ in range(8)]
-    for sock in socks:
+    proofs = [proved(attacked.endpoint, family, job_key()) for _ in range(8)]
+    for sock, outgoing in proofs:
         part = bytes(2 * MEGABYTE)  # more than a socket holds, so it is being read
-        sock.sendall(frame(Frame.CALL, part, size=MOST_BYTES))
+        sock.sendall(frame(outgoing, Frame.CALL, part, size=MOST_BYTES))
     assert attacked.figures()["memory"] < before["memory"] + 128 * MEGABYTE
-    for sock in socks:
+    for sock, _ in proofs:
         drained(sock)
     attacked.settled(before)
 
@@ -146,7 +149,7 @@ def test_a_frame_takes_no_memory_before_it_is_there(attacked, family):
 def test_silent_callers_keep_nobody_out(attacked):
     before, silent = attacked.figures(), [connected(attacked.endpoint, FAMILIES[n % 2]) for n in range(300)]
     begun = time.monotonic()
-    proved(attacked.endpoint, socket.AF_UNIX, job_key()).close()
+    proved(attacked.endpoint, socket.AF_UNIX, job_key())[0].close()
     assert time.monotonic() < begun + PROOF_SECONDS  # those before it have not been waited for
     for sock in silent:
         drained(sock)
@@ -160,7 +163,7 @@ def test_another_key_is_told(attacked, monkeypatch):
             connected(attacked.endpoint, family) as sock,
             pytest.raises(JobKeyError, match=f"^{who}.* has another job key"),
         ):
-            prove(sock, b"another", Deadline(60), server=False)
+            call(sock, b"another", service_of(attacked.endpoint), Deadline(60))
 
 
 @pytest.mark.slow
@@ -198,6 +201,6 @@ def test_workers_listen_on_loopback_unless_told_otherwise(alone, told, bound, mo
     try:
         listener = current_agent().peers.listener
         assert listener.endpoint["address"] == (told or "127.0.0.1")
-        assert listener._tcp.getsockname()[0] == bound
+        assert listener.sockets[0].getsockname()[0] == bound
     finally:
         rpc.shutdown()

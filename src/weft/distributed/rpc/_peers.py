@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import socket
 import threading
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from weakref import WeakKeyDictionary
 
 from weft._comm.deadline import Deadline
+from weft._comm.greeter import Channel
 from weft._comm.hub import Hub
 from weft._comm.pipe import Owner, Pipe
-from weft._comm.secure import Secure
 from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Listener, MemoryListener, connect
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, PeerGoneError, RpcError, RpcTimeoutError
@@ -38,6 +38,7 @@ class Peers:
         self._owner = owner
         self._outgoing: dict[WorkerInfo, Pipe] = {}  # to those that this worker calls
         self._ends: dict[Pipe, WorkerInfo] = {}  # who is at the other end, for all pipes
+        self._workers_of: WeakKeyDictionary[Pipe, WorkerInfo] = WeakKeyDictionary()  # the same of lost ones, too
         self._ended: set[WorkerInfo] = set()  # those that will never answer again
         self._closed = False
         self._observers: set[Pipe] = set()  # of those who look on and are no workers
@@ -79,8 +80,8 @@ class Peers:
             lock.release()
 
     def at(self, pipe: Pipe) -> WorkerInfo:
-        """Who is at the other end."""
-        return self._ends.get(pipe) or WorkerInfo(pipe.peer, -1)
+        """Who is at the other end, or was when the pipe was lost: frames that came before are still counted."""
+        return self._workers_of.get(pipe) or WorkerInfo(pipe.peer, -1)
 
     def forget(self, pipe: Pipe) -> WorkerInfo | None:
         """Give up a pipe that is lost; returns which worker was there, None where that is known already."""
@@ -117,11 +118,10 @@ class Peers:
         deadline, endpoint = Deadline(_MOST_SECONDS), self._workers.endpoint(worker)
         with suppress(DistNetworkError, OSError):  # then it goes on without
             while endpoint is not None and len(pipe.lanes) < _LANES and pipe.why is None:
-                sock, cipher = connect(endpoint, self._options, f"{self._me()} lane", deadline)
-                self._add_lane(pipe, sock, cipher)
+                self._add_lane(pipe, connect(endpoint, self._options, f"{self._me()} lane", deadline))
 
-    def _add_lane(self, pipe: Pipe, sock: socket.socket, cipher: Secure | None) -> None:
-        lane = Pipe(sock, self._owner, pipe.peer, cipher, pipe)
+    def _add_lane(self, pipe: Pipe, channel: Channel) -> None:
+        lane = Pipe(channel.sock, self._owner, pipe.peer, channel.session, channel.tls, pipe)
         pipe.lanes = (*pipe.lanes, lane)
         self._hub.add(lane, serve=True)
         if pipe.why is not None:  # it was lost meanwhile
@@ -157,7 +157,7 @@ class Peers:
         if endpoint is None:
             raise RpcError(f"{to} has left the job; {me} cannot call it")
         try:
-            sock, cipher = connect(endpoint, self._options, self._me(), deadline)
+            channel = connect(endpoint, self._options, self._me(), deadline)
         except TimeoutError:
             raise self._late(to, deadline) from None
         except (DistNetworkError, OSError) as error:
@@ -165,8 +165,9 @@ class Peers:
                 self._ended.add(to)
                 self._workers.forget(to)
             raise RpcError(f"{me} cannot reach {to}: {error}") from error
-        pipe = Pipe(sock, self._owner, to.name, cipher)
-        self._ends[pipe], self._outgoing[to] = to, pipe
+        pipe = Pipe(channel.sock, self._owner, to.name, channel.session, channel.tls)
+        self._ends[pipe] = self._workers_of[pipe] = to
+        self._outgoing[to] = pipe
         self._introduce(to, pipe)
         self._hub.add(pipe, serve=False)
         return pipe
@@ -177,26 +178,27 @@ class Peers:
             "stopped, or too busy"
         )
 
-    def _admit(self, sock: socket.socket, cipher: Secure | None, who: str) -> None:
-        """A worker has connected, to call this one."""
+    def _admit(self, channel: Channel) -> None:
+        """A worker has connected, to call this one; or it only looks whether this one lives, or talks nonsense."""
+        who = channel.words
         words = _WHO.fullmatch(who)
-        if self._closed or (who != OBSERVER and words is None):  # it only looks, or talks nonsense
-            sock.close()
+        if self._closed or (who != OBSERVER and words is None):
+            channel.sock.close()
             return
         caller = WorkerInfo(words[2], int(words[1]), int(words[3] or 0)) if words else None
         if words and words[4]:
-            self._admit_lane(sock, cipher, caller)
+            self._hub.run(lambda: self._admit_lane(channel, caller))
             return
-        pipe = Pipe(sock, self._owner, words[2] if words else who, cipher)
+        pipe = Pipe(channel.sock, self._owner, words[2] if words else who, channel.session, channel.tls)
         if caller is None:
             self._observers.add(pipe)
         else:
             with self._admitted:
-                self._ends[pipe] = caller
+                self._ends[pipe] = self._workers_of[pipe] = caller
                 self._admitted.notify_all()
         self._hub.add(pipe, serve=True)
 
-    def _admit_lane(self, sock: socket.socket, cipher: Secure | None, caller: WorkerInfo | None) -> None:
+    def _admit_lane(self, channel: Channel, caller: WorkerInfo | None) -> None:
         """The same, for what is long: beside a connection that may just be being made."""
 
         def main() -> Pipe | None:
@@ -206,6 +208,6 @@ class Peers:
         with self._admitted:
             main_pipe = self._admitted.wait_for(main, _MOMENT)
         if main_pipe is None or len(main_pipe.lanes) == _LANES:
-            sock.close()
+            channel.sock.close()
         else:
-            self._add_lane(main_pipe, sock, cipher)
+            self._add_lane(main_pipe, channel)

@@ -56,8 +56,8 @@ class Probe:
 
     def _asked(self, endpoint: Endpoint, deadline: Deadline) -> Status:
         if self._pipe is None:
-            sock, cipher = connect(endpoint, self._options, OBSERVER, deadline)
-            self._pipe = Pipe(sock, self, self.worker.name, cipher)
+            channel = connect(endpoint, self._options, OBSERVER, deadline)
+            self._pipe = Pipe(channel.sock, self, self.worker.name, channel.session, channel.tls)
         pipe, number = self._pipe, next(self._numbers)
         pipe.put(status.kind, number, pickle.dumps((status.name, ())))
         pipe.flush()
