@@ -33,7 +33,7 @@ def listen(host: str, port: int) -> socket.socket:
     """
     _check_port(port, 0)
     try:
-        if address := _loopback(host):
+        if address := loopback_address(host):
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             return socket.create_server((address, port), family=family, backlog=BACKLOG)
         return _listen_everywhere(port)
@@ -50,7 +50,8 @@ def _check_port(port: int, first: int) -> None:
         raise DistNetworkError(f"port must lie between {first} and {_LAST_PORT}, got {port}")
 
 
-def _loopback(host: str) -> str | None:
+def loopback_address(host: str) -> str | None:
+    """The loopback address that a host's name stands for; None where it is another host, or this one from outside."""
     if host == "localhost":
         return "127.0.0.1"
     try:

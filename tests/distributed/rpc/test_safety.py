@@ -19,6 +19,7 @@ from weft._comm.pipe import MOST_BYTES
 from weft._comm.proof import PROOF_SECONDS, call
 from weft.distributed import rpc
 from weft.distributed.elastic.rendezvous.utils import free_port
+from weft.distributed.rpc._listener import _warn_of_plain_text
 from weft.distributed.rpc._protocol import Frame
 from weft.distributed.rpc._state import current_agent
 from weft.errors import JobKeyError
@@ -193,7 +194,8 @@ def test_a_key_that_cannot_be_read(alone, tmp_path, monkeypatch):
     ("told", "bound"),
     [(None, "127.0.0.1"), ("", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("0.0.0.0", "::")],
 )
-def test_workers_listen_on_loopback_unless_told_otherwise(alone, told, bound, monkeypatch):
+def test_workers_listen_on_loopback_unless_told_otherwise(alone, told, bound, monkeypatch, caplog):
+    _warn_of_plain_text.cache_clear()
     monkeypatch.delenv("WEFT_RPC_HOST", raising=False)
     if told is not None:
         monkeypatch.setenv("WEFT_RPC_HOST", told)
@@ -202,5 +204,6 @@ def test_workers_listen_on_loopback_unless_told_otherwise(alone, told, bound, mo
         listener = current_agent().peers.listener
         assert listener.endpoint["address"] == (told or "127.0.0.1")
         assert listener.sockets[0].getsockname()[0] == bound
+        assert caplog.text.count("remote calls between hosts are not encrypted") == (told == "0.0.0.0")
     finally:
         rpc.shutdown()

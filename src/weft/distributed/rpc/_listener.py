@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -17,6 +19,8 @@ from weft._comm.proof import Service, call, session_pair
 from weft._comm.secure import Certificates, Secure
 from weft.distributed._world import host_identity
 from weft.errors import DistNetworkError, JobKeyError, PeerGoneError
+
+_log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 NOBODY = ""
@@ -48,6 +52,8 @@ class Listener:
     """
 
     def __init__(self, options: ConnectOptions, welcome: Callable[[Channel], None]) -> None:
+        if sockets.loopback_address(options.address) is None and options.certificates is None:
+            _warn_of_plain_text()
         key, token = job_key(), secrets.token_hex(16)
         context = None if options.certificates is None else options.certificates.context(server=True)
         tcp = sockets.listen(options.address, 0)
@@ -61,6 +67,14 @@ class Listener:
     def close(self) -> None:
         """Listen no more."""
         self._greeter.close()
+
+
+@cache
+def _warn_of_plain_text() -> None:
+    _log.warning(
+        "remote calls between hosts are not encrypted, so whoever is on the way can read them; give certificates where "
+        "the network is not trusted (docs/rpc.md, TLS)"
+    )
 
 
 def _listening(token: str) -> socket.socket:
