@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import secrets
 import socket
@@ -18,7 +20,10 @@ from weft.errors import DistNetworkError, DistStoreError, JobKeyError, PeerGoneE
 
 _MOST_LOSSES = 5  # of fresh connections one after the other; more is no accident of the network
 _ATTEMPT_SECONDS = 3.0
+_WAY_BACK_SECONDS = 30.0  # for which a network may fail, as long as a connection may be silent
 _PAUSE = 0.1
+_SILENT = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+_log = logging.getLogger(__name__)
 
 
 class Pool:
@@ -34,6 +39,7 @@ class Pool:
         self._process = os.getpid()
         self._idle: list[Link] = []
         self._reached = False  # until then the server may not have started; from then on it must be there
+        self._warned = False  # that it cannot be reached now
         self._mutex = threading.Lock()
         self._closed = False
 
@@ -78,20 +84,20 @@ class Pool:
         for link in idle:
             link.close()
 
-    def connected(self, deadline: Deadline) -> tuple[socket.socket, Session]:
+    def connected(self, deadline: Deadline, patience: float = _WAY_BACK_SECONDS) -> tuple[socket.socket, Session]:
         """A connection that has proved the key.
 
-        While a network fails it is tried again until the deadline; a server that was there and is not any more is an
-        error at once.
+        Until the server was there once, it is tried until the deadline. From then on a network may fail for `patience`
+        seconds, and a server that is not there any more is an error at once.
         """
         lost: str | None = None
         losses = 0
         while losses == 0 or not (deadline.expired or (self._reached and losses == _MOST_LOSSES)):
-            sock = self._reach(deadline)
+            sock = self._reach(deadline, patience)
             sockets.attend(sock)
             try:
                 session = call(sock, self._key, store_service(self.address[1]), deadline)
-                self._reached = True
+                self._reached, self._warned = True, False
                 return sock, session
             except JobKeyError as error:
                 sock.close()
@@ -113,23 +119,29 @@ class Pool:
                 raise
         raise PeerGoneError(f"the store at {self.name} closes every connection: {lost}; is another program there?")
 
-    def _reach(self, deadline: Deadline) -> socket.socket:
+    def _reach(self, deadline: Deadline, patience: float) -> socket.socket:
         if not self._reached:
             return sockets.connect(*self.address, deadline)
+        left = deadline.left()
+        end = Deadline(patience if left is None else min(patience, left))
         while True:  # in short attempts, since the system asks more and more seldom within one
-            left = deadline.left()
-            attempt = Deadline(_ATTEMPT_SECONDS if left is None else min(_ATTEMPT_SECONDS, left))
+            attempt = Deadline(min(_ATTEMPT_SECONDS, end.left() or 0.0))
             try:
                 return sockets.connect(*self.address, attempt, retry=False)
             except PeerGoneError:
                 raise
             except DistNetworkError as error:
-                if deadline.expired:
-                    raise DistNetworkError(
-                        f"no way back to the store within {deadline.seconds:g} s: {error}"
-                    ) from error
+                self._warn(error)
+                if end.expired:
+                    raise DistNetworkError(f"no way back to the store within {end.seconds:.1f} s: {error}") from error
             time.sleep(_PAUSE)
             self._check_open()
+
+    def _warn(self, error: DistNetworkError) -> None:
+        """Tell once of each time that the network fails."""
+        if not self._warned:
+            _log.warning("the store at %s cannot be reached, trying again: %s", self.name, error)
+        self._warned = True
 
     def _silent(self, deadline: Deadline) -> DistNetworkError:
         return DistNetworkError(
@@ -153,10 +165,10 @@ class Link:
         self._session: Session | None = None
         self._frames = Frames(MOST_BYTES)
 
-    def connect(self, deadline: Deadline) -> socket.socket:
+    def connect(self, deadline: Deadline, patience: float = _WAY_BACK_SECONDS) -> socket.socket:
         """The connection, made now where there is none."""
         if self._sock is None:
-            self._sock, self._session = self._pool.connected(deadline)
+            self._sock, self._session = self._pool.connected(deadline, patience)
             self._frames = Frames(MOST_BYTES, self._session.incoming)
         return self._sock
 
@@ -170,19 +182,20 @@ class Link:
             raise DistStoreError(
                 f"a request of {len(request)} bytes is longer than the {MOST_BYTES} that the store takes"
             )
-        lost = None
+        lost, patience = None, _WAY_BACK_SECONDS
         for _ in range(_MOST_LOSSES):
-            sock = self._connect_again(lost, deadline)
+            sock = self._connect_again(lost, deadline, patience)
             try:
                 return self._exchange(sock, request, deadline)
             except DistNetworkError as error:
                 self.close()
                 lost = str(error)  # the error itself would keep this frame alive
+                patience = _ATTEMPT_SECONDS if _was_silent(error) else _WAY_BACK_SECONDS
         raise self._was_lost(lost)
 
-    def _connect_again(self, lost: str | None, deadline: Deadline) -> socket.socket:
+    def _connect_again(self, lost: str | None, deadline: Deadline, patience: float) -> socket.socket:
         try:
-            return self.connect(deadline)
+            return self.connect(deadline, patience)
         except DistNetworkError as error:
             if lost is None or isinstance(error, JobKeyError):
                 raise
@@ -213,3 +226,11 @@ class Link:
         sock, self._sock = self._sock, None
         if sock is not None:
             sock.close()
+
+
+def _was_silent(error: DistNetworkError) -> bool:
+    """Whether a connection was lost since nothing came for as long as it may be silent; see `sockets.attend`.
+
+    The system then tells what it has heard of the way meanwhile, or else that the time was out.
+    """
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _SILENT
