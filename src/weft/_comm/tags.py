@@ -20,16 +20,20 @@ class Tags:
     Long parts enter by their SHA-256 (FIPS 180-4). Not for several threads at a time.
     """
 
-    __slots__ = ("_key", "_next")
+    __slots__ = ("_keyed", "_next")
 
     def __init__(self, key: bytes) -> None:
-        self._key = key
+        self._keyed = hashlib.blake2b(key=key, digest_size=SIZE)
         self._next = count().__next__
 
     def next(self, parts: Sequence[bytes | bytearray | memoryview]) -> bytes:
         """The tag of the next frame, which is given in parts that follow from its length and first part alone."""
-        place = _PLACE.pack(self._next(), sum(map(len, parts)))
-        tag = hashlib.blake2b(place, key=self._key, digest_size=SIZE)
-        for part in parts:
-            tag.update(part if len(part) < _LONG else hashlib.sha256(part).digest())
+        size = sum(map(len, parts))
+        place, tag = _PLACE.pack(self._next(), size), self._keyed.copy()
+        if size < _LONG:
+            tag.update(b"".join((place, *parts)))
+        else:
+            tag.update(place)
+            for part in parts:
+                tag.update(part if len(part) < _LONG else hashlib.sha256(part).digest())
         return tag.digest()
