@@ -1,20 +1,21 @@
-"""Workers of remote calls in simulated time: they join and leave; the rounds of leaving are the project's own."""
+"""Workers of remote calls in simulated time: they join and leave; what they do at the end is the project's own code."""
 
 from __future__ import annotations
 
 import json
 import pickle
+from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
-from bench.scale.simulation import TCP_STORE, Ask, Call, Costs, Load, Process, Simulation, Sleep
+from bench.scale import simulation
+from bench.scale.simulation import TCP_STORE, Call, Costs, Load, Park, Process, Simulation, Sleep
 from bench.scale.store import Store, WaitForKeys, request_size
 from weft.distributed.elastic.agent.server._exchange import GetKeys
 from weft.distributed.elastic.rendezvous._requests import GetKey, SetKeys
-from weft.distributed.rpc._rounds import Rounds, Sums
-from weft.distributed.rpc._traffic import Counts, Traffic
-from weft.distributed.rpc._workers import WorkerInfo
-from weft.futures import Future
+from weft.distributed.rpc._rounds import Answer, Ask, Await, Query, Report, Settle, take_part
+from weft.distributed.rpc._traffic import Traffic
+from weft.distributed.rpc._workers import _FEW, WorkerInfo
 
 _FRAME = 60  # bytes around what a control says: its name and number, and the frame
 
@@ -35,7 +36,8 @@ class Workers:
 
     def leave(self) -> tuple[Load, Load]:
         """`shutdown` of all, called within a tenth of a second, after each has called its neighbour."""
-        self._rounds = Rounds(self.size)
+        self._events: list[deque[Query]] = [deque() for _ in range(self.size)]
+        self._waiting: list[deque[Callable[[], None]]] = [deque() for _ in range(self.size)]
         self._traffic = [Traffic() for _ in range(self.size)]
         for at, traffic in enumerate(self._traffic):
             after, before = (at + 1) % self.size, (at - 1) % self.size
@@ -64,43 +66,56 @@ class Workers:
         entry = json.dumps({"name": f"worker{at}", "id": at, "incarnation": 0, "place": place}).encode()
         for key in (f"incarnations/{at}", f"id/{at}", f"name/worker{at}"):
             yield from self._ask(SetKeys({key: entry}))
-        yield from self._ask(SetKeys({f"size of {at}": b"10000 worker0"}))
-        if at:  # who has told the size first is looked at: whether it lives, and has the same key
-            yield from self._ask(GetKey("size"))
-            yield from self._ask(GetKey("name/worker0"))
-            yield Call(0, lambda answer: answer(None, 100), 100)
+        yield from self._ask(SetKeys({f"size of {at}": b"10000 00112233445566778899aabbccddeeff worker0"}))
         yield from self._ask(SetKeys({f"met/{at}": b"1"}))
         self._met += 1
         if self._met == self.size:
             yield from self._ask(SetKeys({"all": b"1"}))
         yield from self._ask(WaitForKeys(["all"], 300.0))
-        yield from self._ask(GetKeys(self._entries))
+        if self.size <= _FEW:
+            yield from self._ask(GetKeys(self._entries))
         yield from self._ask(GetKey("has devices"))
 
     def _leave(self, at: int) -> Process:
-        yield self._control(0, "come", at, lambda answer: (self._rounds.come(at), answer(None, _FRAME)))
-        before, pause = None, 0.001
-        for number in range(1000):
-            counts = self._traffic[at].counts(0)
-            sums: Sums = yield self._report(number, at, counts)
-            if sums.over:
+        """The steps of a worker. To watch another costs a connection, and no message."""
+        steps, outcome = take_part(at, self.size), None
+        while True:
+            try:
+                step = steps.send(outcome)
+            except StopIteration:
                 return
-            if sums.counts == before:
-                yield Sleep(pause)
-                pause = min(2 * pause, 0.25)
-            before = sums.counts
+            outcome = None
+            match step:
+                case Settle():
+                    outcome = self._traffic[at].counts(0)
+                case Await(float(seconds)):
+                    yield Sleep(seconds)
+                case Await():
+                    while not self._events[at]:
+                        yield Park(self._waiting[at])
+                    outcome = self._events[at].popleft()
+                case Answer(query, report):
+                    query.reply(report, _FRAME + len(pickle.dumps(report)))
+                case Ask(parts, ended):
+                    reports: dict[int, Report] = {}
+                    for part in parts:
+                        self.sim.spawn(at, self._query(at, part, ended, reports))
+                    while len(reports) < len(parts):
+                        yield Park(self._waiting[at])
+                    outcome = [reports[part.start] for part in parts]
 
-    def _report(self, number: int, at: int, counts: Counts) -> Call:
+    def _query(self, at: int, part: range, ended: frozenset[int] | None, reports: dict[int, Report]) -> Process:
         def handle(answer: Callable[[Any, int], None]) -> None:
-            def tell(future: Future[Sums]) -> None:
-                answer(future.value(), _FRAME + len(pickle.dumps(tuple(future.value()))))
+            self._events[part.start].append(Query(part.stop, ended, answer))
+            self._wake(part.start)
 
-            self._rounds.report(number, at, counts).add_done_callback(tell)
+        size = _FRAME + len(pickle.dumps(("query", (part.stop, ended))))
+        reports[part.start] = yield Call(part.start, handle, size)
+        self._wake(at)
 
-        return self._control(0, "report", (number, at, tuple(counts)), handle)
-
-    def _control(self, to: int, name: str, content: Any, handle: Callable[..., Any]) -> Call:
-        return Call(to, handle, _FRAME + len(name) + len(pickle.dumps(content)))
+    def _wake(self, at: int) -> None:
+        while self._waiting[at]:
+            self._waiting[at].popleft()()
 
     def _ask(self, request: Any) -> Generator[Any, Any, Any]:
-        return (yield Ask(request, request_size(request)))
+        return (yield simulation.Ask(request, request_size(request)))

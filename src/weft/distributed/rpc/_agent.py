@@ -26,8 +26,8 @@ from weft.distributed.rpc._pending_deletes import PendingDeletes
 from weft.distributed.rpc._protocol import Control, Frame, Mark, Note, Reply, Request
 from weft.distributed.rpc._references import Owned, References
 from weft.distributed.rpc._release import find_makers, release
-from weft.distributed.rpc._rounds import Rounds
 from weft.distributed.rpc._service import serve
+from weft.distributed.rpc._shutdown import Leaving
 from weft.distributed.rpc._tracing import Tracer
 from weft.distributed.rpc._traffic import Counts, Traffic
 from weft.distributed.rpc._workers import WorkerInfo, Workers
@@ -59,7 +59,7 @@ class Agent:
         self.seconds = seconds
         self.size = size
         self.closing = False
-        self.leaving = threading.Lock()  # held by who sees to the end of the job
+        self.shutdown = threading.Lock()  # held by who sees to the end of the job
         self.references = References(self.me[1:])
         self.contexts = Contexts(self.me, lambda worker: self.peers.connected(worker))
         self.hub = Hub(f"weft rpc {self.me.name}", threads, enter)
@@ -67,7 +67,7 @@ class Agent:
         self.deletes = PendingDeletes(self.hub.wake)
         self.calls = Calls(self)
         self.devices = Devices(self.me, device_maps)
-        self.rounds = Rounds(size or 0)
+        self.leaving = Leaving(self)
         self.traffic = Traffic()
         self.tracing = Tracer(self)
         self._controls = controls
@@ -328,7 +328,7 @@ class Agent:
         for context in self.contexts.lost(peer):
             release(self, context)
         find_makers(self)
-        self.rounds.lost(peer)
+        self.leaving.lost(peer)
 
     def _fail_calls(self, pipe: Pipe) -> None:
         self.calls.fail(

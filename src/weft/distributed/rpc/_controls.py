@@ -7,13 +7,13 @@ from weft.distributed.rpc._pending_deletes import delete_forks
 from weft.distributed.rpc._protocol import table
 from weft.distributed.rpc._release import join_context, release
 from weft.distributed.rpc._rref import add_fork, child_known, create, creation_failed, fetch
-from weft.distributed.rpc._shutdown import come, missing, report
+from weft.distributed.rpc._shutdown import missing, query
 from weft.distributed.rpc._status import status
 from weft.distributed.rpc._tracing import clock, drop_trace, end_trace
 
 CONTROLS = table(
     create, creation_failed, fetch, add_fork, child_known, delete_forks,  # references
     mark, gradients, release, join_context,  # distributed autograd
-    come, report, missing,  # the end of the job
+    query, missing,  # the end of the job
     end_trace, drop_trace, clock, status,  # traces and figures
 )  # fmt: skip

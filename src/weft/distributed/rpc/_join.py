@@ -62,7 +62,7 @@ def joined(store: Store, name: str, rank: int, world_size: int | None, options: 
         else:
             if (said := _meet(store, workers.me, world_size, "id")) != _ALL:
                 _leave(workers, said)
-            workers.learn(world_size)
+            workers.settle(world_size)
             if store.check([_HAS_DEVICES]):
                 options.found = _compared_devices(store, workers, world_size)
     except BaseException:
@@ -105,12 +105,15 @@ def _enter(workers: Workers, endpoint: Endpoint, size: int | None) -> None:
 
 
 def _agree(workers: Workers, size: int) -> None:
-    """Require that the first of the others that live expects as many workers, and has the same key."""
-    mine = f"{size} {workers.me.name}"
-    said = workers.store.compare_set("size", "", mine).decode()
-    if said == mine:
+    """Require that all expect as many workers, and have the same key, as the first of them has said.
+
+    Where that differs, and it has died since, this one is the first.
+    """
+    mine = f"{size} {workers.key} {workers.me.name}"
+    first = workers.store.compare_set("size", "", mine).decode()
+    number, key, name = first.split(maxsplit=2)
+    if mine.startswith(f"{number} {key} "):
         return
-    number, _, name = said.partition(" ")
     try:
         if not workers.lives(name):
             workers.store.set("size", mine)

@@ -1,95 +1,151 @@
-"""The rounds in which the workers of a job find out that its work is over.
+"""How the workers of a job find out that its work is over, and tell each other.
 
-It is when nobody waits for a call, nothing runs, and in two rounds one after the other all workers together have served
-as many calls as they have made, the same number both times (Mattern's four-counter method). Workers report to the first
-of them that lives, which answers a round when all have come. Who ends without having come is left out, and so are the
-calls that it has made or served (`_traffic.py`).
+It is over when nobody waits for a call, nothing runs, and in two rounds one after the other all workers together have
+served as many calls as they have made, the same number both times (Mattern's four-counter method). Who ends without
+having been asked is left out, and so are the calls that it has made or served (`_traffic.py`).
 
-This is bookkeeping alone: it knows neither connections nor clocks.
+The first worker that lives leads. In each round it asks all others for their counts, and in the end it tells them; both
+go through a tree: who is asked for a range of workers asks the first of each part of it for that part, and where that
+one has ended, the next. Each worker watches the one before it, and leads when there is none. Only those before a worker
+ask it, so that nobody waits in a circle, even where two lead for a moment.
+
+These are decisions alone, without connections or clocks: `take_part` yields what is to be done, and gets what came of
+it.
 """
 
 from __future__ import annotations
 
-import threading
-from typing import NamedTuple
+from collections.abc import Generator
+from typing import Any, NamedTuple
 
-from weft.distributed.rpc._traffic import Counts
-from weft.distributed.rpc._workers import WorkerInfo
-from weft.futures import Future
+from weft._comm.tree import split
+from weft.distributed.rpc._traffic import Counts, bits
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25  # seconds between rounds while something still runs
+
+Numbers = frozenset[int]
 
 
-class Sums(NamedTuple):
-    """The outcome of a round: what all reported, whether the work is over, and who ended without having come."""
+class Report(NamedTuple):
+    """What some workers have made and served together, and which of them have ended."""
 
     counts: Counts
-    over: bool
-    lost: tuple[str, ...]
+    ended: Numbers
+
+    @property
+    def balanced(self) -> bool:
+        """Whether nothing may be under way: it is not where a second round says the same."""
+        made, served, running, _, peers = self.counts
+        return made == served and not running and not peers & bits(self.ended)
 
 
-class Rounds:
-    """The rounds, at the worker that holds them, with `size` workers in all."""
+# --- what happens to a worker ---
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.watching = False  # whether the worker that holds them has begun to watch the others
-        self._changed = threading.Condition()
-        self._reports: dict[int, dict[int, Counts]] = {}
-        self._answers: dict[int, Future[Sums]] = {}
-        self._come: set[int] = set()
-        self._before: Counts | None = None
-        self._gone: dict[int, str] = {}
-        self._over = False
 
-    def report(self, number: int, worker: int, counts: Counts) -> Future[Sums]:
-        """The sums of a round, once everybody has reported."""
-        with self._changed:
-            answer = self._answers.setdefault(number, Future())
-            self._reports.setdefault(number, {})[worker] = counts
-            self._gone.pop(worker, None)  # it has come again
-        self._answer_complete()
-        return answer
+class Query(NamedTuple):
+    """A worker before this one asks for a `Report` of this one and those after it, before number `stop`.
 
-    def come(self, worker: int) -> None:
-        """A worker is in `shutdown`; it reports when its own calls are done."""
-        with self._changed:
-            self._come.add(worker)
+    Or, with the numbers of those that have `ended`, it says that the work is over; then the report is empty.
+    `reply` is whatever the answer needs.
+    """
 
-    def missing(self) -> list[int]:
-        """Who has not come, and lives."""
-        with self._changed:
-            return sorted(set(range(self.size)) - self._come - self._gone.keys())
+    stop: int
+    ended: Numbers | None
+    reply: Any
 
-    def lost(self, worker: WorkerInfo) -> None:
-        """A worker has ended. One of no number of this job was no worker of it."""
-        if not 0 <= worker.id < self.size:
-            return
-        with self._changed:
-            self._gone.setdefault(worker.id, worker.name)
-            self._changed.notify_all()
-        self._answer_complete()
 
-    def wait_until_left(self, seconds: float) -> None:
-        """Wait until all others have left: they have been told, but a connection closed early may lose it."""
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._gone) >= self.size - 1, seconds)
+class Ended(NamedTuple):
+    """A worker that was watched has ended."""
 
-    def _answer_complete(self) -> None:
-        with self._changed:
-            if self._over:
-                return
-            complete = [number for number, reports in self._reports.items() if self._is_complete(reports)]
-            answers = [(self._answers.pop(number), self._summed(self._reports.pop(number))) for number in complete]
-        for answer, sums in answers:
-            answer.set_result(sums)
+    number: int
 
-    def _is_complete(self, reports: dict[int, Counts]) -> bool:
-        return len(reports) + sum(worker not in reports for worker in self._gone) == self.size
 
-    def _summed(self, reports: dict[int, Counts]) -> Sums:
-        living = [counts for worker, counts in reports.items() if worker not in self._gone]
-        made, served, running = (sum(column) for column in zip(*(counts[:3] for counts in living), strict=True))
-        total = Counts(made, served, running)
-        known = all(counts.peers.isdisjoint(self._gone) for counts in living)  # to all that it concerns, who is gone
-        self._over = known and made == served and not running and total == self._before
-        self._before = total
-        return Sums(total, self._over, tuple(name for _, name in sorted(self._gone.items())))
+# --- what a worker does ---
+
+
+class Watch(NamedTuple):
+    """Watch a worker."""
+
+    number: int
+
+
+class Await(NamedTuple):
+    """Wait for a `Query` or an `Ended`, for some seconds (then None) or for as long as it takes."""
+
+    seconds: float | None
+
+
+class Settle(NamedTuple):
+    """Wait for the answers to this worker's own calls; gives its `Counts`."""
+
+
+class Ask(NamedTuple):
+    """Ask the first of each part for the whole part, as a `Query` says; gives the answers, None of who has ended."""
+
+    parts: list[range]
+    ended: Numbers | None
+
+
+class Answer(NamedTuple):
+    """Answer a query."""
+
+    query: Query
+    report: Report
+
+
+Step = Watch | Await | Settle | Ask | Answer
+_EMPTY = Report(Counts(0, 0, 0), frozenset())
+
+
+def take_part(me: int, size: int) -> Generator[Step, Any, Numbers]:
+    """The part of worker `me` of `size` until the work is over; returns the numbers of those that ended before it was.
+
+    Each step gets what its class says that it gives.
+    """
+    last, pause = None, 0.0
+    watched, event = me, Ended(me)  # nobody is watched yet
+    while True:
+        match event:
+            case Ended(number) if number == watched:
+                watched -= 1
+                if watched >= 0:
+                    yield Watch(watched)
+            case Query(stop, ended) if ended is not None:
+                yield from _ask_all(range(me + 1, stop), ended)
+                yield Answer(event, _EMPTY)
+                return ended
+            case Query(stop):
+                yield Answer(event, (yield from _report(me, stop)))
+                if watched < 0:  # somebody before this one lives after all
+                    watched = me - 1
+                    yield Watch(watched)
+            case None:
+                report = yield from _report(me, size)
+                report = report._replace(ended=report.ended.union(range(me)))
+                if report == last and report.balanced:
+                    yield from _ask_all(range(me + 1, size), report.ended)
+                    return report.ended
+                pause = min(2 * pause, _LONGEST_PAUSE) or _FIRST_PAUSE if report == last else 0.0
+                last = report
+        event = yield Await(pause if watched < 0 else None)
+
+
+def _report(me: int, stop: int) -> Generator[Step, Any, Report]:
+    """The report of this worker and those after it."""
+    counts = yield Settle()
+    reports, ended = yield from _ask_all(range(me + 1, stop), None)
+    return Report(
+        counts.plus(*(report.counts for report in reports)), ended.union(*(report.ended for report in reports))
+    )
+
+
+def _ask_all(numbers: range, over: Numbers | None) -> Generator[Step, Any, tuple[list[Report], Numbers]]:
+    """Ask some workers; returns the answers, and the numbers of those that were to be asked and have ended."""
+    answers, ended, parts = list[Report](), set[int](), split(numbers)
+    while parts:
+        replies = yield Ask(parts, over)
+        answers += [reply for reply in replies if reply is not None]
+        gone = [part for part, reply in zip(parts, replies, strict=True) if reply is None]
+        ended.update(part.start for part in gone)
+        parts = [part[1:] for part in gone if len(part) > 1]
+    return answers, frozenset(ended)

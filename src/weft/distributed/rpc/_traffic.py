@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from weft.distributed.rpc._workers import WorkerInfo
 
 
 class Counts(NamedTuple):
-    """Calls made and served between workers that live, and functions that run, of one worker or all.
+    """Calls made and served between workers that live, and functions that run, of one worker or some.
 
-    `peers` are the numbers of those that the calls went to or came from.
+    `lost` is how often a peer has ended, whose calls count no more. `peers` are those that the calls went to or came
+    from, by their `bits`.
     """
 
     made: int
     served: int
     running: int
-    peers: frozenset[int] = frozenset()
+    lost: int = 0
+    peers: int = 0
+
+    def plus(self, *others: Counts) -> Counts:
+        """The counts of all together."""
+        made, served, running, lost, peers = zip(self, *others, strict=True)
+        return Counts(sum(made), sum(served), sum(running), sum(lost), reduce(or_, peers))
+
+
+def bits(numbers: Iterable[int]) -> int:
+    """A set of numbers as one, with a bit for each."""
+    return reduce(or_, (1 << number for number in numbers), 0)
 
 
 class Traffic:
@@ -62,4 +77,5 @@ class Traffic:
         with self._lock:
             living = {peer: figures for peer, figures in self._by_peer.items() if figures is not None}
             made, served = (sum(figures[at] for figures in living.values()) for at in (0, 1))
-            return Counts(made, served, running, frozenset(peer.id for peer in living))
+            lost = len(self._by_peer) - len(living)
+            return Counts(made, served, running, lost, bits(peer.id for peer in living if peer.id >= 0))

@@ -7,11 +7,13 @@ import re
 from typing import Any, NamedTuple
 
 from weft._comm.deadline import Deadline
+from weft._comm.key import fingerprint
 from weft._comm.store import Store
 from weft.distributed.rpc._listener import NOBODY, ConnectOptions, Endpoint, connect
 from weft.errors import DistError, DistNetworkError, DistStoreError, JobKeyError, RpcError
 
 _NAME = re.compile(r"[A-Za-z0-9_:-]{1,127}")
+_FEW = 256  # workers, who know each other from the beginning
 _LOOK_SECONDS = 5.0  # for which a worker may take to show that it lives
 
 
@@ -62,8 +64,12 @@ class Workers:
         self.me = me
         self.store = store
         self._options = options
+        self.key = "none" if options.in_memory else fingerprint()
+        """What tells the key of this worker from another one."""
+        self.size: int | None = None
+        """Of a job of known size, once all have come."""
         self.names: dict[int, str] = {}
-        """Of all workers of a job of known size, by number, also when they have ended."""
+        """Of all workers of such a job, by number, also when they have ended; empty until `learn` is called."""
         self._known: dict[str | int, Entry] = {}  # until they are lost
 
     def enter(self, endpoint: Endpoint) -> None:
@@ -94,7 +100,7 @@ class Workers:
         return had
 
     def lives(self, name: str) -> bool:
-        """Whether there is a worker of this name. `JobKeyError` where there is one that has another key."""
+        """Whether a worker lives that has this name. `JobKeyError` where one does that has another key."""
         return self.store.check([_key(name)]) and self._answers(_entry(self.store.get(_key(name))))
 
     def _answers(self, entry: Entry) -> bool:
@@ -124,8 +130,17 @@ class Workers:
         self.store.delete_key(_key(self.me.name))
         self.store.delete_key(_key(self.me.id))
 
+    def settle(self, size: int) -> None:
+        """All of a job's workers have come. Few are learnt at once, so that they can be found when the store has ended.
+
+        Many are looked up when they are called: a store cannot tell everything to thousands.
+        """
+        self.size = size
+        if size <= _FEW:
+            self.learn(size)
+
     def learn(self, size: int) -> None:
-        """Note who has the numbers from 0 on, so that they can be found when the store has ended."""
+        """Note who has the numbers from 0 on."""
         for text in self.store.multi_get([_key(number) for number in range(size)]):
             worker = self._note(_entry(text)).worker
             self.names[worker.id] = worker.name
@@ -140,9 +155,11 @@ class Workers:
 
     def known(self) -> list[WorkerInfo]:
         """The workers of a job of known size; in another one those that are there now, as the store says."""
-        if self.names:
-            return [WorkerInfo(name, number) for number, name in sorted(self.names.items())]
         try:
+            if self.size is not None:
+                if not self.names:
+                    self.learn(self.size)
+                return [WorkerInfo(name, number) for number, name in sorted(self.names.items())]
             keys = [key for key in self.store.list_keys() if key.startswith(_key(""))]
             workers = [_entry(text).worker for text in self.store.multi_get(keys)]
         except DistError:  # one has left in between, or the store has ended

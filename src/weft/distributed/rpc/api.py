@@ -186,14 +186,14 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
     agent, deadline = current_agent(), Deadline(seconds(timeout) or None)
     if not graceful:
         _leave(agent, deadline)
-    elif agent.leaving.acquire(blocking=False):
+    elif agent.shutdown.acquire(blocking=False):
         try:
             _finish(agent, deadline)
         finally:
             _leave(agent, deadline)
-            agent.leaving.release()
-    elif agent.leaving.acquire(timeout=-1 if (left := deadline.left()) is None else left):
-        agent.leaving.release()
+            agent.shutdown.release()
+    elif agent.shutdown.acquire(timeout=-1 if (left := deadline.left()) is None else left):
+        agent.shutdown.release()
     else:
         raise RpcError(
             f"shutdown: {agent.me} waited {deadline.seconds:g} s for another of its threads, which is in shutdown() too"
