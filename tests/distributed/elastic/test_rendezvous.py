@@ -331,10 +331,15 @@ def test_wrong_endpoints(text, error):
 def test_options():
     assert parse_rendezvous_config(" a=1, b = x ") == {"a": "1", "b": "x"}
     assert parse_rendezvous_config("") == {}
+    assert parse_rendezvous_config("  ") == {}
     with pytest.raises(ValueError, match="option 'a' must have a value specified: --rdzv-conf a=VALUE"):
-        parse_rendezvous_config("a")
+        parse_rendezvous_config("b=1,a")
+
+
+@pytest.mark.parametrize("text", ["=1", "a=1,", "a=1,,b=2", "a=1, ,b=2", " , "])
+def test_options_without_a_name(text):
     with pytest.raises(ValueError, match="must be in format"):
-        parse_rendezvous_config("=1")
+        parse_rendezvous_config(text)
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,11 @@ _ELSEWHERE = "192.0.2.1"  # an address of RFC 5737 for documentation: nothing is
 
 
 def parse_rendezvous_config(config: str) -> dict[str, str]:
-    """`a=1,b=2` as a dict."""
-    found: dict[str, str] = {}
-    for pair in filter(None, (part.strip() for part in config.split(","))):
+    """`a=1,b=2` as a dict. `ValueError` for anything else but nothing."""
+    options: dict[str, str] = {}
+    if not config.strip():
+        return options
+    for pair in config.split(","):
         key, sign, value = (part.strip() for part in pair.partition("="))
         if not key:
             raise ValueRangeError(
@@ -31,8 +33,8 @@ def parse_rendezvous_config(config: str) -> dict[str, str]:
             raise ValueRangeError(
                 f"The rendezvous configuration option '{key}' must have a value specified: --rdzv-conf {key}=VALUE"
             )
-        found[key] = value
-    return found
+        options[key] = value
+    return options
 
 
 class WaitNotice:
