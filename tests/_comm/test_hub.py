@@ -171,3 +171,13 @@ def test_functions_that_still_run_are_left_alone_at_the_end(count):
         if thread.name.startswith("left alone"):
             thread.join(SECONDS)
             assert not thread.is_alive()
+
+
+def test_two_threads_that_look_for_a_moment_both_end():
+    """The one that leads, and one that led before: what wakes them at the end must not be taken by one alone."""
+    for _ in range(20):
+        hub = Hub("test", 2)
+        hub._promote(hub._lead)  # as its housekeeping does, which took the first for busy
+        threads = list(hub._threads)
+        hub.close(1.0)
+        assert not any(thread.is_alive() for thread in threads)

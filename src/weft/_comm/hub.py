@@ -252,6 +252,8 @@ class Hub:
                     self._attend(fd, event)
                 more = self._work(lead)
                 lead.beat += 1
+            if self._closed:  # one that led before may look, too
+                os.eventfd_write(self._bell, 1)
             while self._work(lead):
                 pass
             with self._lock:

@@ -8,7 +8,10 @@ import pytest
 
 import weft as torch
 from weft import distributed as dist
+from weft._comm import tree
 from weft.distributed import rpc, run_threads
+from weft.distributed.rpc import _workers
+from weft.distributed.rpc._state import current_agent
 
 
 def who():
@@ -93,3 +96,20 @@ def test_the_process_is_a_worker_of_its_own(tmp_path):
     assert run_threads(work, nprocs=2) == [["w0", "w1"]] * 2
     assert rpc.rpc_sync("alone", rpc.get_worker_info).name == "alone"
     rpc.shutdown()
+
+
+def test_workers_of_a_big_job_look_each_other_up(monkeypatch):
+    """They do not learn of all at once, and leave through a tree of several levels."""
+    monkeypatch.setattr(_workers, "_FEW", 4)
+    monkeypatch.setattr(tree, "FAN_OUT", 2)
+
+    def work(rank):
+        rpc.init_rpc(f"w{rank}")
+        name = rpc.rpc_sync((rank + 7) % 20, rpc.get_worker_info).name
+        everybody = [worker.name for worker in current_agent().get_worker_infos()] if rank == 3 else None
+        rpc.shutdown(timeout=60)
+        return name, everybody
+
+    results = run_threads(work, nprocs=20)
+    assert [name for name, _ in results] == [f"w{(rank + 7) % 20}" for rank in range(20)]
+    assert results[3][1] == [f"w{rank}" for rank in range(20)]
