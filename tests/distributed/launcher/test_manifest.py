@@ -154,6 +154,34 @@ def test_pods_run_the_command_and_find_each_other(manifest, script, tmp_path):
     assert sorted(out for out, _ in said) == [f"{rank} 2 a b $(JOB_UID) it's\n" for rank in range(2)], said
 
 
+@pytest.fixture(params=["PyYAML", "no package"])
+def package(request, monkeypatch):
+    if request.param == "no package":
+        monkeypatch.setitem(sys.modules, "yaml", None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["1e3", "y", "null", "0o17", "1:30", "", "a\n", "  a\nb", "a \nb", "a\r\nb", "a\x1b\nb", "😀", "ü\u2028", "# a: b"],
+)
+def test_texts_stay_as_they_are(value, package, manifest, monkeypatch):
+    monkeypatch.setenv("JAX_NOTE", value)
+    text = manifest("kubernetes", *IMAGE, "train.py", value)
+    [container] = parts(text)["Job"]["spec"]["template"]["spec"]["containers"]
+    assert container["env"][-1] == {"name": "JAX_NOTE", "value": value}
+    assert shlex.split(container["command"][2])[-2:] == ["train.py", value]
+    assert value not in ("1e3", "y") or f'"value": "{value}"' in text.replace(
+        "value:", '"value":'
+    )  # no texts to kubectl
+
+
+def test_manifests_can_be_read(manifest, script):
+    text = manifest("kubernetes", "--nnodes", 2, *IMAGE, script)
+    assert text.startswith('apiVersion: "v1"\nkind: "Secret"\nmetadata:\n  name: "train-me"\nstringData:\n')
+    assert '        - |-\n          [ "$JOB_COMPLETION_INDEX" = 0 ]' in text
+    assert "            --nnodes=2:2 \\\n            --rdzv-backend=c10d \\\n" in text
+
+
 # --- both ---
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from weft.distributed.launcher._manifest import Job
@@ -16,12 +17,23 @@ _UID_LABEL = "batch.kubernetes.io/controller-uid"
 
 
 def kubernetes(job: Job) -> str:
-    """YAML of a Secret, a headless Service, and an indexed Job; pod 0 serves a c10d rendezvous."""
+    """YAML of a Secret, a headless Service, and an indexed Job; pod 0 serves a c10d rendezvous.
+
+    Without PyYAML it is JSON, which is YAML as well.
+    """
     if not job.image:
         raise ValueRangeError(
             "--print-manifest kubernetes needs the image that holds weft and the program: pass --container-image NAME"
         )
-    return "---\n".join("\n".join(_yaml(part)) + "\n" for part in (_secret(job), _service(job), _job(job)))
+    parts = [_secret(job), _service(job), _job(job)]
+    try:
+        yaml = import_module("yaml")
+    except ModuleNotFoundError:
+        return "".join(f"---\n{json.dumps(part, indent=2, ensure_ascii=False)}\n" for part in parts)
+    dumper = type("_Dumper", (yaml.SafeDumper,), {})
+    dumper.add_representer(str, _text)
+    dumper.add_representer(dict, _mapping)
+    return yaml.dump_all(parts, Dumper=dumper, sort_keys=False, width=math.inf)
 
 
 def _secret(job: Job) -> dict[str, Any]:
@@ -87,30 +99,13 @@ def _script(job: Job) -> str:
     return ('[ "$JOB_COMPLETION_INDEX" = 0 ] && is_host=1 || is_host=0\n' if job.serves else "") + command
 
 
-def _yaml(value: Any) -> Iterator[str]:
-    """Lines of YAML; a text is written as in JSON, which is YAML, and one of several lines as a block."""
-    if isinstance(value, Mapping) and value:
-        for key, part in value.items():
-            yield from _entry(f"{key}:", part)
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for part in value:
-            first, *rest = _yaml(part) if not _is_block(part) else _entry("", part)
-            yield f"- {first}"
-            yield from (f"  {line}" for line in rest)
-    else:
-        yield json.dumps(value)
+def _text(dumper: Any, text: str) -> Any:
+    """A block for several lines, else quotes, also where PyYAML sees no need: kubectl takes `1e3` for a number."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else '"')
 
 
-def _entry(head: str, value: Any) -> Iterator[str]:
-    if _is_block(value):
-        yield f"{head} |-".lstrip()
-        yield from (f"  {line}" for line in value.split("\n"))
-    elif isinstance(value, (Mapping, list)) and value:
-        yield head
-        yield from (f"  {line}" for line in _yaml(value))
-    else:
-        yield f"{head} {json.dumps(value)}"
-
-
-def _is_block(value: Any) -> bool:
-    return isinstance(value, str) and "\n" in value
+def _mapping(dumper: Any, mapping: dict[str, Any]) -> Any:
+    node = dumper.represent_dict(mapping)
+    for key, _ in node.value:
+        key.style = None  # keys are words
+    return node
