@@ -1,4 +1,4 @@
-"""Pages of text over HTTP, without the standard library's HTTP server, which takes 40 ms to import."""
+"""Pages of text over HTTP. Over `http.server` it is as long, and a worker's server starts in 39 ms instead of 2."""
 
 from __future__ import annotations
 

@@ -120,6 +120,7 @@ def test_prometheus():
         for value in (2, 0.5):
             metrics.put_metric("step.duration.ms", value)
         metrics.put_metric('odd "name"\n', 1, "back\\slash")
+        metrics.put_metric("done", True)
         with urlopen(f"http://127.0.0.1:{handler.port}/metrics", timeout=20) as page:
             assert page.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
             lines = page.read().decode().split("\n")
@@ -128,6 +129,7 @@ def test_prometheus():
         assert f"weft_metric_sum{own} 2.5" in lines
         assert f"weft_metric_count{own} 2" in lines
         assert r'weft_metric_last{group="back\\slash",name="odd \"name\"\n"} 1' in lines
+        assert 'weft_metric_last{group="torchelastic",name="done"} 1' in lines
         assert "# TYPE weft_metric_last gauge" in lines
     finally:
         handler.close()
