@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 import zlib
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from weft._comm.file_store import FileStore
+from weft._comm.observer import observed
 from weft.errors import DistStoreError
 
 _ADD = "import sys; from weft._comm.file_store import FileStore; s = FileStore(sys.argv[1], int(sys.argv[2]))\n"
@@ -220,3 +223,30 @@ def test_what_stands_where_a_shorter_log_goes_is_not_written_to(tmp_path):
     assert path.stat().st_size < 2 << 20
     assert other.read_bytes() == b""
     store.close()
+
+
+def test_a_file_that_somebody_has_made_shorter(tmp_path):
+    store = FileStore(f"{tmp_path}/store", 1)
+    store.set("a", "b")
+    os.truncate(store.path, os.path.getsize(store.path) - 5)
+    for use in (lambda: store.get("a"), lambda: store.set("a", "c")):
+        with pytest.raises(DistStoreError, match=r"store' has been made shorter by somebody else"):
+            use()
+
+
+def test_a_damaged_record_is_told_and_what_follows_it_is_not_cut_off(tmp_path):
+    store = FileStore(f"{tmp_path}/store", 2)
+    store.set("a", "b")
+    with open(store.path, "r+b") as file:
+        file.seek(40)  # in the first record
+        byte = file.read(1)[0]
+        file.seek(40)
+        file.write(bytes([byte ^ 1]))
+    content = Path(store.path).read_bytes()
+    for use in (
+        lambda: FileStore(store.path, 2),
+        lambda: observed(f"file://{store.path}", timedelta(seconds=0.1)).get("a"),
+    ):
+        with pytest.raises(DistStoreError, match=r"a record in .*store' is damaged, so what follows it is lost"):
+            use()
+    assert Path(store.path).read_bytes() == content

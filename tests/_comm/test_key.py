@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -70,3 +71,29 @@ def test_a_key_file_that_is_open_to_others_is_refused(mode, own, home, monkeypat
         job_key()
     file.chmod(0o400)
     assert job_key() == b"the key of somebody else"
+
+
+@pytest.mark.parametrize("text", ["a key from the environment\n", "\udcff\udcfe of no encoding at all"])
+def test_the_environments_key_is_read_as_a_file_would_be(text, home, monkeypatch):
+    """A secret that is put into a variable often ends in a line break."""
+    monkeypatch.setenv("WEFT_JOB_KEY", text)
+    given = job_key()
+    file = home / "key"
+    file.write_bytes(os.fsencode(text))
+    file.chmod(0o600)
+    monkeypatch.delenv("WEFT_JOB_KEY")
+    monkeypatch.setenv("WEFT_JOB_KEY_FILE", str(file))
+    assert given == job_key() == os.fsencode(text).strip()
+
+
+def test_blanks_are_no_key(home, monkeypatch):
+    monkeypatch.setenv("WEFT_JOB_KEY", " " * 20)
+    with pytest.raises(DistNetworkError, match="WEFT_JOB_KEY has 0 bytes"):
+        job_key()
+
+
+def test_a_pipe_in_place_of_a_key_file_holds_nobody_up(home, monkeypatch):
+    os.mkfifo(home / "key", 0o600)
+    monkeypatch.setenv("WEFT_JOB_KEY_FILE", str(home / "key"))
+    with pytest.raises(DistNetworkError, match="is no regular file"):
+        job_key()

@@ -75,13 +75,22 @@ def test_this_machine_is_looked_at(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["WEFT_JOB_KEY", "WEFT_API_TOKEN", "JAX_my_secret", "XLA_PASSWORD", "WEFT_CREDENTIALS"]
-)
+    "name",
+    [
+        "WEFT_JOB_KEY", "WEFT_API_TOKEN", "JAX_my_secret", "XLA_PASSWORD", "WEFT_CREDENTIALS", "WEFT_PASSPHRASE",
+        "WEFT_PWD", "XLA_CRED", "JAX_AUTH",
+    ],
+)  # fmt: skip
 def test_values_of_secrets_are_not_shown(name, monkeypatch):
     monkeypatch.setenv(name, "do not tell")
     report = collect_env.get_pretty_env_info()
     assert f"{name}=<redacted>\n" in report
     assert "do not tell" not in report
+
+
+def test_names_and_passwords_in_addresses_are_not_shown(monkeypatch):
+    monkeypatch.setenv("JAX_URL", "http://user:do-not-tell@host:80/path")
+    assert "JAX_URL=http://<redacted>@host:80/path\n" in collect_env.get_pretty_env_info()
 
 
 def test_missing_and_failing_tools_are_no_failure(tmp_path, monkeypatch):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 REDACTED = "<redacted>"
-_SECRET = re.compile("KEY|TOKEN|SECRET|PASSW(OR)?D|CREDENTIAL", re.IGNORECASE)
+_SECRET = re.compile("KEY|TOKEN|SECRET|PASS|_PWD|CRED|AUTH", re.IGNORECASE)
+_USERINFO = re.compile("(?<=://)[^/@\\s]+(?=@)")  # in an address
 
 
 def is_secret(name: str) -> bool:
@@ -14,5 +15,7 @@ def is_secret(name: str) -> bool:
 
 
 def shown(name: str, value: object) -> object:
-    """What a text may show of a variable's value."""
-    return REDACTED if is_secret(name) else value
+    """What a text may show of a variable's value: nothing of a secret, and no name and password in an address."""
+    if is_secret(name):
+        return REDACTED
+    return _USERINFO.sub(REDACTED, value) if isinstance(value, str) else value

@@ -137,6 +137,7 @@ class FileStore(Store):
                 if not missing:
                     return [table.values[key] for key in keys]
             if deadline.expired:
+                self._log.require_undamaged(timeout)
                 raise wait_error(missing, timeout)
             time.sleep(min(pause, deadline.left() or 0))
         raise AssertionError("pauses do not end")
@@ -217,7 +218,7 @@ class _Log:
         self._check_open()
         while self._replaced():
             self._follow()
-        news = os.pread(self.file, os.fstat(self.file).st_size - self._end, self._end)
+        news = self._news()
         at = 0
         while at + _HEAD.size <= len(news):
             size, check = _HEAD.unpack_from(news, at)
@@ -228,6 +229,30 @@ class _Log:
             at += _HEAD.size + size
             self._end += _HEAD.size + size
         return self._table
+
+    def _news(self) -> bytes:
+        """What stands behind the records that have been read."""
+        size = os.fstat(self.file).st_size
+        if size < self._end:
+            raise DistStoreError(
+                f"FileStore: {self._path!r} has been made shorter by somebody else, so what the job has said is lost; "
+                "start it again with a path that is free"
+            )
+        return os.pread(self.file, size - self._end, self._end)
+
+    def require_undamaged(self, timeout: timedelta) -> None:
+        """Refuse a file in which a record is damaged that others follow: a torn one can only be the last."""
+        with self._locked(timeout):
+            self.table()
+            self._refuse_damage()
+
+    def _refuse_damage(self) -> None:
+        rest = self._news()
+        if len(rest) > _HEAD.size and _HEAD.size + _HEAD.unpack_from(rest)[0] < len(rest):
+            raise DistStoreError(
+                f"FileStore: a record in {self._path!r} is damaged, so what follows it is lost; start the job again "
+                "with a path that is free"
+            )
 
     def _proved(self, record: bytes) -> list[bytes]:
         """The fields of a whole record that somebody with the job's key has put behind those before it."""
@@ -269,6 +294,7 @@ class _Log:
         """Change the value of a key, with the file locked."""
         with self._locked(timeout):
             table = self.table()
+            self._refuse_damage()  # to write would cut off what follows
             before = table.values.get(key)
             result = change(table)
             after = table.values.get(key)

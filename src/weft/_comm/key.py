@@ -6,6 +6,7 @@ import hmac
 import os
 import secrets
 import shlex
+import stat
 from pathlib import Path
 
 from weft.errors import DistNetworkError
@@ -21,7 +22,7 @@ def job_key() -> bytes:
     when the key is shorter than 16 bytes.
     """
     if text := os.environ.get("WEFT_JOB_KEY"):
-        return _checked(text.encode(), "WEFT_JOB_KEY")
+        return _checked(os.fsencode(text).strip(), "WEFT_JOB_KEY")
     if name := os.environ.get("WEFT_JOB_KEY_FILE"):
         return _read(Path(name))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -46,7 +47,7 @@ def _checked(key: bytes, place: str) -> bytes:
 def _read(path: Path) -> bytes:
     """The key in a file, which must be as ssh wants those of its users: theirs, and closed to others."""
     try:
-        with open(path, "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # a pipe would wait
             _check_owner(os.fstat(file.fileno()), str(path))
             key = file.read().strip()
     except OSError as error:
@@ -55,6 +56,8 @@ def _read(path: Path) -> bytes:
 
 
 def _check_owner(found: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise DistNetworkError(f"the job's key cannot be read: {path!r} is no regular file; write the key into one")
     if found.st_uid != (me := os.geteuid()):
         raise DistNetworkError(
             f"the job's key in {path!r} belongs to user {found.st_uid}, and this process is user {me}'s; make a file "

@@ -38,7 +38,10 @@ def listen(host: str, port: int) -> socket.socket:
             return socket.create_server((address, port), family=family, backlog=BACKLOG)
         return _listen_everywhere(port)
     except OSError as error:
-        advice = "choose another port (0 picks a free one), or end the process that has it"
+        advice = (
+            "choose another port (0 picks a free one), or end the process that has it; one process alone may be rank 0 "
+            "of a job"
+        )
         raise DistNetworkError(
             f"The server socket has failed to listen on any local network address. port: {port}, host: {host!r}: "
             f"{error.strerror}" + (f"; {advice}" if error.errno == errno.EADDRINUSE else "")

@@ -84,7 +84,7 @@ def test_without_the_package_it_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.endswith(
-        "ImportError: weft.utils.tensorboard needs the package tensorboard; "
+        "ModuleNotFoundError: weft.utils.tensorboard needs the package tensorboard; "
         "install it with: pip install weft[tensorboard]\n"
     )
 

@@ -35,8 +35,8 @@ try:
     from tensorboard.plugins.text import plugin_data_pb2 as text_pb2
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
     from tensorboard.summary.writer.record_writer import RecordWriter
-except ImportError as error:
-    raise ImportError(
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
         "weft.utils.tensorboard needs the package tensorboard; install it with: pip install weft[tensorboard]"
     ) from error
 
