@@ -1,4 +1,4 @@
-"""`make dist`: build the wheel and the source archive, look at what is in them, and try the wheel where nothing else is.
+"""`make dist`: build the wheel and the source archive, look at what they hold, and try the wheel where nothing else is.
 
 The wheel must hold the files of the package that git knows, and no others; the source archive all files that git knows,
 so tests and documentation too. The wheel is then installed in an environment of its own, in a temporary folder.
