@@ -62,8 +62,8 @@ dist: $(VENV)/.installed  ## build the wheel and the source archive, and try the
 	$(BIN)/python tools/dist.py
 
 docs: $(VENV)/.docs  ## write the documentation site to build/site; a broken link is an error
-	$(BIN)/python -m mkdocs build --strict --quiet
-	@echo "build/site/index.html is the start page"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html is the start page; to search, serve it: $(BIN)/python -m http.server --directory build/site"
 
 oracle: $(VENV)/.oracle  ## record PyTorch's answers again and compare with them afresh
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.oracle.record
