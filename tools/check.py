@@ -64,7 +64,7 @@ def tests_of(changed: Iterable[str]) -> list[str]:
             found.update(PAGES)
         elif path.parts[0] == "src":
             found.update(WHOLE)
-            found.update(tests_of_source(Path(*path.parts[2:])))
+            found.update(tests_of_source(Path(*path.parts[2:])) if path.suffix == ".py" else [])
         elif path.parts[0] == "tests":
             is_test = path.name.startswith("test_") and path.suffix == ".py"
             found.update([name] if is_test else directly_in(path.parent))
