@@ -62,7 +62,7 @@ dist: $(VENV)/.installed  ## build the wheel and the source archive, and try the
 	$(BIN)/python tools/dist.py
 
 docs: $(VENV)/.docs  ## write the documentation site to build/site; a broken link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "build/site/index.html is the start page; to search, serve it: $(BIN)/python -m http.server --directory build/site"
 
 oracle: $(VENV)/.oracle  ## record PyTorch's answers again and compare with them afresh
