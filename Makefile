@@ -1,6 +1,7 @@
 PYTHON ?= python3
 VERSIONS := 3.11 3.12 3.13
 VENV := .venv
+BASE := main
 BIN := $(VENV)/bin
 # Thousands of small programs run once each: where they are compiled, nothing of it is worth keeping.
 # What hundreds of processes import is compiled once, also where the environment says to write no bytecode.
@@ -11,7 +12,7 @@ QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_S
 CORE := tests/_autograd tests/_lazy tests/_tensor/compile tests/oracle --ignore tests/_lazy/interpreter \
 	--ignore tests/_lazy/test_general.py
 
-.PHONY: demo test test-all test-compiled bench scale lint oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
+.PHONY: demo check test test-all test-compiled bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +22,10 @@ $(VENV)/.installed: pyproject.toml
 $(VENV)/.oracle: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev,plot,oracle]"
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	touch $@
 
 demo: $(VENV)/.installed  ## train a GPT in two processes, kill one, and compare with one process
@@ -46,9 +51,19 @@ faults: $(VENV)/.installed  ## kill, stop, cut off and fill up what jobs need, 2
 	$(BIN)/python -m pytest -n 2 -m faults tests/faults
 
 lint: $(VENV)/.installed  ## format, lint and type check
-	$(BIN)/ruff format --check src tests bench examples
-	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples tools
+	$(BIN)/ruff check src tests bench examples tools
 	$(BIN)/pyright
+
+check: $(VENV)/.installed  ## lint, types and tests of what differs from main (BASE=main), in about two minutes
+	WEFT_TIER=interpreted $(QUICK) $(BIN)/python tools/check.py $(BASE)
+
+dist: $(VENV)/.installed  ## build the wheel and the source archive, and try the wheel in an environment of its own
+	$(BIN)/python tools/dist.py
+
+docs: $(VENV)/.docs  ## write the documentation site to build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "build/site/index.html is the start page; to search, serve it: $(BIN)/python -m http.server --directory build/site"
 
 oracle: $(VENV)/.oracle  ## record PyTorch's answers again and compare with them afresh
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.oracle.record
