@@ -182,13 +182,13 @@ def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
     for future in members:
         if not future.done():
             future._leave_to_others()
-        future._ring(_Report(future, finished))
+        future._ring(_QueueWaiter(future, finished))
     for _ in members:
         finished.get().value()
     return [future.value() for future in members]
 
 
-class _Report:
+class _QueueWaiter:
     """Waits for a future, and puts it into a queue itself when it is done."""
 
     __slots__ = ("_finished", "_future")

@@ -12,12 +12,22 @@ from typing import Any
 import jax.numpy as jnp
 
 from weft._autograd.derive import Derivative, derivative_of
-from weft._autograd.graph import Key, Vertex, inputs_of, is_spent, key_of, leave, lighten, second_time, vertex_of
+from weft._autograd.graph import (
+    Key,
+    Vertex,
+    drop_values,
+    inputs_of,
+    is_spent,
+    key_of,
+    mark_executed,
+    second_backward_error,
+    vertex_of,
+)
 from weft._base.state import Ambient, ambient, using
 from weft._lazy.infer import ONE, Call, call_of, signature_of
 from weft._lazy.realize import array_of
 from weft._lazy.record import record
-from weft._lazy.value import INTERIOR, Passed, Tape, Value, recorded
+from weft._lazy.value import INTERIOR, ExecutedTape, Tape, Value, recorded
 from weft.errors import GradientError
 from weft.ops._table import TABLE
 
@@ -40,9 +50,9 @@ def backward(
     """
     with using(grad=create_graph):
         if getattr(_running, "queued", None) is not None:  # a pass that a derivative of another one runs
-            return Pass(deliver, targets, retain_graph).run(roots)
-        with queueing([]) as queued:
-            grads = Pass(deliver, targets, retain_graph).run(roots)
+            return BackwardPass(deliver, targets, retain_graph).run(roots)
+        with callback_queue([]) as queued:
+            grads = BackwardPass(deliver, targets, retain_graph).run(roots)
             for callback in queued:
                 callback()
         return grads
@@ -51,7 +61,7 @@ def backward(
 _running = threading.local()
 
 
-class queueing:
+class callback_queue:
     """Put what `queue_callback` gets in this thread into a list."""
 
     __slots__ = ("_before", "_queued")
@@ -76,7 +86,7 @@ def queue_callback(callback: Callable[[], None]) -> None:
     queued.append(callback)
 
 
-class Pass:
+class BackwardPass:
     """One backward pass.
 
     reached   everything inside of the tape that the roots depend on
@@ -99,7 +109,7 @@ class Pass:
         self.grads: dict[Key, Value] = {}
         self.left: dict[Key, int] = {}
         self.wanted: dict[Key, Value | None] = dict.fromkeys(self.targets or ())
-        self.passed: list[Passed] = []
+        self.passed: list[ExecutedTape] = []
 
     def run(self, roots: Sequence[tuple[Value, Value]]) -> list[Value | None]:
         ordered = self._reach([root for root, _ in roots])
@@ -109,7 +119,7 @@ class Pass:
         try:
             self._execute(ordered[::-1])
         finally:
-            lighten(self.passed)
+            drop_values(self.passed)
         return [self.wanted[key] for key in self.targets or ()]
 
     # --- what takes part --------------------------------------------------------------------------------------
@@ -151,7 +161,7 @@ class Pass:
         if self.targets is not None:
             self.useful = self._leading_to(self.targets, ordered)
         if any(self._needed(inputs_of(vertex)) for vertex in spent):
-            raise second_time()
+            raise second_backward_error()
         return ordered
 
     def _enter(self, x: Value, stack: list[Vertex], spent: list[Vertex]) -> None:
@@ -160,8 +170,8 @@ class Pass:
         if isinstance(key, Tape):
             self.left[key] = self.left.get(key, 0) + 1
         elif key not in self.reached:
-            if tape is not None and tape.freed and not isinstance(tape, Passed):  # nobody knows its links
-                raise second_time()
+            if tape is not None and tape.freed and not isinstance(tape, ExecutedTape):  # nobody knows its links
+                raise second_backward_error()
             vertex = self.reached[key] = vertex_of(x)
             stack.append(vertex)
             if is_spent(vertex):
@@ -200,19 +210,19 @@ class Pass:
             if grad is None:
                 self._skip(inputs)
             elif derivative.only is None:
-                self._hand_on(inputs, need, derivative, self._made(derivative, (*inputs, vertex, grad)), (grad,))
+                self._propagate(inputs, need, derivative, self._compute(derivative, (*inputs, vertex, grad)), (grad,))
             else:
-                made = recorded(derivative.only, derivative.pick((*inputs, vertex, grad)), state)
+                result = recorded(derivative.only, derivative.pick((*inputs, vertex, grad)), state)
                 x = inputs[need[0]]
                 key = x.time if x.tape is INTERIOR else key_of(x)
                 before = grads.get(key)
-                grads[key] = made if before is None else add_values(before, made, state)
+                grads[key] = result if before is None else add_values(before, result, state)
                 if key in left:
                     self._arrived(key)
             if not retain_graph:
-                leave(vertex, derivative.saves, passed)  # pyright: ignore[reportArgumentType]
+                mark_executed(vertex, derivative.saves, passed)  # pyright: ignore[reportArgumentType]
 
-    def _made(self, derivative: Derivative, available: tuple[Any, ...]) -> Sequence[Value]:
+    def _compute(self, derivative: Derivative, available: tuple[Any, ...]) -> Sequence[Value]:
         """The gradients that take computing, from (*inputs, *outputs, *cotangents)."""
         if derivative.signature is None:
             return ()
@@ -228,16 +238,16 @@ class Pass:
                 return
         members = [vertex_of(member) for member in members]  # a derivative may have run a pass over them
         inputs = inputs_of(members[0])
-        given = self._given(members)
+        cotangents = self._cotangents(members)
         need = self._needed(inputs)
         if not need:
             return
         if any(map(is_spent, members)):
-            raise second_time()
+            raise second_backward_error()
         custom = members[0].tape.custom  # pyright: ignore[reportOptionalMemberAccess]  inside of the tape
         saves = False
-        if custom is not None and given:
-            grads = custom(dict(given), members)
+        if custom is not None and cotangents:
+            grads = custom(dict(cotangents), members)
             for i in need:
                 if grads[i] is not None:
                     self._add(key_of(inputs[i]), grads[i])
@@ -245,15 +255,15 @@ class Pass:
         elif custom is not None:
             self._skip(inputs)
         else:
-            saves = self._differentiate_several(members, inputs, need, given)
+            saves = self._differentiate_several(members, inputs, need, cotangents)
         if not self.retain_graph:
             for member in members:
                 if isinstance(member, Value):
-                    leave(member, saves, self.passed)
+                    mark_executed(member, saves, self.passed)
 
-    def _given(self, members: list[Vertex]) -> list[tuple[int, Value]]:
+    def _cotangents(self, members: list[Vertex]) -> list[tuple[int, Value]]:
         """Cotangents of an application's outputs by index, after hooks."""
-        given: list[tuple[int, Value]] = []
+        cotangents: list[tuple[int, Value]] = []
         for vertex in members:
             grad = self.grads.pop(key_of(vertex), None)
             if grad is None:
@@ -263,11 +273,15 @@ class Pass:
             grad = _hooked(vertex.tape, grad)
             if key_of(vertex) in self.wanted:
                 self.wanted[key_of(vertex)] = grad
-            given.append((vertex.origin.index, grad))
-        return sorted(given, key=lambda pair: pair[0])
+            cotangents.append((vertex.origin.index, grad))
+        return sorted(cotangents, key=lambda pair: pair[0])
 
     def _differentiate_several(
-        self, members: list[Vertex], inputs: tuple[Value, ...], need: tuple[int, ...], given: list[tuple[int, Value]]
+        self,
+        members: list[Vertex],
+        inputs: tuple[Value, ...],
+        need: tuple[int, ...],
+        cotangents: list[tuple[int, Value]],
     ) -> bool:
         """Hand on the gradients of outputs; returns whether the application has saved something for that."""
         head = members[0]
@@ -275,19 +289,19 @@ class Pass:
         signature = head.origin.signature
         every_input = _on_tape(inputs)
         every_output = tuple([o.index for o in signature.outputs[: signature.main] if o.taped is not None])
-        if not given:
+        if not cotangents:
             self._skip(inputs)
             return derivative_of(signature, every_input, every_output).saves
-        derivative = derivative_of(signature, need, tuple([index for index, _ in given]))
-        made: Sequence[Value] = ()
+        derivative = derivative_of(signature, need, tuple([index for index, _ in cotangents]))
+        results: Sequence[Value] = ()
         if derivative.signature is not None:
             operands = [inputs[i] for i in derivative.inputs]
             operands += [self._output(members, i) for i in derivative.outputs]
-            operands += [given[i][1] for i in derivative.cotangents]
-            made = record(derivative.signature, tuple(operands), self.ambient, getattr(head, "doubt", None))
+            operands += [cotangents[i][1] for i in derivative.cotangents]
+            results = record(derivative.signature, tuple(operands), self.ambient, getattr(head, "doubt", None))
             if self.ambient.anomaly:
-                check_finite(head, made)
-        self._hand_on(inputs, need, derivative, made, [grad for _, grad in given])
+                check_finite(head, results)
+        self._propagate(inputs, need, derivative, results, [grad for _, grad in cotangents])
         return derivative.saves or derivative_of(signature, every_input, every_output).saves
 
     def _output(self, members: list[Vertex], index: int) -> Value:
@@ -307,20 +321,20 @@ class Pass:
 
     # --- handing on -------------------------------------------------------------------------------------------
 
-    def _hand_on(
+    def _propagate(
         self,
         inputs: Sequence[Value],
         need: Sequence[int],
         derivative: Derivative,
-        made: Sequence[Value],
-        given: Sequence[Value],
+        results: Sequence[Value],
+        cotangents: Sequence[Value],
     ) -> None:
         grads, left = self.grads, self.left
         for i, source in zip(need, derivative.sources, strict=True):
             x = inputs[i]
             key = x.time if x.tape is INTERIOR else key_of(x)
             if source is not None:
-                grad = made[source[1]] if source[0] else given[source[1]]
+                grad = results[source[1]] if source[0] else cotangents[source[1]]
                 before = grads.get(key)
                 grads[key] = grad if before is None else add_values(before, grad, self.ambient)
             if key in left:
@@ -418,10 +432,10 @@ def backward_name(value: Vertex) -> str:
     signature = origin.signature
     if value.tape is not None and value.tape.custom is not None:
         return f"{signature.name}Backward"
-    said = signature.call.op.grad_name if signature.call is not None else ""
-    if callable(said):
-        said = said(tuple(aval.shape for aval in signature.avals), origin.aval.shape)
-    if said:
-        return said if "Backward" in said or said == "CopySlices" else f"{said}Backward0"
+    name = signature.call.op.grad_name if signature.call is not None else ""
+    if callable(name):
+        name = name(tuple(aval.shape for aval in signature.avals), origin.aval.shape)
+    if name:
+        return name if "Backward" in name or name == "CopySlices" else f"{name}Backward0"
     words = signature.name.removesuffix("_dim").replace(" ", "_").split("_")
     return "".join(w[:1].upper() + w[1:] for w in words) + "Backward0"

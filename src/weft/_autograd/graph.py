@@ -1,8 +1,8 @@
 """The graph that a backward pass runs over, and what it leaves of it.
 
-Before, the tape is the recorded values themselves. A pass gives each application that it executes a tape of its own
-(`Passed`), whose links lead to such tapes, to those of leaves, and to values that the pass has not come to. So the
-graph of a loss that is kept holds no arrays, and what saved nothing can be executed again.
+Before a pass, the tape is the recorded values themselves. A pass gives each application that it executes a tape of its
+own (`ExecutedTape`), which links to other such tapes, to the tapes of leaves, and to values that the pass has not
+reached. So the graph of a loss that is kept holds no arrays, and what saved nothing can be executed again.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from weft._lazy.value import FREED, INTERIOR, OUTSIDE, Passed, Shared, Tape, Value
+from weft._lazy.value import FREED, INTERIOR, OUTSIDE, ExecutedTape, Shared, Tape, Value
 from weft.errors import GradientError
 
 Key = Tape | int
 """What a value is known by: a leaf by its tape, everything inside of the tape by the number of its recording."""
 
-Vertex = Value | Passed
+Vertex = Value | ExecutedTape
 
 _new = object.__new__
 
@@ -27,12 +27,12 @@ def key_of(x: Value | Tape) -> Key:
     assert tape is not None, "only what takes part in differentiation has a place in the graph"
     if tape.leaf:
         return tape
-    return tape.time if isinstance(tape, Passed) else x.time  # pyright: ignore[reportAttributeAccessIssue]  no leaf's
+    return tape.time if isinstance(tape, ExecutedTape) else x.time  # pyright: ignore[reportAttributeAccessIssue]  no leaf's
 
 
 def vertex_of(x: Vertex) -> Vertex:
     """Where the links of a value's application are: in what a pass has left of it, or in the value."""
-    return x.tape if isinstance(x.tape, Passed) else x
+    return x.tape if isinstance(x.tape, ExecutedTape) else x
 
 
 def inputs_of(vertex: Vertex) -> tuple[Any, ...]:
@@ -58,7 +58,7 @@ def hooks_of(value: Value) -> dict[int, Any]:
     return tape.hooks
 
 
-def second_time() -> GradientError:
+def second_backward_error() -> GradientError:
     """The error for what a pass has let go of."""
     return GradientError(
         "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
@@ -68,9 +68,9 @@ def second_time() -> GradientError:
     )
 
 
-def leave(value: Value, spent: bool, left: list[Passed]) -> None:
+def mark_executed(value: Value, spent: bool, left: list[ExecutedTape]) -> None:
     """Note that a pass has executed a value's application, whose derivative has read what is let go of if `spent`."""
-    passed: Passed = _new(Passed)
+    passed: ExecutedTape = _new(ExecutedTape)
     tape = value.tape
     if tape is INTERIOR:
         passed.hooks = passed.custom = None
@@ -93,7 +93,7 @@ def leave(value: Value, spent: bool, left: list[Passed]) -> None:
     left.append(passed)
 
 
-def lighten(left: Iterable[Passed]) -> None:
+def drop_values(left: Iterable[ExecutedTape]) -> None:
     """Take the values out of the links of what a pass has executed."""
     for passed in left:
         inputs = passed.inputs

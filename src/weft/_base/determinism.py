@@ -16,11 +16,11 @@ def refuse_undetermined(kernel: str) -> None:
     """`RuntimeError`, or a warning, where determinism was asked for: the result may depend on the order of writes."""
     if not Determinism.level:
         return
-    said = f"{kernel} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms"
+    text = f"{kernel} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms"
     if Determinism.level == 1:
-        warn_user(f"{said}(True, warn_only=True)'.")
+        warn_user(f"{text}(True, warn_only=True)'.")
         return
     raise OptionError(
-        f"{said}(True)'. You can turn off determinism just for this operation, or you can use the 'warn_only=True' "
+        f"{text}(True)'. You can turn off determinism just for this operation, or you can use the 'warn_only=True' "
         "option, if that's acceptable for your application."
     )

@@ -13,6 +13,6 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
-def shown(name: str, value: object) -> object:
+def redacted(name: str, value: object) -> object:
     """What a text may show of a variable's value."""
     return REDACTED if is_secret(name) else value

@@ -21,7 +21,7 @@ _folders: dict[str, int] = {}  # of this process: descriptors that hold the lock
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[BufferedRandom]:
+def atomic_write(path: Path) -> Iterator[BufferedRandom]:
     """A new file, open for writing and reading, that takes the place of `path` when the block ends.
 
     Nobody sees half of it, not even after a power cut. A file that was there hands its permissions on. After an error,
@@ -90,15 +90,15 @@ def remove_stale(folder: Path, name: str) -> None:
 
 def _remove_if_stale(path: str) -> None:
     with suppress(OSError):
-        found = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.isdir(path):
                 shutil.rmtree(path)
             else:
                 os.unlink(path)
         finally:
-            os.close(found)
+            os.close(descriptor)
 
 
 def _is_ours(file: int) -> bool:

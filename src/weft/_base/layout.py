@@ -11,9 +11,9 @@ class _Named:
     __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
-        if name in _made:
+        if name in _instances:
             raise ArgumentError(f"cannot create '{type(self).__name__}' instances; use torch.{name}")
-        _made[name] = self
+        _instances[name] = self
         self._name = name
 
     def __repr__(self) -> str:
@@ -23,12 +23,12 @@ class _Named:
         return named, (self._name,)
 
 
-_made: dict[str, _Named] = {}
+_instances: dict[str, _Named] = {}
 
 
 def named(name: str) -> _Named:
     """The layout or memory format of this name."""
-    return _made[name]
+    return _instances[name]
 
 
 class layout(_Named):

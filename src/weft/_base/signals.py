@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 
-def heed(*numbers: signal.Signals) -> None:
+def restore_defaults(*numbers: signal.Signals) -> None:
     """Have those of the signals that are ignored do what they do by default; in the main thread."""
     for number in numbers:
         if signal.getsignal(number) is signal.SIG_IGN:

@@ -48,7 +48,7 @@ class Check:
         self.site = user_site()
         self.doubt: weakref.ref[Doubt] | None = None
 
-    def learn(self, codes: Sequence[int]) -> None:
+    def set_codes(self, codes: Sequence[int]) -> None:
         """Take the codes, now that they are computed."""
         self.failure = _first_failure(self.signature, codes)
         self.code = None
@@ -121,8 +121,10 @@ def _recipe_of(signature: Signature) -> _Recipe:
 
         device = signature.outputs[0].aval.device
         avals = tuple([signature.avals[i] for i in read])
-        made = Signature(f"check of {signature.name}", codes, avals, device=device, differentiable=False, trace=trace)
-        signature.check = _Recipe(made.outputs[0], read)
+        checker = Signature(
+            f"check of {signature.name}", codes, avals, device=device, differentiable=False, trace=trace
+        )
+        signature.check = _Recipe(checker.outputs[0], read)
     return signature.check
 
 

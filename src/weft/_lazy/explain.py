@@ -102,7 +102,7 @@ def explain() -> Explanation:
     A compilation tells the difference to the nearest earlier graph, so that one sees what made it necessary. Graphs so
     small that they are computed without a program are not listed.
     """
-    interpreted = [(where, program) for program, where in _interpreted.items() if program.run is None]
+    interpreted = [(device, program) for program, device in _interpreted.items() if program.run is None]
     return Explanation(
         [entry for entry, _ in _log],
         [

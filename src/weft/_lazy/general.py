@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import jax
 from jax.export import symbolic_shape
 
-from weft._lazy.trace import Size, Sizes, Trace
+from weft._lazy.trace import Size, SizeValues, Trace
 from weft._lazy.value import Aval
 from weft.ops._table import Kind
 
@@ -76,7 +76,7 @@ class General:
         return [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in self.trace.result_avals()]
 
 
-class _Kind:
+class _SizePattern:
     """Which sizes are letters: those at the positions of a group have one; those elsewhere are what they were."""
 
     __slots__ = ("expressions", "fixed", "general", "groups", "names")
@@ -91,7 +91,7 @@ class _Kind:
         self.expressions: dict[int, Any] = {}
         self.general: General | None = None
 
-    def sizes(self, numbers: Numbers) -> Sizes | None:
+    def sizes(self, numbers: Numbers) -> SizeValues | None:
         """What the letters are for these numbers, or None if they are of another kind."""
         fixed = set()
         for at, number in self.fixed:
@@ -104,43 +104,45 @@ class _Kind:
             if number < 2 or number in fixed or number in letters or any(numbers[at] != number for at in group):
                 return None
             letters.append(number)
-        return Sizes(dict(zip(self.names, letters, strict=True)), self.expressions)
+        return SizeValues(dict(zip(self.names, letters, strict=True)), self.expressions)
 
     def symbols(self, length: int) -> list[Size]:
         """The sizes with letters."""
-        found: list[Size] = [0] * length
+        sizes: list[Size] = [0] * length
         for at, number in self.fixed:
-            found[at] = number
+            sizes[at] = number
         bounds = [f"{name} >= 2" for name in self.names]
         letters = symbolic_shape(",".join(self.names), constraints=bounds)
         for letter, group in zip(letters, self.groups, strict=True):
             for at in group:
-                found[at] = letter
-        return found
+                sizes[at] = letter
+        return sizes
 
 
 class Family:
     """The signatures that differ in sizes alone.
 
     examples  numbers and types of results of those that were traced as they are
-    kinds     for which there is a general trace
+    patterns  for which there is a general trace
     """
 
-    __slots__ = ("_of_shapes", "_refused", "examples", "kinds")
+    __slots__ = ("_of_shapes", "_refused", "examples", "patterns")
 
     def __init__(self, of_shapes: Iterable[int]) -> None:
         """`of_shapes`: positions of the numbers in shapes. Others, such as an exponent, are sizes if they equal one."""
         self._of_shapes = frozenset(of_shapes)
         self.examples: list[tuple[Numbers, Types]] = []
-        self.kinds: list[_Kind] = []
+        self.patterns: list[_SizePattern] = []
         self._refused: set[tuple[int, ...]] = set()
 
-    def find(self, numbers: Numbers, generalise: Callable[[Iterator[Size]], General]) -> tuple[General, Sizes] | None:
+    def find(
+        self, numbers: Numbers, generalise: Callable[[Iterator[Size]], General]
+    ) -> tuple[General, SizeValues] | None:
         """The general trace for these numbers, made by `generalise` of sizes when there are examples enough."""
-        for kind in self.kinds:
-            sizes = kind.sizes(numbers)
-            if sizes is not None and kind.general is not None:
-                return kind.general, sizes
+        for pattern in self.patterns:
+            sizes = pattern.sizes(numbers)
+            if sizes is not None and pattern.general is not None:
+                return pattern.general, sizes
         return self._generalised(numbers, generalise) if len(self.examples) >= _EXAMPLES else None
 
     def add(self, numbers: Numbers, types: Types) -> None:
@@ -151,7 +153,7 @@ class Family:
 
     def _generalised(
         self, numbers: Numbers, generalise: Callable[[Iterator[Size]], General]
-    ) -> tuple[General, Sizes] | None:
+    ) -> tuple[General, SizeValues] | None:
         differing = Counter(
             tuple([at for at, (a, b) in enumerate(zip(example, numbers, strict=True)) if a != b])
             for example, _ in self.examples
@@ -159,29 +161,29 @@ class Family:
         for changing, times in differing.items():
             if times < _EXAMPLES or not changing or changing in self._refused:
                 continue
-            kind = _Kind(numbers, changing)
-            if any(self._of_shapes.isdisjoint(group) for group in kind.groups):
+            pattern = _SizePattern(numbers, changing)
+            if any(self._of_shapes.isdisjoint(group) for group in pattern.groups):
                 continue
-            sizes = kind.sizes(numbers)
-            known = [(s, types) for example, types in self.examples if (s := kind.sizes(example)) is not None]
-            if sizes is None or len(known) < _EXAMPLES:
+            sizes = pattern.sizes(numbers)
+            examples = [(s, types) for example, types in self.examples if (s := pattern.sizes(example)) is not None]
+            if sizes is None or len(examples) < _EXAMPLES:
                 continue
-            general = with_letters(partial(_checked, generalise, kind.symbols(len(numbers)), known))
+            general = with_letters(partial(_checked, generalise, pattern.symbols(len(numbers)), examples))
             if general is None:
                 self._refused.add(changing)
                 continue
-            kind.general = general
-            self.kinds.append(kind)
+            pattern.general = general
+            self.patterns.append(pattern)
             return general, sizes
         return None
 
 
 def _checked(
-    generalise: Callable[[Iterator[Size]], General], symbols: list[Size], known: list[tuple[Sizes, Types]]
+    generalise: Callable[[Iterator[Size]], General], symbols: list[Size], examples: list[tuple[SizeValues, Types]]
 ) -> General:
     """The general trace; `ValueError` if it does not give what is known of some signatures."""
     general = generalise(iter(symbols))
-    if any(general.trace.with_sizes(sizes).types() != types for sizes, types in known):
+    if any(general.trace.with_sizes(sizes).types() != types for sizes, types in examples):
         raise ValueError("the types of the results are not those of the examples")
     return general
 
@@ -240,8 +242,8 @@ _NUMBER = object()
 def family_of(call: Call, avals: Sequence[Aval]) -> tuple[Family, Numbers]:
     """The family that a call on inputs of these types belongs to, and its sizes there."""
     form, numbers = form_of(call, avals)
-    found = _families.get(form)
-    if found is None:
+    family = _families.get(form)
+    if family is None:
         if len(_families) >= _MOST_FAMILIES:
             _families.clear()
         kinds = [Kind.SHAPE] * sum(len(aval.shape) for aval in avals)
@@ -249,8 +251,8 @@ def family_of(call: Call, avals: Sequence[Aval]) -> tuple[Family, Numbers]:
             inside: list[int] = []
             _without_numbers(entry if param.kind in _SIZED else None, inside)
             kinds += [param.kind] * len(inside)
-        found = _families.setdefault(form, Family([at for at, kind in enumerate(kinds) if kind is Kind.SHAPE]))
-    return found, numbers
+        family = _families.setdefault(form, Family([at for at, kind in enumerate(kinds) if kind is Kind.SHAPE]))
+    return family, numbers
 
 
 def forget_families() -> None:

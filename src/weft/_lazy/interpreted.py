@@ -79,7 +79,7 @@ class InterpretedGraph:
                 for number in ending:
                     entries[number] = None
         results = [entries[number] for number in self._wanted]
-        return [apart(result) for result in results] if self._device is CPU else results
+        return [compact(result) for result in results] if self._device is CPU else results
 
     @property
     def seconds(self) -> float:
@@ -112,7 +112,7 @@ class InterpretedGraph:
         return steps[::-1]
 
 
-def apart(array: Array) -> Array:
+def compact(array: Array) -> Array:
     """A result whose elements lie side by side, and which keeps no larger array alive."""
     base = array.base
     if not array.flags.c_contiguous or (isinstance(base, np.ndarray) and base.nbytes > 2 * array.nbytes):
@@ -126,11 +126,11 @@ def run_of(signature: Signature) -> Run:
     Where that lacks a primitive, and on other devices, it is a compiled program of this one application.
     """
     if signature.run is None:
-        where = device_of(signature)
-        interpreted = prepare(signature.trace) if where is CPU else None
-        if where is CPU and signature.costs is None:
+        device = device_of(signature)
+        interpreted = prepare(signature.trace) if device is CPU else None
+        if device is CPU and signature.costs is None:
             signature.costs = _COMPILED if interpreted is None else interpreted.costs
-        signature.run = _compiled(signature, where) if interpreted is None else interpreted.run
+        signature.run = _compiled(signature, device) if interpreted is None else interpreted.run
     return signature.run
 
 
@@ -164,11 +164,11 @@ def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
             else:
                 return None
         arrays.append(array)
-    return apart(run_of(origin.signature)(arrays)[0])
+    return compact(run_of(origin.signature)(arrays)[0])
 
 
-def _compiled(signature: Signature, where: device) -> Run:
-    program = compiled(signature.fn, where)  # which is refused where XLA cannot run
-    if where is CPU:
+def _compiled(signature: Signature, target: device) -> Run:
+    program = compiled(signature.fn, target)  # which is refused where XLA cannot run
+    if target is CPU:
         return lambda arrays: [np.asarray(result) for result in program(*arrays)]
     return lambda arrays: program(*arrays)

@@ -17,7 +17,7 @@ import numpy as np
 from weft._base import config
 from weft._base.device import CPU
 from weft._base.state import LEAST_LIMIT, Pending, ambient
-from weft._lazy import holders
+from weft._lazy import refcounts
 from weft._lazy.checks import Check, Unconfirmed
 from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
@@ -41,12 +41,12 @@ _STAND_INS = (Ticket, Unconfirmed)
 
 def array_of(value: Value) -> Any:
     """The jax array of a value, computed now if need be. Execution is asynchronous; nothing waits for the result."""
-    if type(held_by(value)) is np.ndarray:
+    if type(raw_array(value)) is np.ndarray:
         place(value)
     return value.array
 
 
-def held_by(value: Value) -> Any:
+def raw_array(value: Value) -> Any:
     """The same, or the NumPy array of a value that came from elsewhere and was not yet needed on its device.
 
     Waits for checks that the value depends on, and raises what they have found.
@@ -76,7 +76,7 @@ def _wait_for(check: Check) -> None:
     """Learn what a check has found."""
     code = check.code
     if code is not None:
-        check.learn(np.asarray(held_by(code)).tolist())
+        check.set_codes(np.asarray(raw_array(code)).tolist())
 
 
 def report(pending: Pending, most: int = 0) -> None:
@@ -131,7 +131,7 @@ def keeping() -> Iterator[None]:
         pending.kept = before
 
 
-def relieve(pending: Pending) -> None:
+def flush_if_full(pending: Pending) -> None:
     """Called when a list has reached its limit: drop the dead; compute if too many live."""
     values = _take(pending)
     if len(values) < config.NODE_CAP:
@@ -172,7 +172,7 @@ def escaping(region: Pending) -> set[int]:
         for x in (*held, *(value.extras or ())):
             uses[id(x)] = uses.get(id(x), 0) + 1
     value = held = x = None  # references are counted from here on
-    own = 1 + holders.IN_A_LOCAL  # the region
+    own = 1 + refcounts.IN_A_LOCAL  # the region
     codes = {id(check.code) for check in (*region.checks, *_checks_of(region))}
     return {id(v) for v in region if v.array is None and getrefcount(v) - uses.get(id(v), 0) > own} - codes
 
@@ -190,7 +190,7 @@ def _checks_of(region: Pending) -> Iterator[Check]:
 def _take(pending: list[Value]) -> list[Value]:
     """Empty the list; return the living, in order. Dead values go last to first, so whole dead graphs fall."""
     living: list[Value] = []
-    own = holders.IN_A_LOCAL
+    own = refcounts.IN_A_LOCAL
     try:
         while True:
             value = pending.pop()
@@ -241,8 +241,8 @@ def _forget_inputs(value: Value) -> None:
 
 def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> None:
     if not _on_one_device(values):  # values of different devices never meet in one application
-        for where in {v.aval.device: None for v in values}:
-            _flush([v for v in values if v.aval.device is where], pending, ())
+        for device in {v.aval.device: None for v in values}:
+            _flush([v for v in values if v.aval.device is device], pending, ())
         values = []
     while True:
         try:
@@ -292,17 +292,17 @@ def _repeating(origins: list[Any], least: int) -> tuple[int, int, int]:
 
 
 def _run(batch: Batch, pending: Pending) -> None:
-    made, arrays = batch.made, batch.arrays
+    outputs, arrays = batch.outputs, batch.arrays
     batch.arrays = []
     try:
         results = execute(batch.program, batch.graph, arrays)
     except BaseException:
-        for value in made:  # still pending: whoever needs one may try again
+        for value in outputs:  # still pending: whoever needs one may try again
             value.array = None
         raise
     else:
         doubts = batch.doubts
-        for value, array in zip(made, results, strict=True):
+        for value, array in zip(outputs, results, strict=True):
             value.array = Unconfirmed(array, doubts[value]) if value in doubts else array
             _forget_inputs(value)
     finally:

@@ -9,7 +9,7 @@ import jax
 
 from weft._base.device import device
 from weft._base.dtype import from_numpy
-from weft._lazy.trace import Sizes, Trace, traced
+from weft._lazy.trace import SizeValues, Trace, traced
 from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
 from weft.errors import WeftError
 
@@ -92,7 +92,7 @@ class Signature:
     doubtful  whether there is one, or one of the signature that this is the derivative of
     grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
               row has a hand-written derivative; or None
-    rounds    whether floating results must be `settled` before another application takes them
+    rounds    whether floating results must be passed through `rewrite_barrier` before another application takes them
     trace     `fn` as it was traced for these types
     general   what computes it for all sizes, and which they are here, where that is known
     run       what computes it on NumPy arrays, once it was asked for (`_lazy/interpreted.py`)
@@ -134,7 +134,7 @@ class Signature:
         grads: Callable[..., Sequence[jax.Array | None]] | None = None,
         rounds: bool = True,
         trace: Trace | None = None,
-        general: tuple[General, Sizes] | None = None,
+        general: tuple[General, SizeValues] | None = None,
     ) -> None:
         self.general = general
         self.name = name

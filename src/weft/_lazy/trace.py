@@ -28,7 +28,7 @@ def _compiled(text: str) -> CodeType:
     return compile(text.replace("^", "**"), "<size>", "eval")
 
 
-class Sizes:
+class SizeValues:
     """Numbers in place of sizes, given those of the letters by name.
 
     `codes` is shared by all that put numbers into one trace: the code of each expression, by its identity.
@@ -44,10 +44,10 @@ class Sizes:
         """The number that a size stands for."""
         if type(size) is int:
             return size
-        known = self._codes.get(id(size))
-        if known is None:
-            known = self._codes[id(size)] = (size, _compiled(str(size)))  # which keeps the identity in use
-        return eval(known[1], _FUNCTIONS, self.letters)
+        entry = self._codes.get(id(size))
+        if entry is None:
+            entry = self._codes[id(size)] = (size, _compiled(str(size)))  # which keeps the identity in use
+        return eval(entry[1], _FUNCTIONS, self.letters)
 
     def shape(self, shape: Sequence[Size]) -> tuple[int, ...]:
         """A shape in numbers."""
@@ -83,14 +83,14 @@ class Trace:
         closed: ClosedJaxpr,
         inputs: Sequence[int] | None = None,
         results: Sequence[int] | None = None,
-        sizes: Sizes | None = None,
+        sizes: SizeValues | None = None,
     ) -> None:
         self.closed = closed
         self.inputs = range(len(closed.in_avals)) if inputs is None else inputs
         self.results = range(len(closed.out_avals)) if results is None else results
         self.sizes = sizes
 
-    def with_sizes(self, sizes: Sizes) -> Trace:
+    def with_sizes(self, sizes: SizeValues) -> Trace:
         """The same with numbers for the letters."""
         return Trace(self.closed, self.inputs, self.results, sizes)
 

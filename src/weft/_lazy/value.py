@@ -47,8 +47,8 @@ _avals: dict[Any, Aval] = {}
 def aval_of(shape: tuple[int, ...], dtype: DType, *, weak: bool = False, device: device = CPU) -> Aval:
     """The one `Aval` with these properties."""
     key = (shape, dtype, weak, device)
-    found = _avals.get(key)
-    return found if found is not None else _avals.setdefault(key, Aval(*key))
+    aval = _avals.get(key)
+    return aval if aval is not None else _avals.setdefault(key, Aval(*key))
 
 
 def marked(aval: Aval, inference: bool) -> Aval:
@@ -56,8 +56,8 @@ def marked(aval: Aval, inference: bool) -> Aval:
     if aval.inference is inference:
         return aval
     key = (aval.shape, aval.dtype, aval.weak, aval.device, *((True,) if inference else ()))
-    found = _avals.get(key)
-    return found if found is not None else _avals.setdefault(key, Aval(*key))
+    result = _avals.get(key)
+    return result if result is not None else _avals.setdefault(key, Aval(*key))
 
 
 class Tape:
@@ -102,7 +102,7 @@ FREED = Tape(freed=True)
 """The tape of a value whose graph is gone altogether."""
 
 
-class Passed(Tape):
+class ExecutedTape(Tape):
     """The tape of a value whose application a backward pass has executed: the links of the graph, without arrays.
 
     inputs   for each input what stands for it: its tape, `OUTSIDE`, or the value where the pass has not come to it
@@ -189,7 +189,7 @@ _new = object.__new__
 def recorded(origin: Output, inputs: tuple[Value, ...], ambient: Ambient) -> Value:
     """A pending value, on the list and, where it belongs there, on the tape: one output of an application.
 
-    `_tensor/hot.py` has the same statements inlined; a test holds the two together.
+    `_tensor/fast_path.py` has the same statements inlined; a test holds the two together.
     """
     value = _new(Value)
     value.origin = origin

@@ -104,9 +104,9 @@ def _of_owner(aval: Aval) -> Layout:
 
 
 def _after(layout: Layout, call: Call, others: tuple[Value, ...], exact: bool) -> Layout:
-    found = layout_after(layout, call, others, exact=exact)
-    assert found is not None, "a copy is no view"
-    return found
+    result = layout_after(layout, call, others, exact=exact)
+    assert result is not None, "a copy is no view"
+    return result
 
 
 def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact: bool = False) -> Layout | None:
@@ -135,7 +135,7 @@ def _number(value: Value, exact: bool) -> Any:
     capture = ambient().capture
     if capture is not None:
         capture.needs_value()
-    return int(np.asarray(realize.held_by(value)))
+    return int(np.asarray(realize.raw_array(value)))
 
 
 # --- the way to places that are given in full -------------------------------------------------------------------

@@ -54,7 +54,7 @@ def set_data(target: Tensor, source: Tensor) -> None:
         capture.wrote(target, old)
 
 
-def become(target: Tensor, result: Tensor) -> Tensor:
+def rebind(target: Tensor, result: Tensor) -> Tensor:
     """Make `target` its own view `result`, as `t_()` does. Where it owned its storage, a hidden tensor does now."""
     state = ambient()
     check_writable(target, state.grad)
@@ -84,7 +84,7 @@ def _in_graph(old: Value, value: Value, step: Step) -> Value:
         return apply(call, (old, *others))[0]
 
 
-def set_apart(view: Tensor) -> None:
+def detach_view(view: Tensor) -> None:
     """Cut a view, through which no gradient flows yet, off the graph of its base: it becomes a leaf of its own."""
     attach(view, Alias(owner_of(view), path_of(view), False))
 

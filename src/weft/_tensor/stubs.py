@@ -14,8 +14,8 @@ from typing import Any
 
 from weft import _api
 from weft._tensor.assemble import PUBLIC
+from weft._tensor.codegen import COMPOSITES, signature_text
 from weft._tensor.derived import Derived
-from weft._tensor.spelling import COMPOSITES, signature_text
 from weft.ops._table import TABLE, Kind, OpDef, Param
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -118,7 +118,7 @@ def _methods() -> Iterator[str]:
 
 def _special(name: str, function: Callable[..., Any]) -> str:
     count = len(inspect.signature(function).parameters)
-    given = {1: "self", 2: "self, other: Any"}.get(count, "self, *args: Any, **kwargs: Any")
+    params = {1: "self", 2: "self, other: Any"}.get(count, "self, *args: Any, **kwargs: Any")
     if name in ("__eq__", "__ne__"):
         return f"def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]"
     if name == "__setitem__":
@@ -126,7 +126,7 @@ def _special(name: str, function: Callable[..., Any]) -> str:
     result = {"__repr__": "str", "__format__": "str", "__contains__": "bool", "__reduce_ex__": "Any"}.get(
         name, "Tensor"
     )
-    return f"def {name}({given}) -> {result}: ..."
+    return f"def {name}({params}) -> {result}: ..."
 
 
 def derived_stub() -> str:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from weft._base.dtype import int64
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 from weft.nn import functional as F
@@ -91,10 +91,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     def _head_class(self, target: Tensor) -> Tensor:
         """What the head has to choose: a class, or the cluster that it is in."""
-        found = target
+        result = target
         for at, (start, stop) in enumerate(pairwise(self.cutoffs)):
-            found = op.where((target >= start) & (target < stop), self.shortlist_size + at, found)
-        return found
+            result = op.where((target >= start) & (target < stop), self.shortlist_size + at, result)
+        return result
 
     def log_prob(self, input: Tensor) -> Tensor:
         """Log-probabilities of all classes: (batch, n_classes)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ShapeError, ValueRangeError
 from weft.nn._linear import fresh, uniform_by_fan
@@ -53,8 +53,8 @@ class RNNCellBase(Module):
             states = (zeros,) * count
         elif not batched:
             states = tuple(state.unsqueeze(0) for state in states)
-        found = row(x, states, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        return tuple(found) if batched else tuple(state.squeeze(0) for state in found)
+        result = row(x, states, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        return tuple(result) if batched else tuple(state.squeeze(0) for state in result)
 
 
 def _of_one(row: Any) -> Any:

@@ -142,12 +142,12 @@ def regrouped_strides(layout: Layout, sizes: Numbers) -> Numbers | None:
         count *= layout.sizes[dim]
         if dim and (layout.sizes[dim - 1] == 1 or layout.strides[dim - 1] == count * step):
             continue  # the run goes on
-        shown = 1
-        while at >= 0 and (shown < count or sizes[at] == 1):
-            strides[at] = shown * step
-            shown *= sizes[at]
+        covered = 1
+        while at >= 0 and (covered < count or sizes[at] == 1):
+            strides[at] = covered * step
+            covered *= sizes[at]
             at -= 1
-        if shown != count:
+        if covered != count:
             return None
         count, step = 1, layout.strides[dim - 1]
     return tuple(strides)

@@ -17,7 +17,7 @@ from weft.ops._reduce import wide
 from weft.ops._rows import category, documented, without_slope
 from weft.ops._shape_dims import square
 from weft.ops._table import Array, Cast, OpDef, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 factorises = partial(defop, cast=Cast.FLOAT32)
 Outs = tuple[Array, ...]
@@ -38,9 +38,9 @@ def check_square(name: str, a: Array) -> None:
 def check_floating(name: str, a: Array) -> None:
     check_batch(name, a)
     if category(a) < FLOAT:
-        raise DTypeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_word(a)}")
+        raise DTypeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_name(a)}")
     if a.dtype.itemsize == 2:
-        raise UnsupportedDTypeError(f"{name}: Low precision dtypes not supported. Got {scalar_word(a)}")
+        raise UnsupportedDTypeError(f"{name}: Low precision dtypes not supported. Got {scalar_name(a)}")
 
 
 def check_matrices(name: str, a: Array) -> None:
@@ -198,7 +198,7 @@ def _solution(A: Array, B: Array, left: bool) -> Array:
     if A.dtype != B.dtype:
         raise DTypeError(
             "linalg.solve: Expected A and B to have the same dtype, but found A of type "
-            f"{scalar_word(A)} and B of type {scalar_word(B)} instead"
+            f"{scalar_name(A)} and B of type {scalar_name(B)} instead"
         )
     vector = is_vector(A.shape, B.shape)
     right = B[..., None] if vector else B
@@ -332,8 +332,8 @@ def householder_product(input: Array, tau: Array) -> Array:
     check_floating("linalg.householder_product", input)
     if tau.dtype != input.dtype:
         raise DTypeError(
-            f"torch.linalg.householder_product: tau dtype {scalar_word(tau)} does not match input dtype "
-            f"{scalar_word(input)}"
+            f"torch.linalg.householder_product: tau dtype {scalar_name(tau)} does not match input dtype "
+            f"{scalar_name(input)}"
         )
     rows, columns = input.shape[-2:]
     if rows < columns:

@@ -12,7 +12,7 @@ from weft._dispatch import apply
 from weft._lazy.infer import ONE, call_of, many
 from weft._lazy.runtime import new_array
 from weft._lazy.value import Value, aval_of
-from weft._tensor.captured import leaf
+from weft._tensor.capture_hooks import leaf
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value, write

@@ -10,7 +10,7 @@ from weft._base.state import using
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, call_of, many
 from weft._lazy.value import Value
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
 from weft.errors import OptionError, ValueRangeError

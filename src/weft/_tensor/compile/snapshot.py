@@ -66,10 +66,10 @@ _COPIES: dict[type, Callable[[Any], Any]] = {
 class _Parts:
     """Objects that stand somewhere: `read()` gives those of now, `labels` say where each of them stood."""
 
-    __slots__ = ("labels", "objects", "read", "where")
+    __slots__ = ("labels", "location", "objects", "read")
 
-    def __init__(self, where: str, labels: list[str], read: Callable[[], Iterable[Any]]) -> None:
-        self.where = where
+    def __init__(self, location: str, labels: list[str], read: Callable[[], Iterable[Any]]) -> None:
+        self.location = location
         self.labels = labels
         self.read = read
         self.objects = list(read())
@@ -79,9 +79,9 @@ class _Parts:
         try:
             now = list(self.read())
         except _UNREADABLE:
-            return self.where
+            return self.location
         if len(now) != len(self.objects):
-            return self.where
+            return self.location
         for label, old, new in zip(self.labels, self.objects, now, strict=True):
             if not _is_same(old, new):
                 return label
@@ -152,18 +152,18 @@ class Snapshot:
             same = False
         if not same:
             for parts in self._parts:
-                where = parts.difference()
-                if where:
-                    return where
+                location = parts.difference()
+                if location:
+                    return location
             self._remember()  # equal numbers and texts, as other objects
         for label, copy, old in self._copies:
             if copy() != old:
                 return label
         return ""
 
-    def line_of_store(self, where: str) -> str:
+    def line_of_store(self, location: str) -> str:
         """`file:line` where the code stores what `difference` has named, or ""."""
-        return stores(iter(self._codes), where.rpartition(".")[2])
+        return stores(iter(self._codes), location.rpartition(".")[2])
 
     # --- reaching -----------------------------------------------------------------------------------------------
 
@@ -187,11 +187,13 @@ class Snapshot:
     def _later(self, things: Iterable[Any], labels: Iterable[str], below_own: bool = False) -> None:
         self._waiting += [(x, label, below_own) for x, label in zip(things, labels, strict=True)]
 
-    def _hold(self, where: str, labels: list[str], read: Callable[[], Iterable[Any]], below_own: bool = False) -> None:
+    def _hold(
+        self, location: str, labels: list[str], read: Callable[[], Iterable[Any]], below_own: bool = False
+    ) -> None:
         """Compare what `read` gives from here on, and reach it; how many things those are is fixed, or held, too."""
         if not labels:
             return
-        parts = _Parts(where, labels, read)
+        parts = _Parts(location, labels, read)
         self._parts.append(parts)
         self._reads.append(read)
         self._later(parts.objects, labels, below_own)
@@ -213,7 +215,7 @@ class Snapshot:
         elif isinstance(thing, dict):
             self._hold_length(thing, label)
             self._hold(label, [label] * len(thing), thing.__iter__, below_own)
-            self._hold(label, [f"{label}[{_shown(key)}]" for key in thing], thing.values, below_own)
+            self._hold(label, [f"{label}[{_key_text(key)}]" for key in thing], thing.values, below_own)
         elif kind in _COPIES:
             self._copy(thing, label, _COPIES[kind])
         elif isinstance(thing, FunctionType):
@@ -270,13 +272,15 @@ class Snapshot:
         if absent:
             self._hold(label, [label], lambda: (space.keys().isdisjoint(absent),))
 
-    def _hold_names(self, names: list[str], space: Any, labels: list[str], where: str, below_own: bool = False) -> None:
+    def _hold_names(
+        self, names: list[str], space: Any, labels: list[str], location: str, below_own: bool = False
+    ) -> None:
         if len(names) == len(space):
-            self._hold(where, labels, space.values, below_own)
+            self._hold(location, labels, space.values, below_own)
         elif len(names) == 1:
-            self._hold(where, labels, partial(_one, space, names[0]), below_own)
+            self._hold(location, labels, partial(_one, space, names[0]), below_own)
         elif names:
-            self._hold(where, labels, partial(itemgetter(*names), space), below_own)
+            self._hold(location, labels, partial(itemgetter(*names), space), below_own)
 
     # --- attributes ---------------------------------------------------------------------------------------------
 
@@ -350,7 +354,7 @@ def _reads_everything(kind: type) -> bool:
     return False
 
 
-def _shown(key: Any) -> str:
+def _key_text(key: Any) -> str:
     """A key of a dictionary in words; a tensor's would be computed."""
     return repr(key) if isinstance(key, _NUMBERS) else "..."
 

@@ -31,7 +31,7 @@ class Watch:
     def __init__(self, snapshot: Snapshot, tell: Callable[[str], None]) -> None:
         self._snapshot = snapshot
         self._tell = tell
-        self._known: set[CodeType] = set()
+        self._codes: set[CodeType] = set()
         self._watching = False
 
     def __enter__(self) -> None:
@@ -51,8 +51,8 @@ class Watch:
     def _on_event(self, frame: FrameType, event: str, called: Any) -> None:
         if event == "call":
             code = frame.f_code
-            if code not in self._known:
-                self._known.add(code)
+            if code not in self._codes:
+                self._codes.add(code)
                 if not runs_library(frame):
                     unseen = self._snapshot.add_code(code, frame.f_globals)
                     if unseen:

@@ -16,7 +16,7 @@ def leaf(aval: Aval, array: Any, *, owner: Any = None) -> Value:
     value = Value(aval, array, owner=owner)
     capture = ambient().capture
     if capture is not None:
-        capture.made(value)
+        capture.creates_leaf(value)
     return value
 
 

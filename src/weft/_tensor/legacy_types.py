@@ -24,9 +24,9 @@ def new_tensor(cls: type[Tensor], *args: Any, device: Any = None, **kwargs: Any)
     if kwargs:
         raise ArgumentError(f"new() received an invalid combination of arguments: {', '.join(sorted(kwargs))}")
     dtype = args[0].dtype if len(args) == 1 and isinstance(args[0], Tensor) else default_dtype()
-    made = tensor_of(dtype, resolve_device(None), args, device)
-    made.__class__ = cls
-    return made
+    result = tensor_of(dtype, resolve_device(None), args, device)
+    result.__class__ = cls
+    return result
 
 
 class _Former(type):

@@ -10,13 +10,13 @@ import heapq
 from collections.abc import Callable, Sequence
 from itertools import chain
 
-from weft._autograd.engine import Deliver, Pass, queueing
-from weft._autograd.graph import Key, Vertex, inputs_of, key_of, lighten
+from weft._autograd.engine import BackwardPass, Deliver, callback_queue
+from weft._autograd.graph import Key, Vertex, drop_values, inputs_of, key_of
 from weft._base.state import ambient, using
 from weft._lazy.value import Tape, Value
 
 
-class PassInParts(Pass):
+class IncrementalBackwardPass(BackwardPass):
     """A pass from `roots`, each of which gets its cotangent, or none, once.
 
     `ends(value)` says whether the graph goes on elsewhere before a value, which then goes to `arrived_at(value, grad)`,
@@ -39,19 +39,19 @@ class PassInParts(Pass):
         self._siblings: dict[int, int] = {}  # outputs whose cotangents are awaited, by their family
         self._count_uses(roots, ordered)
 
-    def give(self, given: Sequence[tuple[Value, Value | None]]) -> None:
+    def give(self, cotangents: Sequence[tuple[Value, Value | None]]) -> None:
         """Go as far as the cotangents of these roots let it. What hooks have queued runs when all have come."""
-        with queueing(self._queued), using(grad=False):
+        with callback_queue(self._queued), using(grad=False):
             self.ambient = ambient()
-            self.awaited -= len(given)
-            for root, cotangent in given:
+            self.awaited -= len(cotangents)
+            for root, cotangent in cotangents:
                 if cotangent is not None:
                     self._add(key_of(root), cotangent)
                 self._arrived(key_of(root))
             while self._ready:
                 self._visit(self.reached[-heapq.heappop(self._ready)])
             if not self.awaited:
-                lighten(self.passed)
+                drop_values(self.passed)
                 for callback in self._queued:
                     callback()
 
