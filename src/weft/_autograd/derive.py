@@ -36,7 +36,7 @@ class Derivative:
     inputs, outputs, cotangents   positions of the operands that it reads, among all of the kind
     sources    for each wanted input: (True, which output of `signature`), (False, which cotangent), or None
     pick       takes the operands out of (*inputs, *outputs, *cotangents)
-    saves      whether a backward pass lets go of something that it reads, so that there is no second one
+    saves      whether a backward pass frees something that it reads, so that there is no second one
     """
 
     signature: Signature | None
@@ -49,7 +49,7 @@ class Derivative:
 
     @cached_property
     def only(self) -> Output | None:
-        """The one output that is all there is, where one gradient is wanted and has to be made."""
+        """The single output, where exactly one gradient is wanted and has to be computed; else None."""
         return self.signature.outputs[0] if self.signature is not None and self.sources == ((True, 0),) else None
 
 
@@ -104,7 +104,7 @@ def _derive(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int
 def _traced_for_all_sizes(
     signature: Signature, need: tuple[int, ...], from_outputs: tuple[int, ...]
 ) -> _Gradients | None:
-    """The gradients as they are traced with letters for sizes, or None where they cannot be."""
+    """The gradients, traced with letters for sizes; None where that is impossible."""
     if signature.general is None:
         return None
     general = signature.general[0]
@@ -116,13 +116,13 @@ def _traced_for_all_sizes(
 
 
 class _Gradients:
-    """Gradients of a signature, or of what stands for one at all sizes, as they were traced.
+    """The traced gradients of a signature, or of the general trace that serves all sizes.
 
-    subject  that
-    present  which of the wanted gradients there are
-    passed   of these, which are just a cotangent handed on (gradient -> cotangent)
-    to_compute  and which have to be computed
-    trace    of those, over (inputs, outputs, cotangents)
+    subject     the signature or the general trace
+    present     indices of the wanted gradients that exist
+    passed      those of them that equal a cotangent (gradient -> cotangent)
+    to_compute  all others of them
+    trace       computes these from (inputs, outputs, cotangents)
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class _Gradients:
 
     @cached_property
     def general(self) -> General:
-        """What stands for the derivative at all sizes."""
+        """The derivative as a general trace, for all sizes."""
         read = [self._structs[at] for at in self.trace.inputs]
         return General(self.function(self.subject, self._structs), None, len(self.to_compute), read, self.trace)
 
@@ -160,7 +160,7 @@ class _Gradients:
         return [g for g in grads if g is not None]
 
     def function(self, subject: Signature | General, structs: Sequence[jax.ShapeDtypeStruct]) -> Callable[..., Arrays]:
-        """What computes those that have to be made, from what they read."""
+        """A function that computes the gradients in `to_compute` from the operands that they read."""
 
         def fn(*arrays: jax.Array) -> Arrays:
             rest = iter(arrays)
@@ -174,7 +174,7 @@ class _Gradients:
 
 
 def _numbers(signature: Signature) -> set[int]:
-    """Positions of the inputs that are no arrays, nor stand for one: a backward pass lets go of none of them.
+    """Positions of the inputs that are numbers and stand for no array: a backward pass frees none of them.
 
     PyTorch makes an array of a number only where it is one of two operands.
     """
@@ -223,7 +223,7 @@ def _gradients(
 
 
 def _sort_results(jaxpr: Any, first: int) -> tuple[dict[int, int], list[int]]:
-    """Which results are just a cotangent handed on (result -> cotangent), and which have to be made."""
+    """The results that equal a cotangent (result -> cotangent), and the positions of all others."""
     cotangents = {id(var): at for at, var in enumerate(jaxpr.invars[first:])}
     passed = {at: cotangents[id(var)] for at, var in enumerate(jaxpr.outvars) if id(var) in cotangents}
     return passed, [at for at in range(len(jaxpr.outvars)) if at not in passed]
@@ -236,7 +236,7 @@ def _reads(value: Value) -> tuple[Sequence[int], Sequence[int]]:
     need = tuple(i for i, x in enumerate(value.inputs) if x.tape is not None)
     try:
         derivative = derivative_of(origin.signature, need, (origin.index,))
-    except GradientError:  # there is none, which a backward pass will say
+    except GradientError:  # no derivative: a backward pass raises
         return (), ()
     return derivative.inputs, derivative.outputs
 

@@ -1,4 +1,4 @@
-"""The backward pass: applications from the last recorded to the first, gradients handed on as values.
+"""The backward pass: from the last recorded application to the first; gradients are values.
 
 Whatever uses a value was recorded after it, so in this order a value's cotangent is complete when its turn comes.
 """
@@ -165,7 +165,7 @@ class BackwardPass:
         return ordered
 
     def _enter(self, x: Value, stack: list[Vertex], spent: list[Vertex]) -> None:
-        """Come to a root, or an input with a tape of its own."""
+        """Visit a root, or an input with a tape of its own."""
         tape, key = x.tape, key_of(x)
         if isinstance(key, Tape):
             self.left[key] = self.left.get(key, 0) + 1
@@ -195,7 +195,7 @@ class BackwardPass:
     # --- executing --------------------------------------------------------------------------------------------
 
     def _execute(self, vertices: Iterable[Vertex]) -> None:
-        """Hand gradients on from the applications that the vertices stand for, each after all that use it."""
+        """Propagate gradients through the applications of these vertices, each after all that use its outputs."""
         common = self.useful is None and not (self.ambient.anomaly or self.ambient.eager)
         grads, left, passed, state, retain_graph = self.grads, self.left, self.passed, self.ambient, self.retain_graph
         for vertex in vertices:
@@ -223,13 +223,13 @@ class BackwardPass:
                 mark_executed(vertex, derivative.saves, passed)  # pyright: ignore[reportArgumentType]
 
     def _compute(self, derivative: Derivative, available: tuple[Any, ...]) -> Sequence[Value]:
-        """The gradients that take computing, from (*inputs, *outputs, *cotangents)."""
+        """Record the gradients that have to be computed, from (*inputs, *outputs, *cotangents)."""
         if derivative.signature is None:
             return ()
         return record(derivative.signature, derivative.pick(available), self.ambient)
 
     def _differentiate(self, vertex: Vertex) -> None:
-        """The general case: several outputs, hooks, targets, derivatives written by users, what was passed before."""
+        """The general case: several outputs, hooks, targets, users' derivatives, what an earlier pass has executed."""
         members = [vertex]
         family = self.families.get(vertex.time)
         if family is not None:
@@ -283,7 +283,7 @@ class BackwardPass:
         need: tuple[int, ...],
         cotangents: list[tuple[int, Value]],
     ) -> bool:
-        """Hand on the gradients of outputs; returns whether the application has saved something for that."""
+        """Propagate the cotangents of several outputs; returns whether the application had saved something for that."""
         head = members[0]
         assert head.origin is not None, "only applications are inside of the tape"
         signature = head.origin.signature
@@ -305,7 +305,7 @@ class BackwardPass:
         return derivative.saves or derivative_of(signature, every_input, every_output).saves
 
     def _output(self, members: list[Vertex], index: int) -> Value:
-        """The value of one output of an application. One that nobody kept is recorded anew from the same inputs."""
+        """The value of one output of an application, recorded anew from the same inputs if nobody kept it."""
         head = members[0]
         for value in members:
             assert value.origin is not None, "outputs have an origin"
@@ -345,7 +345,7 @@ class BackwardPass:
         self.grads[key] = grad if before is None else add_values(before, grad, self.ambient)
 
     def _arrived(self, key: Key) -> None:
-        """One use of a value has handed on its gradient."""
+        """Count a use of a value whose gradient has arrived."""
         left = self.left.get(key)
         if left is not None:
             self.left[key] = left - 1
@@ -353,13 +353,13 @@ class BackwardPass:
                 self._complete(key)
 
     def _skip(self, inputs: Sequence[Value]) -> None:
-        """An application without a gradient: its uses of leaves hand on nothing."""
+        """Count the uses of leaves by an application that gets no gradient."""
         for x in inputs:
             if x.tape is not None:
                 self._arrived(key_of(x))
 
     def _complete(self, key: Key) -> None:
-        """All uses of a leaf have arrived."""
+        """Deliver the gradient of a leaf, all of whose uses have arrived."""
         grad = self.grads.pop(key, None)
         if grad is None:
             return

@@ -1,4 +1,4 @@
-"""The graph that a backward pass runs over, and what it leaves of it.
+"""The graph that a backward pass runs over, and what the pass leaves of it.
 
 Before a pass, the tape is the recorded values themselves. A pass gives each application that it executes a tape of its
 own (`ExecutedTape`), which links to other such tapes, to the tapes of leaves, and to values that the pass has not
@@ -14,7 +14,7 @@ from weft._lazy.value import FREED, INTERIOR, OUTSIDE, ExecutedTape, Shared, Tap
 from weft.errors import GradientError
 
 Key = Tape | int
-"""What a value is known by: a leaf by its tape, everything inside of the tape by the number of its recording."""
+"""Identifies a value in a pass: a leaf by its tape, everything inside of the tape by the number of its recording."""
 
 Vertex = Value | ExecutedTape
 
@@ -22,7 +22,7 @@ _new = object.__new__
 
 
 def key_of(x: Value | Tape) -> Key:
-    """What stands for a value in a pass: for all values and tapes that share a place in the graph, the same."""
+    """The key of a value or tape: equal for all that share a place in the graph."""
     tape = x.tape
     assert tape is not None, "only what takes part in differentiation has a place in the graph"
     if tape.leaf:
@@ -31,24 +31,24 @@ def key_of(x: Value | Tape) -> Key:
 
 
 def vertex_of(x: Vertex) -> Vertex:
-    """Where the links of a value's application are: in what a pass has left of it, or in the value."""
+    """The object with the links of a value's application: the value, or the tape that a pass has left."""
     return x.tape if isinstance(x.tape, ExecutedTape) else x
 
 
 def inputs_of(vertex: Vertex) -> tuple[Any, ...]:
-    """The inputs of a vertex's application, or what an earlier pass, maybe by another output, has left of them."""
+    """The inputs of a vertex's application, or the links that an earlier pass, maybe by another output, has left."""
     inputs = vertex.inputs
     return inputs.links if type(inputs) is Shared and inputs.links is not None else inputs
 
 
 def is_spent(vertex: Vertex) -> bool:
-    """Whether a pass has let go of what the derivative reads."""
+    """Whether a pass has freed what the derivative reads."""
     tape, inputs = vertex.tape, vertex.inputs
     return (tape is not None and tape.spent) or (type(inputs) is Shared and inputs.spent)
 
 
 def hooks_of(value: Value) -> dict[int, Any]:
-    """The gradient hooks of a value on the tape, which gets a record of its own for them."""
+    """The gradient hooks of a value on the tape; gives it a tape of its own for them."""
     tape = value.tape
     assert tape is not None, "the caller has checked that a gradient flows"
     if tape is INTERIOR or tape is FREED:
@@ -59,7 +59,7 @@ def hooks_of(value: Value) -> dict[int, Any]:
 
 
 def second_backward_error() -> GradientError:
-    """The error for what a pass has let go of."""
+    """The error for a second pass over what the first one has freed."""
     return GradientError(
         "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
         "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
@@ -69,7 +69,7 @@ def second_backward_error() -> GradientError:
 
 
 def mark_executed(value: Value, spent: bool, left: list[ExecutedTape]) -> None:
-    """Note that a pass has executed a value's application, whose derivative has read what is let go of if `spent`."""
+    """Give a value whose application was executed an `ExecutedTape`; `spent` if what the derivative read is freed."""
     passed: ExecutedTape = _new(ExecutedTape)
     tape = value.tape
     if tape is INTERIOR:
@@ -94,7 +94,7 @@ def mark_executed(value: Value, spent: bool, left: list[ExecutedTape]) -> None:
 
 
 def drop_values(left: Iterable[ExecutedTape]) -> None:
-    """Take the values out of the links of what a pass has executed."""
+    """Replace the values in the links of executed applications by tapes."""
     for passed in left:
         inputs = passed.inputs
         if type(inputs) is Shared:

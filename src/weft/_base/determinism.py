@@ -1,4 +1,4 @@
-"""Whether results were asked to be the same in every run, and operators that give no such promise."""
+"""The setting for results that are the same in every run, and the refusal of operators that cannot promise that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft.errors import OptionError
 
 
 class Determinism:
-    """What the process was asked for: 0 nothing, 1 to be warned, 2 to be refused what is not determined."""
+    """The process's setting: 0 is off, 1 warns about operators that are not deterministic, 2 refuses them."""
 
     level = 0
 

@@ -1,4 +1,4 @@
-"""What may be shown of environment variables: reports and logs are read by others than those who set them."""
+"""Redaction of secrets in environment variables, for reports and logs that others read."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def is_secret(name: str) -> bool:
 
 
 def redacted(name: str, value: object) -> object:
-    """What a text may show of a variable's value."""
+    """The value, or `REDACTED` if the variable may hold a secret."""
     return REDACTED if is_secret(name) else value

@@ -1,4 +1,4 @@
-"""The ranges of element types, and `finfo` and `iinfo`, which tell them."""
+"""The ranges of element types; `finfo` and `iinfo`."""
 
 from __future__ import annotations
 

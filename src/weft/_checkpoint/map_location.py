@@ -11,7 +11,7 @@ from weft.errors import ArgumentError, DeviceError
 
 
 class StoredElements:
-    """What a `map_location` function is given: the elements of a file, which it may send to a device.
+    """The argument of a `map_location` function: elements of a file, which it may send to a device.
 
     Return it as it is (or after `cpu()`) for the CPU, and what `cuda(index)` or `to(device)` gives for another device.
     """

@@ -28,7 +28,7 @@ _MODULES_OF_PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
 
 class Global:
-    """Something that a pickle names: `build(*args)` makes what the pickle calls it for, `state` what it sets on that.
+    """A global that a pickle names: `build(*args)` stands for calling it, `state` sets a state on the result.
 
     Either is None where that is refused.
     """
@@ -45,10 +45,10 @@ class Global:
 class Unpickler:
     """Rebuilds objects from pickles.
 
-    find      what a global name such as `torch._utils._rebuild_tensor_v2` stands for, or an error
-    stored    what a persistent id stands for
+    find      gives the object of a global name such as `torch._utils._rebuild_tensor_v2`, or raises
+    stored    gives the object of a persistent id
     set_state puts a state on an object that was built
-    keys      looks at the keys of containers
+    keys      checks the keys of containers
     encoding  of Python 2's strings; "bytes" leaves them bytes
     """
 
@@ -235,7 +235,7 @@ _STEPS: dict[str, Callable[[Unpickler, Any], None]] = {
 
 
 def short_repr(x: Any) -> str:
-    """What stands for an object in an error. A container's own `repr` may take for ever: it may hold itself twice."""
+    """An object in the text of an error. A container's own `repr` may take for ever: it may hold itself twice."""
     return repr(x)[:80] if isinstance(x, (str, int, bytes, type(None), Global, DType)) else f"a {type(x).__name__}"
 
 

@@ -43,7 +43,7 @@ def _named(trusted: Iterable[Any]) -> dict[str, Any]:
                 )
             table[name] = entry
         else:
-            name = getattr(entry, "__qualname__", None)  # what has none, no file can ask for
+            name = getattr(entry, "__qualname__", None)  # files can ask for nothing that has no name
             table[f"{entry.__module__}.{name}" if name else repr(entry)] = entry
     return table
 
@@ -97,7 +97,7 @@ def trusted_global(name: str) -> Global:
 
 
 def set_trusted_state(x: Any, state: Any) -> Any:
-    """What Python's pickle does with a state, for an object of a trusted class."""
+    """Set a state on an object of a trusted class, as Python's pickle does."""
     if type(x) not in _Allowed.by_name.values():
         raise PickleError(f"its pickle sets the state of a {type(x).__name__}, which has none to set")
     if hasattr(x, "__setstate__"):
@@ -119,14 +119,14 @@ def is_trusted(name: str) -> bool:
 
 
 class Plain:
-    """Builds what Python's pickle calls functions for. What it copies is bounded by the size of the pickle."""
+    """Builds the plain objects that pickles make by calling functions; the pickle's size bounds what it copies."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
         self.keys = Keys()
 
     def table(self) -> dict[str, Any]:
-        """What the names of plain things stand for."""
+        """The globals of plain objects by name."""
         makers: dict[str, Callable[..., Any]] = {
             "collections.OrderedDict": self._ordered, "collections.Counter": self._counter,
             "builtins.set": self._set, "builtins.frozenset": lambda items=(): frozenset(self._set(items)),

@@ -29,7 +29,7 @@ _MOST_COPIED = 1 << 28  # bytes that views of storages may take, besides 16 time
 
 
 class _NameResolver:
-    """What the names and persistent ids of a pickle stand for. Without `tensors`, None stands for each tensor."""
+    """Resolves the global names and persistent ids of a pickle. Without `tensors`, every tensor is None."""
 
     def __init__(self, pickle_size: int, tensors: TensorBuilder | None = None) -> None:
         self._plain = Plain(pickle_size)
@@ -39,7 +39,7 @@ class _NameResolver:
         self._table = self._plain.table() | rebuild | {f"torch.{dtype.name}": dtype for dtype in DTYPES}
 
     def find(self, name: str) -> Any:
-        """What a global stands for."""
+        """The object of a global name."""
         entry = self._table.get(name)
         if entry is not None:
             return entry
@@ -94,7 +94,7 @@ class _NameResolver:
 
 
 def _nothing(*_: Any) -> None:
-    """Stands in for what rebuilds tensors while storages are looked for."""
+    """Rebuilds no tensor, while only storages are looked for."""
 
 
 def _plain_objects(obj: Any) -> Any:

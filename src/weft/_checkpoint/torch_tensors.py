@@ -73,7 +73,7 @@ class TensorBuilder:
         self._shared: dict[str, Tensor] = {}  # storages with several tensors
 
     def table(self) -> dict[str, Global]:
-        """What the names of `FUNCTIONS` stand for."""
+        """The implementations of `FUNCTIONS` by name."""
         makers: dict[str, Callable[..., Any] | None] = dict.fromkeys(FUNCTIONS)
         makers |= {f"torch._utils.{name}": _refusal(what) for name, what in _REFUSED.items()}
         makers |= {

@@ -1,4 +1,4 @@
-"""Arguments and results taken apart: arrays or tensors on one side, what surrounds them on the other.
+"""Flattening of arguments and results: arrays or tensors on one side, the structure around them on the other.
 
 Containers are jax's pytrees, so whatever is registered there (named tuples, optax states, flax structs) is seen into.
 """

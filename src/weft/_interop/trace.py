@@ -105,7 +105,7 @@ class TensorTrace:
         )
 
     def undo(self, mine: Iterable[Tensor]) -> None:
-        """Take back what would outlive the trace: writes to tensors and gradients from outside, by an error."""
+        """Raise for what would outlive the trace, writes to tensors and gradients from outside, and undo it."""
         own = set(map(id, mine))
         outside = [(ref(), old) for key, (ref, old) in self._written.items() if key not in own]
         kept = [(tensor, old) for tensor, old in outside if tensor is not None]

@@ -1,4 +1,4 @@
-"""Fetching: what is fetched stands at its place whole, or not at all."""
+"""Downloads: a file is at its place in full, or not at all."""
 
 from __future__ import annotations
 

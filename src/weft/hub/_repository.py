@@ -48,7 +48,7 @@ class _Repository:
 
     @property
     def folder(self) -> Path:
-        """Its place in the cache, which no other repository or ref has: not `a/b_c` that of `a_b/c`."""
+        """Its folder in the cache, which no other repository or ref has: `a/b_c` and `a_b/c` have different ones."""
         parts = (quote(part, safe="").replace("_", "%5F") for part in (self.owner, self.name, self.ref))
         return Path(get_dir(), "_".join(parts))
 
