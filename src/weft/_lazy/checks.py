@@ -1,9 +1,9 @@
-"""Checks: whether the values that an application was given are such that its results are numbers.
+"""Checks of input values: where one fails, an application's results mean nothing.
 
 An index in a tensor may lie outside of what it indexes; a matrix may be singular. Where such values are at hand, the
 call itself raises. Otherwise the check is recorded beside the application as one more operator, which gives a code.
-Until that has been read, every value that was computed from the application is in doubt; if it was bad, every read of
-such a value raises.
+Until the code is read, every value that was computed from the application is in doubt; if the code is bad, every read
+of such a value raises.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Check:
 
     code      the value of its codes, one int64 for each complaint; None once they are known
     passed    whether the call itself has checked, so that nobody needs to read the codes
-    failure   what they said, or None
+    failure   the failure that they report, or None
     reported  whether that was raised
-    doubt     a weak reference to the `Doubt` that values of the application hold; dead when nobody can read one
+    doubt     a weak reference to the `Doubt` that values of the application hold; dead when no such value is left
     """
 
     __slots__ = ("code", "doubt", "failure", "passed", "reported", "signature", "site")
@@ -49,7 +49,7 @@ class Check:
         self.doubt: weakref.ref[Doubt] | None = None
 
     def set_codes(self, codes: Sequence[int]) -> None:
-        """Take the codes, now that they are computed."""
+        """Store the codes, now that they are computed."""
         self.failure = _first_failure(self.signature, codes)
         self.code = None
 
@@ -61,7 +61,7 @@ class Check:
 
 
 class Doubt:
-    """What values hold that mean nothing if a check fails."""
+    """Held by the values that mean nothing if its check fails."""
 
     __slots__ = ("__weakref__", "check")
 
@@ -80,10 +80,10 @@ class Unconfirmed:
 
 
 def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> Doubt:
-    """Check an application that is about to be recorded: now if the values are at hand, and with its program.
+    """Check an application that is about to be recorded: now if the values are at hand, and again in its program.
 
-    The latter in any case, so that the program does not depend on what happened to be at hand. A check that has passed
-    lives as long as its application; any other runs although nobody reads the application's results.
+    The program always has the check, so that it does not depend on what was at hand. A check that has passed lives as
+    long as its application; any other runs even if nobody reads the application's results.
     """
     recipe = _recipe_of(signature)
     at_hand = _codes_at_hand(signature, recipe, inputs)
@@ -133,7 +133,7 @@ def _traced(codes: Callable[..., list[Any]], structs: Sequence[jax.ShapeDtypeStr
 
 
 def _traced_for_all_sizes(signature: Signature) -> Trace | None:
-    """What gives the codes, as it is traced with letters for sizes, or None where it cannot be."""
+    """The trace of the codes with letters for sizes; None where that is impossible."""
     if signature.general is None:
         return None
     general, sizes = signature.general

@@ -16,7 +16,7 @@ from weft._lazy.runtime import jax_device
 def compiled(body: Callable[..., Any], target: device, donated: Sequence[int] = ()) -> Callable[..., Any]:
     """The body as a function that jax compiles at its first call; it may overwrite the arguments at `donated`.
 
-    Arguments may be NumPy arrays. Since the device is said here, which ones are does not make jax compile it again.
+    Arguments may be NumPy arrays. Since the device is fixed here, jax does not compile again for them.
     """
     held = jax_device(target)
     there = SingleDeviceSharding(held)

@@ -22,7 +22,7 @@ Run = Callable[..., Sequence[jax.Array]]
 
 
 class CompiledGraph:
-    """A graph that is compiled when that has been earned.
+    """A graph that XLA compiles, segment by segment, at its first run.
 
     leaves, wanted   numbers of entries
     slots            where the leaves are among the arguments of the compiled graph

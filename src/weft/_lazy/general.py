@@ -40,13 +40,13 @@ _MOST_EXAMPLES = 64
 
 
 class General:
-    """What an operator computes, with letters for some sizes; it stands for a signature where one is differentiated.
+    """An operator's function with letters for some sizes; it takes a signature's place in differentiation.
 
     fn, grads, main   as in `Signature`
-    structs   what stands for the inputs
+    structs   of the inputs
     trace     of `fn`
     precondition   as in `Signature`
-    derived   what was traced of its derivatives, by what they take and give (`_autograd/derive.py`)
+    derived   its derivatives traced so far, by which inputs and outputs take part (`_autograd/derive.py`)
     checked   whether the precondition was traced, and `check` what came of it, or None (`_lazy/checks.py`)
     """
 
@@ -72,12 +72,12 @@ class General:
         self.check: Trace | None = None
 
     def results(self) -> list[jax.ShapeDtypeStruct]:
-        """What stands for the outputs."""
+        """The structs of the outputs."""
         return [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in self.trace.result_avals()]
 
 
 class _SizePattern:
-    """Which sizes are letters: those at the positions of a group have one; those elsewhere are what they were."""
+    """Which sizes are letters: the positions of one group share a letter; all other sizes are fixed."""
 
     __slots__ = ("expressions", "fixed", "general", "groups", "names")
 
@@ -92,7 +92,7 @@ class _SizePattern:
         self.general: General | None = None
 
     def sizes(self, numbers: Numbers) -> SizeValues | None:
-        """What the letters are for these numbers, or None if they are of another kind."""
+        """The numbers of the letters for these sizes, or None if they do not fit the pattern."""
         fixed = set()
         for at, number in self.fixed:
             if numbers[at] != number:
@@ -107,7 +107,7 @@ class _SizePattern:
         return SizeValues(dict(zip(self.names, letters, strict=True)), self.expressions)
 
     def symbols(self, length: int) -> list[Size]:
-        """The sizes with letters."""
+        """All sizes, with letters for those that change."""
         sizes: list[Size] = [0] * length
         for at, number in self.fixed:
             sizes[at] = number
@@ -122,8 +122,8 @@ class _SizePattern:
 class Family:
     """The signatures that differ in sizes alone.
 
-    examples  numbers and types of results of those that were traced as they are
-    patterns  for which there is a general trace
+    examples  sizes and result types of signatures that were traced with numbers
+    patterns  those with a general trace
     """
 
     __slots__ = ("_of_shapes", "_refused", "examples", "patterns")
@@ -146,7 +146,7 @@ class Family:
         return self._generalised(numbers, generalise) if len(self.examples) >= _EXAMPLES else None
 
     def add(self, numbers: Numbers, types: Types) -> None:
-        """Remember a signature that was traced as it is."""
+        """Remember a signature that was traced with numbers."""
         if len(self.examples) >= _MOST_EXAMPLES:
             del self.examples[0]
         self.examples.append((numbers, types))
@@ -189,7 +189,7 @@ def _checked(
 
 
 def with_letters(trace: Callable[[], T]) -> T | None:
-    """What a function gives that traces with letters for sizes, or None where that cannot be done without numbers.
+    """The result of `trace`, a function that traces with letters for sizes; None where the body needs numbers.
 
     It runs in a thread of its own: jax tries whether a letter is a number, and leaves the exception in a reference
     cycle, whose frames would hold whatever the callers hold, up to the user's, until the garbage collector comes by.
@@ -213,7 +213,7 @@ def is_valid(types: Types) -> bool:
 
 
 def filled(avals: Sequence[Aval], sizes: Iterator[Size]) -> list[jax.ShapeDtypeStruct]:
-    """What stands for inputs of these types with other sizes."""
+    """The structs of inputs of these types with other sizes."""
     return [jax.ShapeDtypeStruct(tuple([next(sizes) for _ in a.shape]), a.dtype.numpy) for a in avals]
 
 
@@ -256,12 +256,12 @@ def family_of(call: Call, avals: Sequence[Aval]) -> tuple[Family, Numbers]:
 
 
 def forget_families() -> None:
-    """Forget all of them: what operators mean has changed."""
+    """Forget all families: an operator's meaning has changed."""
     _families.clear()
 
 
 def form_of(call: Call, avals: Sequence[Aval]) -> tuple[Any, Numbers]:
-    """What calls have in common that differ in sizes alone; and the sizes."""
+    """The key of all calls that differ from this one in sizes alone, and its sizes."""
     numbers = [size for aval in avals for size in aval.shape]
     static = [
         _without_numbers(entry, numbers) if param.kind in _SIZED else entry
@@ -272,7 +272,7 @@ def form_of(call: Call, avals: Sequence[Aval]) -> tuple[Any, Numbers]:
 
 
 def _without_numbers(entry: Any, numbers: list[int]) -> Any:
-    """A static argument with a mark for every integer, which go to the end of `numbers`."""
+    """A static argument with a mark for every integer; the integers are appended to `numbers`."""
     if type(entry) is int:
         numbers.append(entry)
         return _NUMBER

@@ -81,7 +81,7 @@ class Call:
     """An operator with its static arguments: one entry per parameter, in order.
 
     An entry is a `Many` for parameters that take inputs, else the value itself. One object per combination.
-    Signatures that warn are kept apart: a common call finds none, and so comes by `signature_of` every time.
+    Signatures that warn are in `warned`, where the fast path finds none, so every call goes through `signature_of`.
     """
 
     __slots__ = ("device", "op", "signatures", "static", "warned")
@@ -182,7 +182,7 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
 
 
 def _generalised(call: Call, avals: tuple[Aval, ...], sizes: Iterator[Size]) -> General:
-    """What a call computes for other sizes, which may be letters."""
+    """The general trace of a call: with other sizes, which may be letters."""
     op = call.op
     structs = filled(avals, sizes)
     body = _bodied(Call(op, static_with(call, sizes), call.device), avals, structs)
@@ -208,7 +208,7 @@ class _Body(NamedTuple):
 def _bodied(
     call: Call, avals: tuple[Aval, ...], structs: Sequence[jax.ShapeDtypeStruct], types: Sequence[Any] | None = None
 ) -> _Body:
-    """What a call computes of inputs of these types and the sizes of `structs`; `types` of results, if known."""
+    """The functions of a call on inputs of these types with the sizes of `structs`; `types` of results, if known."""
     op = call.op
     casts = _casts(call, avals)
     wide = _wide_casts(call, avals, casts)
@@ -223,7 +223,7 @@ def _bodied(
 
 
 def _unflattener(call: Call, casts: Sequence[Casts]) -> Unflatten:
-    """What puts flat inputs, cast one after another, where the body takes them."""
+    """A function that casts flat inputs and puts them where the body takes them."""
 
     def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
         return _arguments(call, [reduce(_cast, dtypes, a) for a, dtypes in zip(arrays, casts, strict=True)])
@@ -243,7 +243,7 @@ def _body(op: OpDef, unflatten: Unflatten) -> Callable[..., Arrays]:
 
 
 def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[..., Arrays]:
-    """The body with its first results in these types; the further ones only serve the derivative."""
+    """The body with its main results cast to these types; the further ones only serve the derivative."""
 
     def fn(*arrays: jax.Array) -> Arrays:
         results = body(*arrays)
@@ -255,7 +255,7 @@ def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[...,
 def _precondition(
     op: OpDef, unflatten: Unflatten, structs: Sequence[jax.ShapeDtypeStruct], general: General | None = None
 ) -> Precondition | None:
-    """What the row's check demands of inputs of these types, or None; `general`: where it is known for all sizes."""
+    """The row's check as a precondition on inputs of these types, or None; `general` has it for all sizes."""
     check = op.check
     assert check is not None, "only called where there is one"
 
@@ -296,7 +296,7 @@ _PYTHON_NAMES = {bool_: "bool", int64: "int", float64: "float", complex128: "com
 
 
 def _misfit(call: Call, avals: tuple[Aval, ...]) -> WeftError | None:
-    """What the dim rule has against the shapes. What the body itself finds says more, and comes first."""
+    """The dim rule's error for the shapes, or None. An error of the body says more, and comes first."""
     if call.op.dims is None:
         return None
     try:
@@ -405,7 +405,7 @@ def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Casts]:
 
 
 def _wide_casts(call: Call, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> list[Casts] | None:
-    """The same for a body that computes in float32 what it would get as 16-bit floats; None if there are none such.
+    """The casts for a body that computes 16-bit floats in float32; None if no input is one.
 
     Where types are promoted, numbers are rounded like the tensors beside them, unless the row takes them exactly.
     """

@@ -38,7 +38,7 @@ _LEAF = 4e-6  # seconds to hand an array to a program
 _COMPILED = Costs(PROGRAM_SECONDS, 2 * LEAST_PROGRAM)  # what the interpreter lacks: a program for each application
 
 COMPILED_AT_ONCE = Costs(0.0, inf)
-"""The costs of what nobody wants to see interpreted."""
+"""The costs that make a program compile at its first run."""
 
 
 class InterpretedGraph:
@@ -152,7 +152,7 @@ def device_of(signature: Signature) -> device:
 
 
 def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
-    """What an application gives that has one output, within `quiet()`; None if an input is not at hand."""
+    """The result of an application with one output, computed within `quiet()`; None if an input is not at hand."""
     arrays = []
     for x in inputs:
         array = x.array

@@ -65,7 +65,7 @@ def outline(
 
 
 def _stops(value: Value) -> bool:
-    """Whether a gradient that flows to an input does not come from this value: it was recorded outside of the tape."""
+    """Whether gradients stop at this value: it is outside of the tape although an input is on it."""
     flows = value.tape is not None and not value.tape.leaf
     return not flows and any(x.tape is not None for x in value.inputs)
 

@@ -2,7 +2,7 @@
 
 Liveness is read off reference counts. A value that somebody besides other pending values holds must come out of the
 program. A leaf that only this flush holds may give its buffer to a result. What counting itself adds is calibrated
-(`holders`).
+(`refcounts`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Registry:
 
 
 def register_reads(reads: Reads) -> None:
-    """Let the layer above say what must outlive a flush for its sake."""
+    """Let the autograd layer say which values must outlive a flush for derivatives."""
     _Registry.reads = reads
 
 
@@ -135,7 +135,7 @@ class _Numbering:
     leaves       those that it is given
     uses         of each entry, the references that the graph itself holds
     taped        whether some may take part in a backward pass to come
-    doubtful     those of `nodes` whose application was checked, or derives from one that was, with an open outcome
+    doubtful     those of `nodes` whose application, or the one that it is a derivative of, has an unread check
     unconfirmed  leaves in doubt
     """
 
@@ -185,7 +185,7 @@ class _Numbering:
             uses.append(0)
 
     def _shared_inputs(self, origin: Any, inputs: tuple[Value, ...]) -> tuple[int, ...]:
-        """Numbers of inputs that outputs of one application share; after the first output, where that stands."""
+        """Numbers of the inputs that outputs of one application share; for further outputs `~` the first one's step."""
         first = self.shared.get(id(inputs))
         if first is not None and self.steps[first][0].signature is origin.signature:
             return (~first,)
@@ -213,7 +213,7 @@ class _Numbering:
         return value.num
 
     def doubts_of(self, values: list[Value]) -> dict[Value, tuple[Doubt, ...]]:
-        """The doubts of those of some values of the graph that depend on anything in doubt."""
+        """The doubts of each of these values that depends on something in doubt."""
         doubts: list[Doubt] = []
         masks = [0] * len(self.entries)  # of each entry, a bit for each doubt
         for leaf in self.unconfirmed:
@@ -234,7 +234,7 @@ class _Numbering:
 
 
 def _mask(doubts: list[Doubt], some: Sequence[Doubt | None]) -> int:
-    """A bit for each of some doubts, which are added to the list where they are missing."""
+    """A bit mask of some doubts by their positions in the list, to which missing ones are added."""
     mask = 0
     for doubt in some:
         assert doubt is not None, "only those with a doubt are noted"

@@ -38,7 +38,7 @@ def widened(array: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def rewrite_barrier(array: jax.Array) -> jax.Array:
-    """The array as it is, which XLA merges with nothing that follows.
+    """The array unchanged, and hidden from XLA's rewriting of what follows.
 
     A choice that depends on the value is what neither XLA nor LLVM sees through, and costs two instructions; a barrier
     would keep XLA from fusing loops. 16-bit results need none: a cast ends them.

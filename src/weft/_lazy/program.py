@@ -133,7 +133,7 @@ class Program:
         return Costs(self.compiled.seconds, self.interpreted.seconds)
 
     def is_worth_compiling(self) -> bool:
-        """Whether one more interpreted run would bring what was spent on them to what compiling costs."""
+        """Whether one more interpreted run would raise the cost of all of them to that of compiling."""
         costs = self.costs
         return self.spent + costs.interpreting >= costs.compiling
 

@@ -47,7 +47,7 @@ def array_of(value: Value) -> Any:
 
 
 def raw_array(value: Value) -> Any:
-    """The same, or the NumPy array of a value that came from elsewhere and was not yet needed on its device.
+    """A value's array as `array_of` gives it, or its NumPy array if it was not needed on its device yet.
 
     Waits for checks that the value depends on, and raises what they have found.
     """
@@ -73,14 +73,14 @@ def confirm(check: Check, *, at_the_call: bool = False) -> None:
 
 
 def _wait_for(check: Check) -> None:
-    """Learn what a check has found."""
+    """Read a check's codes, once they are computed."""
     code = check.code
     if code is not None:
         check.set_codes(np.asarray(raw_array(code)).tolist())
 
 
 def report(pending: Pending, most: int = 0) -> None:
-    """Raise what checks of this thread have found and no value is left to tell. At most `most` stay unread."""
+    """Raise the failures of this thread's checks that no living value can raise. At most `most` checks stay unread."""
     checks = pending.checks
     if len(checks) <= most:
         return
@@ -114,7 +114,7 @@ def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
 
 
 def flush_pending() -> None:
-    """Compute what this thread has recorded, apart from what comes next; in a capture, or in `keeping`, nothing."""
+    """Compute what this thread has recorded, apart from what follows; does nothing in a capture or in `keeping`."""
     state = ambient()
     if state.capture is None and not state.pending.kept:
         flush(state.pending)
@@ -233,7 +233,7 @@ def _compute_at_once(values: list[Value]) -> bool:
 
 
 def _forget_inputs(value: Value) -> None:
-    """Let go of what a computed value was made of, unless a backward pass may come."""
+    """Drop the inputs of a computed value, unless a backward pass may need them."""
     if not is_taped(value):
         value.inputs = ()
         value.extras = None

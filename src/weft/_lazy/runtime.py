@@ -135,7 +135,7 @@ def fix_tier(fixed: bool) -> None:
 
 
 def tier_of(target: device) -> str:
-    """How programs are computed on a device: "compiled", "interpreted", or "auto": this, and then that."""
+    """How programs are computed on a device: "compiled", "interpreted", or "auto": first interpreted, then compiled."""
     if _Forked.from_started and target.type == "cpu":
         return "interpreted"
     return "compiled" if _Tiers.fixed and config.TIER == "auto" else config.TIER
@@ -159,7 +159,7 @@ def default_jax_device() -> Any:
 
 
 def matmul_precision() -> str | None:
-    """What `set_matmul_precision` was told, or None."""
+    """The precision that `set_matmul_precision` has set, or None."""
     return jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]  made at run time
 
 
@@ -277,7 +277,7 @@ class _Shutdown(threading.Thread):
         jax.distributed.shutdown()
 
     def within(self, seconds: float) -> bool:
-        """Leave the runtime; whether that took less than so many seconds."""
+        """Leave the runtime; returns whether that took less than `seconds`."""
         self._requested.set()
         self.join(seconds)
         return not self.is_alive()

@@ -44,7 +44,7 @@ class Output:
 
 
 class Complaint:
-    """What is said of inputs that an operator cannot take; `finding()` reads codes (`ops/_findings.py`)."""
+    """The error for input values that an operator cannot take; `finding()` reads codes (`ops/_findings.py`)."""
 
     __slots__ = ("error", "finding", "template")
 
@@ -54,14 +54,14 @@ class Complaint:
         self.finding = finding
 
     def text(self, code: int) -> str:
-        """What a code that is not 0 says."""
+        """The error's text for a code that is not 0."""
         return self.finding().text(self.template, code)
 
 
 class Precondition:
-    """What must hold of the values that a signature is applied to, or its results are no numbers.
+    """What must hold of a signature's input values, or its results mean nothing.
 
-    codes       arrays -> for each complaint an int64, 0 unless there is reason for it
+    codes       arrays -> for each complaint an int64, 0 unless it applies
     complaints  in the order of the codes
     on_host     whether `codes` takes NumPy arrays, too
     waits       whether a call waits for the codes: programs try factorisations, and something else when they fail
@@ -89,13 +89,13 @@ class Signature:
     fn        arrays -> tuple of arrays, one per output
     main      how many outputs are the operator's; the rest only serve its derivative
     precondition   what must hold of the inputs' values, or None
-    doubtful  whether there is one, or one of the signature that this is the derivative of
+    doubtful  whether it has a precondition, or is the derivative of a signature that has one
     grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
               row has a hand-written derivative; or None
     rounds    whether floating results must be passed through `rewrite_barrier` before another application takes them
     trace     `fn` as it was traced for these types
     general   what computes it for all sizes, and which they are here, where that is known
-    run       what computes it on NumPy arrays, once it was asked for (`_lazy/interpreted.py`)
+    run       a function that computes it on NumPy arrays, set at its first use (`_lazy/interpreted.py`)
     costs     what it costs in either tier, known when `run` is
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
     """
@@ -162,7 +162,7 @@ class Signature:
         return f"{self.name}({', '.join(map(repr, self.avals))})"
 
     def require(self, precondition: Precondition | None, *, doubtful: bool = False) -> None:
-        """Set what must hold of the inputs; `doubtful` without one, where that of another signature counts."""
+        """Set the precondition; `doubtful` without one marks the derivative of a signature that has one."""
         self.precondition = precondition
         self.doubtful = doubtful or precondition is not None
         for output in self.outputs:

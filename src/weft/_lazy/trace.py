@@ -29,9 +29,9 @@ def _compiled(text: str) -> CodeType:
 
 
 class SizeValues:
-    """Numbers in place of sizes, given those of the letters by name.
+    """The numbers of the letters by name; evaluates sizes.
 
-    `codes` is shared by all that put numbers into one trace: the code of each expression, by its identity.
+    All of one trace share `codes`: the compiled code of each expression, by its identity.
     """
 
     __slots__ = ("_codes", "letters")
@@ -91,7 +91,7 @@ class Trace:
         self.sizes = sizes
 
     def with_sizes(self, sizes: SizeValues) -> Trace:
-        """The same with numbers for the letters."""
+        """This trace with numbers for the letters."""
         return Trace(self.closed, self.inputs, self.results, sizes)
 
     def types(self) -> list[tuple[tuple[int, ...], Any]]:

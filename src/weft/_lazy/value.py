@@ -52,7 +52,7 @@ def aval_of(shape: tuple[int, ...], dtype: DType, *, weak: bool = False, device:
 
 
 def marked(aval: Aval, inference: bool) -> Aval:
-    """The same type, of values made in inference mode or not."""
+    """The type for values that were made in inference mode, or not."""
     if aval.inference is inference:
         return aval
     key = (aval.shape, aval.dtype, aval.weak, aval.device, *((True,) if inference else ()))
@@ -143,7 +143,7 @@ class Value:
     extras   outputs of the same application that only the derivative reads; or, for an imported buffer, its owner
     num      scratch of the flush that is being planned
     time     number of the recording; whatever uses a value was recorded after it
-    doubt    what is not known about the application's inputs, set only where `signature.doubtful`; or None
+    doubt    the `Doubt` about the application's inputs, set only where `signature.doubtful`; or None
     """
 
     __slots__ = ("array", "aval", "doubt", "extras", "inputs", "num", "origin", "tape", "time")
@@ -210,7 +210,7 @@ def recorded(origin: Output, inputs: tuple[Value, ...], ambient: Ambient) -> Val
 
 
 def inputs_first(value: Value, enters: Callable[[Value], bool], expands: Callable[[Value], bool]) -> list[Value]:
-    """`value` and what it needs, each after its inputs: those that `enters`, through those that `expands`."""
+    """`value` and its ancestors where `enters(value)`, inputs first; inputs are followed where `expands(value)`."""
     order: list[Value] = []
     seen: set[int] = set()
     stack: list[tuple[Value, bool]] = [(value, False)]
