@@ -63,8 +63,8 @@ _RENAMED = {
 _ALIASED_DTYPES = {"short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",
                    "double": "float64", "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip
 
-WHERE = {name: (module, name) for module, members in _NAMES.items() for name in members} | _RENAMED
-WHERE |= {alias: ("weft._base.dtype", name) for alias, name in _ALIASED_DTYPES.items()}
+LOCATIONS = {name: (module, name) for module, members in _NAMES.items() for name in members} | _RENAMED
+LOCATIONS |= {alias: ("weft._base.dtype", name) for alias, name in _ALIASED_DTYPES.items()}
 
 
 def load(name: str) -> Any:
@@ -74,8 +74,8 @@ def load(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
     public = _functions()
-    if name in WHERE:
-        module, attribute = WHERE[name]
+    if name in LOCATIONS:
+        module, attribute = LOCATIONS[name]
         return getattr(import_module(module), attribute)
     if name in public:
         return public[name]
@@ -89,4 +89,4 @@ def _functions() -> dict[str, Any]:
 
 def names() -> list[str]:
     """Every public name."""
-    return sorted({*MODULES, *WHERE, *_functions()})
+    return sorted({*MODULES, *LOCATIONS, *_functions()})

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class Waiter(Protocol):
-    """What is told that something is done: a queue, for the thread that waits."""
+    """Gets an item when something is done: the queue of a thread that waits."""
 
     def put(self, _: None, /) -> None: ...
 
@@ -135,7 +135,7 @@ class Future(Generic[T]):
                 self._call(callback)
 
     def _settle(self, function: Callable[[], T]) -> None:
-        """Be done with what `function` returns or raises."""
+        """Complete the future with what `function` returns or raises."""
         try:
             result = function()
         except BaseException as error:

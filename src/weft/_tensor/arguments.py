@@ -39,7 +39,7 @@ LEAKS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
 
 def leaked(op: str, error: Exception) -> Exception:
-    """What is raised for an exception of `LEAKS`: itself, if it was raised on purpose or by the user's code."""
+    """The error to raise for an exception of `LEAKS`: itself, if it was raised on purpose or by the user's code."""
     if isinstance(error, WeftError) or not raised_here(error):
         return error
     return ArgumentError(f"{op}() received an invalid combination of arguments: {str(error).splitlines()[0]}")
@@ -136,7 +136,7 @@ def element_type(x: Any, name: str, op: str) -> DType:
 
 
 def tensors(x: Any, name: str, op: str) -> Sequence[Any]:
-    """A sequence of tensors. Of those inside, `operands` says which is none."""
+    """A sequence of tensors; `operands` checks its elements."""
     if isinstance(x, Tensor) or not isinstance(x, Sequence):
         raise refusal(x, name, op, "tuple of Tensors")
     return x

@@ -47,7 +47,7 @@ _PUBLIC_HOME = re.compile(r"weft(\.[a-z]+)*")
 
 
 def _set_home(function: Callable[..., Any], module: str, name: str) -> None:
-    """Have a function tell where users find it, by which `pickle` does."""
+    """Set a function's public module and name, by which `pickle` finds it."""
     function.__module__, function.__qualname__ = module, name
 
 

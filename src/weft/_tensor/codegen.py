@@ -1,4 +1,4 @@
-"""From rows to functions: the public spellings of every operator are derived here.
+"""Generates the public functions of every operator from its row.
 
 For each row a Python function with PyTorch's signature is written as source and compiled, as `dataclasses` does for
 `__init__`: binding arguments by hand-made code costs a tenth of binding them by `inspect`.
@@ -151,7 +151,7 @@ def _static(param: Param, name: str, module: str) -> str:
 
 
 _ANNOTATIONS = {Kind.DIM: "int", Kind.DIMS: "int | Sequence[int]", Kind.DTYPE: "DType"}
-"""What is said of parameters of these kinds in functions over tensors."""
+"""How parameters of these kinds are annotated in functions over tensors."""
 
 
 def _variadic(op: OpDef) -> str:
@@ -280,7 +280,7 @@ def function_of(op: OpDef) -> Callable[..., Any]:
 def _picker(
     function: Callable[..., Any], names: Sequence[str]
 ) -> Callable[[Sequence[Any], dict[str, Any]], list[Tensor]]:
-    """What finds the tensors given for some parameters; masks in a list are read before anything is written."""
+    """A function that finds the tensors among some arguments; masks in a list are read before anything is written."""
     places = {name: at for at, name in enumerate(inspect.signature(function).parameters)}
 
     def find(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
@@ -402,7 +402,7 @@ COMPOSITES: dict[tuple[str, str], Composite] = {}
 def _bound(
     body: Callable[..., Any], name: str, module: str, out: str | None, separate: Sequence[str]
 ) -> Callable[..., Any]:
-    """A composite as users call it: its arguments are converted as its annotations say, which are read as of rows."""
+    """The public form of a composite, which converts arguments by its annotations, as for rows."""
     scope: dict[str, Any] = {**arguments.SCOPE, "_body": body, "_write_out": write_out, "_text": out}
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
@@ -434,7 +434,7 @@ def _bound(
 
 
 def _with_out(signature: inspect.Signature) -> inspect.Signature:
-    """A signature with `out`, before what takes all further keywords."""
+    """A signature with `out`, before `**kwargs`."""
     out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
     return signature.replace(parameters=[*signature.parameters.values(), out])
 

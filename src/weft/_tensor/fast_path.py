@@ -1,7 +1,7 @@
 """The common call, inlined: tensors only, no mode, a signature that is known.
 
-Everything else falls through to the general path. One `try` tells a tensor whose value is at hand from a number and
-from a stale view: neither has a value with a type.
+Everything else takes the general path. One `try` tells a tensor with a value from a number and from a stale view:
+neither has a value with a type.
 """
 
 from __future__ import annotations

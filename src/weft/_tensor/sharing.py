@@ -1,4 +1,4 @@
-"""Handles that come to look at other elements: `p.data = x`, `Parameter(x)`, `t_()`."""
+"""Tensors that switch to other elements: `p.data = x`, `Parameter(x)`, `t_()`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def detach_view(view: Tensor) -> None:
 
 
 def _leave_storage(target: Tensor) -> None:
-    """Hand the elements of `target`, and its views, to a hidden tensor: it is about to look elsewhere."""
+    """Move the elements of `target`, and its views, to a hidden tensor: `target` is about to get other elements."""
     alias, views = target._alias, target._views
     target._alias = target._views = None
     if not views:

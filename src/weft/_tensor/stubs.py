@@ -69,13 +69,13 @@ def _plain(function: Callable[..., Any], name: str, *, method: bool = False) -> 
             parts.append("*")
         star = {param.VAR_POSITIONAL: "*", param.VAR_KEYWORD: "**"}.get(param.kind, "")
         note = param.annotation if isinstance(param.annotation, str) else "Any"
-        note = note if set(note.replace("|", " ").split()) <= _KNOWN else "Any"
+        note = note if set(note.replace("|", " ").split()) <= _STUB_TYPES else "Any"
         parts.append(f"{star}{param.name}: {note}" + ("" if param.default is param.empty else " = ..."))
     result = signature.return_annotation
-    return f"def {name}({', '.join(parts)}) -> {result if result in _KNOWN else 'Any'}: ..."
+    return f"def {name}({', '.join(parts)}) -> {result if result in _STUB_TYPES else 'Any'}: ..."
 
 
-_KNOWN = {"Tensor", "int", "float", "bool", "str", "None", "Any", "DType"}
+_STUB_TYPES = {"Tensor", "int", "float", "bool", "str", "None", "Any", "DType"}
 
 
 def _stub(name: str, function: Callable[..., Any], *, method: bool = False) -> str:
@@ -143,9 +143,9 @@ def package_stub() -> str:
     """`__init__.pyi`."""
     modules = "\n".join(f"from weft import {name} as {name}" for name in sorted(_api.MODULES))
     named = "\n".join(
-        f"from {module} import {attribute} as {name}" for name, (module, attribute) in sorted(_api.WHERE.items())
+        f"from {module} import {attribute} as {name}" for name, (module, attribute) in sorted(_api.LOCATIONS.items())
     )
-    functions = _functions({n: f for n, f in PUBLIC[""].items() if n not in _api.WHERE})
+    functions = _functions({n: f for n, f in PUBLIC[""].items() if n not in _api.LOCATIONS})
     text = f"Number = int | float | bool | complex\n__version__: str\n\n{functions}\n"
     spelled = re.sub(
         r"(?<![\w.])(bool|int|float|complex|str|tuple)(?![\w(])", r"builtins.\1", text

@@ -40,7 +40,7 @@ from weft.ops._type_names import c_name, scalar_name
 _new = object.__new__
 
 NO_GRADIENT = "Only Tensors of floating point and complex dtype can require gradients"
-"""What is said of new tensors whose elements have no gradients."""
+"""The error for new tensors whose elements have no gradients."""
 
 
 class Tensor(Derived):
@@ -55,7 +55,7 @@ class Tensor(Derived):
     _views: list[weakref.ref[Tensor]] | None = None
     _tape: Tape | None = None  # what a leaf collects its gradient in
     _writes: int = 0  # of a tensor that owns its storage: how often that was written
-    _address: int = 0  # of a tensor that owns its storage: what stands for where that is, once somebody has asked
+    _address: int = 0  # of a tensor that owns its storage: its `data_ptr()`, once somebody has asked
 
     # --- what it is -------------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Tensor(Derived):
         return self._require_grad(requires_grad, "only Tensors of floating point dtype can require gradients")
 
     def _require_grad(self, requires_grad: bool, refusal: str = NO_GRADIENT) -> Tensor:
-        """`requires_grad_`, and what is said of elements that have no gradients."""
+        """`requires_grad_`, with an error for elements that have no gradients."""
         if not isinstance(requires_grad, bool):
             raise ArgumentError(
                 f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"

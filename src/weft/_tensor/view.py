@@ -56,7 +56,7 @@ def make_detached_view(result: Tensor, source: Tensor) -> Tensor:
 
 
 def attach(view: Tensor, alias: Alias) -> Tensor:
-    """Give a tensor a place in a storage; its base tells it of writes."""
+    """Make a tensor a view by its alias; writes to the base mark it stale."""
     view._alias = alias
     base = alias.base
     views = base._views
@@ -70,7 +70,7 @@ def attach(view: Tensor, alias: Alias) -> Tensor:
 
 
 def _copy_inference_mark(value: Value, other: Value) -> None:
-    """A fresh value of storage that was made in inference mode, or not, as another value of that was."""
+    """Mark a fresh value as made in inference mode, or not, like another value of its storage."""
     if value.aval.inference is not other.aval.inference:
         value.aval = marked(value.aval, other.aval.inference)
 
@@ -98,7 +98,7 @@ def _drop_retain_grad(tensor: Tensor, old: Value) -> None:
 
 
 def _move_retain_grad(tensor: Tensor, value: Value) -> None:
-    """What `retain_grad` asked for is the gradient of what a tensor has become, no more that of what it was."""
+    """Let `retain_grad` collect the gradient of a tensor's new value instead of its old one."""
     kept = tensor._tape
     if kept is None or kept.leaf or not kept.hooks or value.tape is None:
         return
@@ -106,7 +106,7 @@ def _move_retain_grad(tensor: Tensor, value: Value) -> None:
 
 
 def replayed(alias: Alias) -> Value:
-    """What an alias leads to now."""
+    """The current value of an alias: its path replayed from the base."""
     value = current(alias.base)
     with using(grad=alias.tracked):
         for call, others in alias.steps:
@@ -170,7 +170,7 @@ def _is_scattered(base: Tensor) -> bool:
 
 
 def _write_to_storage(target: Tensor, value: Value) -> Tensor:
-    """Write a part of a tensor that is apart and shows elements in several places: straight to the storage."""
+    """Write to a part of a detached view that shows elements in several places: straight to the storage."""
     if value.tape is not None:
         raise InPlaceError(
             "a view of a detached tensor that shows elements several times takes no value with a gradient; clone() it"
@@ -183,7 +183,7 @@ def _write_to_storage(target: Tensor, value: Value) -> Tensor:
 
 
 def _write_path(view: Tensor, alias: Alias) -> Path:
-    """The steps to write through: past an element that is shown in several places, straight to those of the view."""
+    """The steps to write through: straight to the view's places where it shows an element several times."""
     if not spreads(view):
         return alias.steps
     layout = layout_of(view, exact=True)
@@ -254,7 +254,7 @@ def _mark_views_stale(base: Tensor) -> None:
         if view is None or (old := view._value) is None:
             continue
         alias = view._alias
-        if alias is None or alias.base is not base:  # it looks elsewhere now
+        if alias is None or alias.base is not base:  # it is a view of another base now
             continue
         if view._tape is not None:
             _drop_retain_grad(view, old)

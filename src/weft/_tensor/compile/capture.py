@@ -19,9 +19,9 @@ from weft._tensor.tensor import Tensor
 
 Arguments = Sequence[Tensor]
 Locator = Callable[[Arguments], Tensor]
-"""Where a tensor is found, given the call's tensor arguments."""
+"""Finds a tensor, given the call's tensor arguments."""
 Holder = Callable[[Arguments], Tape]
-"""Where the record is found in which a leaf collects its gradient."""
+"""Finds the `Tape` in which a leaf collects its gradient."""
 
 
 class Capture:
@@ -96,7 +96,7 @@ class Capture:
             self.same.append((first, source))
 
     def _find_anew(self, tensor: Tensor, locator: Locator) -> None:
-        """A replay finds a tensor by its locator, and what it is a view of by way of it."""
+        """Have a replay find a tensor by its locator, and from it what it is a view of."""
         if id(tensor) in self.locators:
             return
         self.locators[id(tensor)] = locator
@@ -175,7 +175,7 @@ class Capture:
         self.sources[value] = lambda _: number(getter())
 
     def called(self, *things: Any) -> None:
-        """A module runs; what its call reads is as it was in every replay."""
+        """A module runs: a replay needs what its call reads to be unchanged."""
         for thing in things:
             if thing not in self.snapshot:
                 self._reach(thing, type(thing).__name__)
@@ -187,7 +187,7 @@ class Capture:
             self._reach(thing, "optimizer.state")
 
     def _reach(self, thing: Any, label: str) -> None:
-        """Add to the snapshot what the function has come to, which it may have made."""
+        """Add an object that the function uses, and may have made, to the snapshot."""
         count = len(self.snapshot.tensors)
         self.snapshot.add(thing, label)
         new = islice(self.snapshot.tensors.items(), count, None)

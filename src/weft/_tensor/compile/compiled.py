@@ -27,7 +27,7 @@ from weft._tensor.compile.kinds import kind_of, places_of_first
 from weft._tensor.compile.replay import Replay
 from weft._tensor.compile.snapshot import Snapshot
 from weft._tensor.compile.structure import flatten, flatten_result, is_made_anew, same_things
-from weft._tensor.compile.watch import Watch
+from weft._tensor.compile.watch import CallWatch
 from weft._tensor.tensor import Tensor
 from weft.errors import CompileError, PreconditionError
 
@@ -54,11 +54,11 @@ class _Call:
 
 
 class _CacheEntry:
-    """Calls that differ by the state that the function reads alone.
+    """The replays of calls that differ only in the state that the function reads.
 
-    settling   whether the last capture found that the function changed what it reads: what it makes once, such as an
-               optimizer's state, it finds the next time
-    failures   how often there could be no capture
+    settling   whether the last capture found that the function changed what it reads, such as an optimizer's state,
+               which it makes only once
+    failures   how often no capture was possible
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Compiled:
     _read_by_calls = ()
 
     def __init__(self, function: Callable[..., Any], fullgraph: bool) -> None:
-        self.__dict__.update(_function=function, _fullgraph=fullgraph, _entries={}, _runs=0, _told=set())
+        self.__dict__.update(_function=function, _fullgraph=fullgraph, _entries={}, _runs=0, _warned=set())
         update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -107,7 +107,7 @@ class Compiled:
     def _new_entry(self, key: Any) -> _CacheEntry:
         if len(self._entries) >= _MOST_ENTRIES:
             del self._entries[next(iter(self._entries))]
-            self._tell_of_change("its arguments' shapes, or arguments that are no tensors,")
+            self._warn_of_change("its arguments' shapes, or arguments that are no tensors,")
         return self._entries.setdefault(key, _CacheEntry())
 
     # --- capturing ----------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Compiled:
         capture = Capture(call.tensors, snapshot)
         outer = ambient().pending
         try:
-            with using(pending=capture.region, capture=capture), Watch(snapshot, capture.prevent):
+            with using(pending=capture.region, capture=capture), CallWatch(snapshot, capture.prevent):
                 before = _modes()
                 result = self._function(*call.args, **call.kwargs)
                 after = _modes()
@@ -137,7 +137,7 @@ class Compiled:
         if after != before:
             set_field(**dict(zip(_MODES, after[: len(_MODES)], strict=True)))
         if capture.prevented:
-            self._tell_prevented(entry, capture)
+            self._warn_prevented(entry, capture)
         if capture.written:
             flush(outer)
         return result
@@ -176,28 +176,28 @@ class Compiled:
         if not capture.prevented:
             if len(entry.replays) == _MOST_REPLAYS:
                 del entry.replays[0]
-                self._tell_of_change(why)
+                self._warn_of_change(why)
             entry.replays.append(replay)
 
-    def _tell_prevented(self, entry: _CacheEntry, capture: Capture) -> None:
+    def _warn_prevented(self, entry: _CacheEntry, capture: Capture) -> None:
         entry.failures += 1
         if self._fullgraph:
             raise CompileError(
                 f"{self._name}: the function {capture.prevented}, so it cannot be captured whole; move that out of it, "
                 "or compile with fullgraph=False"
             )
-        self._tell("prevented", f"{self._name} {capture.prevented}; it runs uncaptured")
+        self._warn_once("prevented", f"{self._name} {capture.prevented}; it runs uncaptured")
 
-    def _tell_of_change(self, what: str) -> None:
-        self._tell(
+    def _warn_of_change(self, what: str) -> None:
+        self._warn_once(
             "change",
             f"{self._name} is captured anew again and again, since {what} changed each time; numbers that change are "
             "better tensors",
         )
 
-    def _tell(self, topic: str, message: str) -> None:
-        if topic not in self._told:
-            self._told.add(topic)
+    def _warn_once(self, topic: str, message: str) -> None:
+        if topic not in self._warned:
+            self._warned.add(topic)
             warn_user(f"weft.compile: {message}")
 
     # --- standing for the function ------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class Compiled:
         return self if instance is None else _Bound(self, instance)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """What stands in a module under its name is pickled as that, as functions are; others with what they run."""
+        """Pickles by name what its module has under its name, as functions are; all else with its function."""
         name = self.__dict__.get("__qualname__", "")
         value: Any = sys.modules.get(self.__module__)
         for part in name.split("."):

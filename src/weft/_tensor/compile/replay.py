@@ -59,7 +59,7 @@ class _Maker:
 
 
 class _Outputs:
-    """What a replay has to compute, and to make of it, as it is found out from what the function left."""
+    """Collects the values that a replay computes and the tensors that it makes of them."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
@@ -77,7 +77,7 @@ class _Outputs:
         return self._numbers[value]
 
     def refer(self, tensor: Tensor) -> Reference:
-        """Where a replay has a tensor."""
+        """The reference by which a replay finds or makes a tensor."""
         key = id(tensor)
         if key not in self._references:
             if self._capture.is_outside(tensor):
@@ -94,7 +94,7 @@ class _Outputs:
         capture = self._capture
         if type(tensor) is not Tensor:
             capture.prevent(f"returns a {type(tensor).__name__} that it has made, which a replay cannot")
-        capture.read(tensor, value)  # one that came from where nothing is known of is read anew
+        capture.read(tensor, value)  # one of unknown origin is read anew
         leaf = value.tape is not None and value.tape.leaf
         grad = value.tape.grad if value.tape is not None and leaf else None
         return _Maker(
@@ -146,7 +146,7 @@ class Replay:
         self._guard(capture, arguments)
 
     def _guard(self, capture: Capture, arguments: Arguments) -> None:
-        """Note what must be as it was."""
+        """Note what must be unchanged for a replay."""
         tensors = {**capture.snapshot.tensors, **capture.state}
         for key in [key for key in tensors if key in capture.locators]:
             del tensors[key]
@@ -162,7 +162,7 @@ class Replay:
         self._sharing = sharing([*arguments, *[g for _, g in held if g is not None]], self._outside)
 
     def difference(self, arguments: Arguments) -> str:
-        """What is not as it was when the function was captured, in words, or ""."""
+        """What has changed since the function was captured, in words, or ""."""
         for tensor, alias, kind in self._state:
             if tensor._alias is not alias or kind_of(tensor) != kind:
                 return f"the type of a tensor of shape {list(tensor.shape)}"

@@ -1,10 +1,9 @@
-"""Python state that a function can reach, as it was.
+"""A snapshot of the Python state that a function can reach.
 
-A capture repeats what the function computed, not the Python that led there, so it holds while that Python would do the
-same: while the globals, closed-over variables, defaults, attributes and containers that the function can read are what
-they were. What it can read follows from its code: the names that stand in it, and in the functions of the user's that
-it can reach. Libraries are taken not to change. Compared before and after the function has run, the same tells what it
-has changed.
+A capture repeats what the function computed, not the Python code that led there. It is valid while that code would do
+the same: while the globals, closed-over variables, defaults, attributes and containers that the function can read are
+unchanged. What it can read follows from its code: the names in it, and in the user's functions that it can reach.
+Libraries are taken not to change. A comparison before and after the function has run tells what it has changed.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _COPIES: dict[type, Callable[[Any], Any]] = {
 
 
 class _Parts:
-    """Objects that stand somewhere: `read()` gives those of now, `labels` say where each of them stood."""
+    """The objects at a location: `read()` gives the current ones, `labels` say where each of them was."""
 
     __slots__ = ("labels", "location", "objects", "read")
 
@@ -75,7 +74,7 @@ class _Parts:
         self.objects = list(read())
 
     def difference(self) -> str:
-        """Where another thing stands than was there, or ""."""
+        """The label of the first object that was replaced, or ""."""
         try:
             now = list(self.read())
         except _UNREADABLE:
@@ -133,7 +132,7 @@ class Snapshot:
         self._reach()
 
     def add_code(self, code: CodeType, space: dict[str, Any]) -> str:
-        """Reach what code names that was not known to run; says which closed-over variables cannot be seen, if any."""
+        """Reach what newly run code names; returns which closed-over variables cannot be seen, in words, or ""."""
         if code in self._codes:
             return ""
         unseen = f"the variables around `{code.co_qualname}`" if code.co_freevars else ""
@@ -190,7 +189,7 @@ class Snapshot:
     def _hold(
         self, location: str, labels: list[str], read: Callable[[], Iterable[Any]], below_own: bool = False
     ) -> None:
-        """Compare what `read` gives from here on, and reach it; how many things those are is fixed, or held, too."""
+        """Compare what `read` gives from here on, and reach it; its length is fixed, or held by `_hold_length`."""
         if not labels:
             return
         parts = _Parts(location, labels, read)
@@ -309,7 +308,7 @@ class Snapshot:
 
     def _pick_of_class(self, holder: Any, base: type, label: str) -> None:
         space = vars(base)
-        unnamed = _CONSTRUCTORS if isinstance(holder, type) else ()  # which an object that is there has behind it
+        unnamed = _CONSTRUCTORS if isinstance(holder, type) else ()  # never called again on an object that exists
         named = [n for n in space if n in self._names or n in unnamed or _is_called_by_syntax(n, space[n])]
         names = self._new_names(base, type, named, space)
         self._hold_names(names, space, [f"{base.__name__}.{name}" for name in names], base.__name__)

@@ -40,7 +40,7 @@ class _Constant:
 
 
 class ByIdentity(_Constant):
-    """A thing that stands for itself: equal to itself alone, and kept alive."""
+    """An object that is compared by identity, and kept alive."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ def flatten(structure: Any, tensors: list[Tensor], objects: list[Any]) -> Any:
 
 
 def flatten_result(structure: Any, tensors: list[Tensor], objects: list[Any], outside: Callable[[Any], bool]) -> Any:
-    """The same for what a function returns: what stands `outside` of it stays, and records are taken apart."""
+    """The picture of a function's result: objects from `outside` stay as they are, and records are taken apart."""
     if isinstance(structure, Tensor):
         tensors.append(structure)
         return SLOT

@@ -1,4 +1,4 @@
-"""Layers as the package itself spells them: in other orders of arguments than `nn.functional`."""
+"""Layers as functions of the package itself, whose arguments have another order than in `nn.functional`."""
 
 from __future__ import annotations
 

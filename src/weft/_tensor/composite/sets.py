@@ -1,4 +1,4 @@
-"""Functions whose results are as large as the elements say. They wait for the elements and count on the host."""
+"""Functions whose results' sizes depend on the elements. They wait for the elements and count on the host."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _LINALG = "linalg"
 
 
 def _refuse(info: Tensor, complaint: str, name: str) -> None:
-    """Wait for LAPACK's `info`; `LinAlgError` where it tells of a failure, in the words of `name`'s kin, plus `_ex`."""
+    """Wait for LAPACK's `info`; `LinAlgError` where it tells of a failure, in the words of `{name}_ex`."""
     host: Any = info._host()
     failures = Failures(host)
     code = int(failures.code())
