@@ -90,7 +90,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return _Result(output.squeeze(0) if single else output, loss)
 
     def _head_class(self, target: Tensor) -> Tensor:
-        """What the head has to choose: a class, or the cluster that it is in."""
+        """The head's target for each class: the class itself, or the cluster that it is in."""
         result = target
         for at, (start, stop) in enumerate(pairwise(self.cutoffs)):
             result = op.where((target >= start) & (target < stop), self.shortlist_size + at, result)

@@ -23,7 +23,7 @@ def position(index: Any, size: int) -> int:
     return value % size
 
 
-class _Numbered(Module):
+class _IndexedModules(Module):
     """Modules in order, called "0", "1", and so on."""
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class _Numbered(Module):
         return [name for name in super().__dir__() if not name.isdigit()]
 
 
-class Sequential(_Numbered):
+class Sequential(_IndexedModules):
     """Modules called one after another. Give them in order, or a dict of them by name."""
 
     def __init__(self, *args: Any) -> None:
@@ -148,7 +148,7 @@ def _sequential(other: Any) -> Sequential:
     return other
 
 
-class ModuleList(_Numbered):
+class ModuleList(_IndexedModules):
     """Modules in a list. Calling them is up to you."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:

@@ -18,7 +18,7 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _ConvNd(Module):
-    """What all convolutions share.
+    """The base of all convolutions.
 
     Weights are (out_channels, in_channels / groups, ...kernel), transposed ones (in_channels, out_channels / groups,
     ...kernel); with the bias they are drawn uniformly from ±1 / sqrt(fan in).

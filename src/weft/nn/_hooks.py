@@ -118,7 +118,7 @@ def register_module_full_backward_hook(hook: Callable[..., Any]) -> Handle:
 
 
 def register_module_backward_hook(hook: Callable[..., Any]) -> Handle:
-    """The same as `register_module_full_backward_hook`."""
+    """An alias of `register_module_full_backward_hook`."""
     return _register_globally("backward", hook)
 
 
@@ -138,7 +138,7 @@ def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle
 
 
 def registering(kind: str, module: Module, name: str, what: Any) -> Any:
-    """What is registered once the hooks of all modules have seen it."""
+    """The object to register, after the global hooks have seen, and maybe replaced, it."""
     for hook in list(_REGISTRATION[kind].values()):
         replacement = hook(module, name, what)
         if replacement is not None:
@@ -289,7 +289,7 @@ def _replaced(which: str, what: str, grads: tuple[Tensor | None, ...], replaceme
 def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tuple[Any, ...]]:
     """Positions of the tensors that gradients flow through, and all items with those behind an identity.
 
-    `hook` gets a gradient (or None) per item when all have arrived, and returns those to hand on.
+    `hook` gets a gradient (or None) per item when all have arrived, and returns those to propagate.
     """
     at = [i for i, item in enumerate(items) if isinstance(item, Tensor) and item.requires_grad]
     passed = list(items)

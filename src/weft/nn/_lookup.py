@@ -204,7 +204,7 @@ def require_name(module: Any, kind: str, name: Any, registered: dict[str, Any] |
 
 
 def assignable(kind: str, name: str, value: Any) -> None:
-    """Refuse a value that cannot take the place of what is registered under a name."""
+    """Refuse a value that cannot replace the object that is registered under a name."""
     if value is None or not kind or (kind == "_buffers" and isinstance(value, Tensor)):
         return
     word, wanted = {

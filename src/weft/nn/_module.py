@@ -158,7 +158,7 @@ class Module(Lookup):
         self._modules[name] = _hooks.registering("module", self, name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:
-        """The same as `add_module`."""
+        """An alias of `add_module`."""
         self.add_module(name, module)
 
     def __getattr__(self, name: str) -> Any:
@@ -349,7 +349,7 @@ class Module(Lookup):
     # --- state dicts ------------------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
-        """What a subclass saves beside its tensors."""
+        """The state that a subclass saves beside its tensors."""
         raise ModuleError(
             "Reached a code path in Module.get_extra_state() that should never be called. Override it with "
             "set_extra_state() in the module."
@@ -435,7 +435,7 @@ class Module(Lookup):
 
 
 def _surplus(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What is wrong with arguments that no constructor takes."""
+    """The error's text for arguments that the constructor does not take."""
     if kwargs:
         return f"{name}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'"
     return f"{name}.__init__() takes 1 positional argument but {len(args) + 1} were given"

@@ -117,7 +117,7 @@ class GroupNorm(_Affine):
         )
 
 
-class _Running(_Affine):
+class _NormBase(_Affine):
     """Layers that normalise by channel, and may keep running statistics for evaluation."""
 
     _ndims: tuple[int, ...]
@@ -177,7 +177,7 @@ class _Running(_Affine):
         )
 
 
-class _BatchNorm(_Running):
+class _BatchNorm(_NormBase):
     """Each channel normalised over the batch in training, by the running statistics in evaluation."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ class BatchNorm3d(_BatchNorm):
     _ndims = (5,)
 
 
-class _InstanceNorm(_Running):
+class _InstanceNorm(_NormBase):
     """Each channel of each sample normalised over its spatial dims."""
 
     def __init__(

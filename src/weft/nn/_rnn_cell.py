@@ -12,7 +12,7 @@ from weft.nn._module import Module
 
 
 class RNNCellBase(Module):
-    """What the cells share: weights of `num_chunks` * hidden_size rows for the input and the state."""
+    """The base of the cells: weights of `num_chunks` * hidden_size rows for the input and the state."""
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None, dtype: Any = None

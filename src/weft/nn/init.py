@@ -22,7 +22,7 @@ Init = Callable[..., Any]
 
 
 def _untaped(fill: Init) -> Init:
-    """The same function outside of the tape."""
+    """The function, run outside of the tape."""
 
     @wraps(fill)
     def filled(tensor: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What checks find: values that an operator cannot take, as one number that says which.
+"""Results of checks: one number says which values an operator cannot take.
 
 Checks run on jax arrays in compiled programs, and on NumPy arrays where the values are at hand.
 """
@@ -23,14 +23,14 @@ def namespace(array: Any) -> ModuleType:
 
 
 class Finding(Protocol):
-    """What a check has found."""
+    """The result of a check."""
 
     def code(self) -> Array:
         """0 when all is well, else an int64 that `text` can read."""
         ...
 
     def text(self, template: str, code: int) -> str:
-        """What is wrong, in the words of the row's `check_text`."""
+        """The error's text, from the row's `check_text`."""
         ...
 
 
@@ -99,7 +99,7 @@ class Failures:
 @partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=["templates"])
 @dataclass(frozen=True)
 class FirstOf:
-    """Several findings with texts of their own, of which the first that has found something counts."""
+    """Several findings with texts of their own; the first one that is not 0 counts."""
 
     parts: tuple[Finding, ...]
     templates: tuple[str, ...]
@@ -146,5 +146,5 @@ _KINDS = (Misses, Failures, FirstOf, Beyond)
 
 
 def finding(result: Any) -> Finding:
-    """What a row's check returns as a finding: it may be a plain array of flags."""
+    """The result of a row's check, which may be a plain array of flags, as a finding."""
     return result if isinstance(result, _KINDS) else Flags(result)

@@ -1,4 +1,4 @@
-"""What operators that index by a tensor share: coordinates, checks of index types, indices that miss."""
+"""Helpers of operators that index by a tensor: coordinates, checks of index types, indices that miss."""
 
 from __future__ import annotations
 

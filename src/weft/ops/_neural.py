@@ -1,4 +1,4 @@
-"""What the rows of neural networks share: accumulation types, checks, and reductions of losses."""
+"""Helpers of the rows of neural networks: accumulation types, checks, and reductions of losses."""
 
 from __future__ import annotations
 

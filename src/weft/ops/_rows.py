@@ -95,7 +95,7 @@ def _quotient_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
 
 
 def without_slope(result: jax.Array, input: jax.Array, text: str) -> jax.Array:
-    """A result without a derivative by the input: `GradientError` with this text for those who ask for it."""
+    """A result without a derivative by the input: asking for it is a `GradientError` with this text."""
 
     @jax.custom_jvp
     def same(result: jax.Array, input: jax.Array) -> jax.Array:

@@ -229,7 +229,7 @@ def windows(layout: Layout, dimension: int, size: int, step: int) -> Layout:
 
 
 def conjugated(layout: Layout) -> Layout:
-    """The same places; complex elements are conjugated on the way."""
+    """The layout with complex elements conjugated when they are read."""
     return replace(layout, changed=not layout.changed) if layout.dtype.is_complex else layout
 
 

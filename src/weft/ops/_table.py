@@ -59,7 +59,7 @@ class Promote(Enum):
 
 
 class Cast(Enum):
-    """What autocast does to floating inputs."""
+    """How autocast treats floating inputs."""
 
     NONE = "nothing"
     LOWER = "cast to the lower precision type"
@@ -77,7 +77,7 @@ class Arithmetic(Enum):
 
 
 class Kind(Enum):
-    """What a parameter of a row is."""
+    """The kind of a row's parameter."""
 
     ARRAY = "array"
     OPERAND = "operand"

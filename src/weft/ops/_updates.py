@@ -39,7 +39,7 @@ def towards(old: Array, new: Array, share: Scalar) -> Array:
 
 
 def decayed(old: Array, new: Array, keep: Scalar) -> Array:
-    """A running mean that keeps a share of what it was."""
+    """A running mean that keeps a share of its old value."""
     return rounded(keep, old) * old + rounded(1 - double(keep), old) * new
 
 

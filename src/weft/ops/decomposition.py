@@ -119,7 +119,7 @@ SINGULAR = (
     "linalg.inv: {0}The diagonal element {1} is zero, the inversion could not be completed because the input matrix is "
     "singular."
 )
-"""What is said of matrices without an inverse."""
+"""The error's text for matrices without an inverse."""
 
 inverts = partial(factorises, dims=square, check_text=SINGULAR, check_error=LinAlgError)
 
@@ -226,7 +226,7 @@ def solve(A: Array, B: Array, *, left: bool = True) -> Array:
 
 @factorises(dims=_solve_dims, function=False, method=False)
 def solution_or_nan(A: Array, B: Array, *, left: bool = True) -> Array:
-    """The same; infinite or NaN where A is singular."""
+    """The solution of `solve`; infinite or NaN where A is singular."""
     return _solution(A, B, left)
 
 
@@ -253,7 +253,7 @@ INDEFINITE = (
     "linalg.cholesky: {0}The factorization could not be completed because the input is not positive-definite (the "
     "leading minor of order {1} is not positive-definite)."
 )
-"""What is said of matrices without a Cholesky factor."""
+"""The error's text for matrices without a Cholesky factor."""
 
 
 def _factor(a: Array, upper: bool) -> Array:
@@ -274,7 +274,7 @@ def cholesky(input: Array, *, upper: bool = False) -> Array:
 
 @factorises(dims=square, function=False, method=False)
 def factor_or_nan(input: Array, *, upper: bool = False) -> Array:
-    """The same; NaN where a matrix is not positive definite."""
+    """The factor of `cholesky`; NaN where a matrix is not positive definite."""
     return _factor(input, upper)
 
 

@@ -43,7 +43,7 @@ def _sizes(input: Sizes, target: Sizes) -> str:
 
 
 def _broadcast(shapes: Sequence[Sizes]) -> str:
-    """What to say of a target that is not in the shape of the input; "" for one that is."""
+    """The warning for a target of another shape than the input; "" for the same shape."""
     input, target = shapes[:2]
     if input == target:
         return ""

@@ -62,7 +62,7 @@ ZERO_DIVISOR = (
     "torch.linalg.lu_factor: {0}U[{1},{1}] is zero and using it on lu_solve would result in a division by zero. If you "
     "still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
 )
-"""What is said of factors that no system can be solved with."""
+"""The error's text for factors that no system can be solved with."""
 
 
 @_packs(
@@ -70,7 +70,7 @@ ZERO_DIVISOR = (
     check_text=ZERO_DIVISOR, check_error=LinAlgError,
 )  # fmt: skip
 def dividing_lu_factors(A: Array) -> Outs:
-    """The same without the place; `LinAlgError` where there is a zero on U's diagonal."""
+    """`lu_factors` without the place of a zero; `LinAlgError` where there is one on U's diagonal."""
     return _lu_factors(A)[:2]
 
 
@@ -105,7 +105,7 @@ BAD_PIVOTS_TO_UNPACK = (
 def lu_parts(LU_data: Array, LU_pivots: Array, refusal: str = "") -> Outs:
     """The permutation, the lower and the upper triangular factor of packed LU factors.
 
-    `refusal` is what is said of pivots that are no rows; without it, for factors that were just made, nobody looks.
+    `refusal` is the error's text for pivots that are no rows; without it, for new factors, they are not checked.
     """
     del refusal
     rows, columns = LU_data.shape[-2:]

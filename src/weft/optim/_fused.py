@@ -175,7 +175,7 @@ class FusedOptimizer(Optimizer):
 
 
 def evaluated(closure: Callable[[], Any] | None) -> Any:
-    """What a closure returns; it runs with gradients."""
+    """The result of a closure, which runs with gradients."""
     if closure is None:
         return None
     with using(grad=True):

@@ -160,7 +160,7 @@ class _Line:
 
 @dataclass
 class _Memory:
-    """What one iteration leaves to the next, called as in PyTorch's state dicts."""
+    """The state that one iteration leaves to the next, named as in PyTorch's state dicts."""
 
     d: Any = None
     t: float = 0.0
@@ -199,7 +199,7 @@ class _Memory:
 
 
 def _padded(tensors: list[Any], room: int) -> list[Value]:
-    """What the tensors hold, filled up with zeros that share one array, and are different inputs of the program."""
+    """The tensors, filled up with zeros that share one array and are different inputs of the program."""
     zero = filled(tensors[0], 0.0)._read()
     return [operand(x) for x in tensors] + [own(zero) for _ in range(room - len(tensors))]
 

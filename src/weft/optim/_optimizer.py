@@ -188,7 +188,7 @@ class Optimizer:
             hook(self)
 
     def _needed_shapes(self, group: Group, param: Any) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of a parameter's state by name, of what has one by necessity."""
+        """The required shapes of a parameter's state, by name."""
         del group, param
         return {}
 

@@ -111,7 +111,7 @@ class _Orthogonal(Module):
             return (0.0 - op.eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device)).expand(Q.shape).clone()
 
     def _reflectors(self, Q: Any) -> Any:
-        """What the Householder map makes `Q` of."""
+        """The reflectors of which the Householder map makes `Q`."""
         if self.orthogonal_map is not _OrthMaps.householder:
             raise NotImplementedError(
                 "It is not possible to assign to the matrix exponential or the Cayley parametrizations when "

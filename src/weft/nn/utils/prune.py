@@ -115,7 +115,7 @@ def _hook_on(module: Any, name: str) -> tuple[int, BasePruningMethod | None]:
 
 
 def _joined(before: BasePruningMethod, method: BasePruningMethod) -> PruningContainer:
-    """A container of what has pruned a parameter so far, and of one more method."""
+    """A container of the methods that have pruned a parameter so far, and of one more."""
     if not isinstance(before, PruningContainer):
         return PruningContainer(before, method)
     joined = PruningContainer(*before)
@@ -163,7 +163,7 @@ class PruningContainer(BasePruningMethod):
 
 
 def _visible(method: Any, t: Any, mask: Any) -> Any:
-    """The index of what a method sees of a tensor that is pruned already."""
+    """The index of the part of a pruned tensor that a method sees."""
     whole = [slice(None)] * t.ndim
     if method.PRUNING_TYPE == "global":
         return tuple(whole)

@@ -63,7 +63,7 @@ class PackedSequence(PackedSequence_):
         return type(self), tuple(self)
 
     def to(self: Packed, *args: Any, **kwargs: Any) -> Packed:
-        """The same with `data.to(…)`; the permutations go to the device of `data`, `batch_sizes` stays on the CPU."""
+        """A packed sequence with `data.to(…)` and the permutations on its device; `batch_sizes` stays on the CPU."""
         data = self.data.to(*args, **kwargs)
         if data is self.data:
             return self
@@ -114,8 +114,8 @@ def packed_like(
 ) -> PackedSequence:
     """Pack (time, batch, …), whose sequences are sorted.
 
-    The padded elements are remembered: whoever wants them again need not unpack. Programs then do not depend on the
-    number of elements, as long as nobody reads `data`.
+    The padded elements are kept, so that padding again needs no unpacking. Programs then do not depend on the number
+    of elements, as long as nobody reads `data`.
     """
     data = packing.pack(padded, batch_sizes.numpy())
     packed = PackedSequence(data, batch_sizes, sorted_indices, unsorted_indices)
@@ -192,7 +192,7 @@ def pack_padded_sequence(
         padded = op.clone(padded)  # later writes to the input must not show
     batch_sizes = from_numpy_array(packing.conjugate(sizes))
     steps = padded.shape[0]
-    if sizes[0] > steps:  # PyTorch packs what there is; whoever reads such a sequence misses the rest
+    if sizes[0] > steps:  # PyTorch packs the elements that there are; reading such a sequence misses the rest
         return PackedSequence(packing.pack(padded, batch_sizes.numpy()[:steps]), batch_sizes, order)
     return packed_like(padded, batch_sizes, order)
 
