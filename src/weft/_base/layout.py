@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.errors import ArgumentError
 
 
-class _Named:
+class _NamedConstant:
     """One object per name, which prints as PyTorch's."""
 
     __slots__ = ("_name",)
@@ -23,21 +23,21 @@ class _Named:
         return named, (self._name,)
 
 
-_instances: dict[str, _Named] = {}
+_instances: dict[str, _NamedConstant] = {}
 
 
-def named(name: str) -> _Named:
+def named(name: str) -> _NamedConstant:
     """The layout or memory format of this name."""
     return _instances[name]
 
 
-class layout(_Named):
+class layout(_NamedConstant):
     """How elements are stored: `strided` for every tensor here."""
 
     __slots__ = ()
 
 
-class memory_format(_Named):
+class memory_format(_NamedConstant):
     """In which order dims lie in memory."""
 
     __slots__ = ()

@@ -17,10 +17,10 @@ def user_site() -> str:
     frame = _user_frame()
     if frame is not None:
         return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    return _Process.site or f"the thread {threading.current_thread().name!r}"
+    return _EntryPoint.site or f"the thread {threading.current_thread().name!r}"
 
 
-class _Process:
+class _EntryPoint:
     """In a process that runs no program of the user's: the code of its outermost frame, and the site to report."""
 
     entry: CodeType | None = None
@@ -29,7 +29,7 @@ class _Process:
 
 def stand_for(site: str, entry: CodeType) -> None:
     """Report `site` as the user's line where no frame of the user's is above that of `entry`."""
-    _Process.site, _Process.entry = site, entry
+    _EntryPoint.site, _EntryPoint.entry = site, entry
 
 
 def line_of(function: Any) -> str | None:
@@ -59,7 +59,7 @@ def raised_here(error: BaseException) -> bool:
 def _user_frame() -> FrameType | None:
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is _Process.entry:
+        if frame.f_code is _EntryPoint.entry:
             return None
         if not _is_ours(frame.f_code):
             break

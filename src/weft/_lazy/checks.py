@@ -21,7 +21,7 @@ from jax.core import Tracer
 from weft._base.site import user_site
 from weft._base.state import Ambient
 from weft._lazy.general import with_letters
-from weft._lazy.signature import Complaint, Output, Signature, structs_of
+from weft._lazy.signature import ErrorTemplate, Output, Signature, structs_of
 from weft._lazy.trace import Trace, restricted, traced
 from weft._lazy.value import Value, recorded
 from weft.errors import WeftError
@@ -30,7 +30,7 @@ from weft.errors import WeftError
 class Check:
     """A check that was recorded.
 
-    code      the value of its codes, one int64 for each complaint; None once they are known
+    code      the value of its codes, one int64 for each template; None once they are known
     passed    whether the call itself has checked, so that nobody needs to read the codes
     failure   the failure that they report, or None
     reported  whether that was raised
@@ -42,7 +42,7 @@ class Check:
     def __init__(self, code: Value, signature: Signature, *, passed: bool) -> None:
         self.code: Value | None = code
         self.passed = passed
-        self.failure: tuple[Complaint, int] | None = None
+        self.failure: tuple[ErrorTemplate, int] | None = None
         self.reported = False
         self.signature = signature
         self.site = user_site()
@@ -170,13 +170,13 @@ def _at_hand(value: Value) -> np.ndarray[Any, Any] | None:
     return None
 
 
-def _first_failure(signature: Signature, codes: Sequence[int]) -> tuple[Complaint, int] | None:
+def _first_failure(signature: Signature, codes: Sequence[int]) -> tuple[ErrorTemplate, int] | None:
     precondition = signature.precondition
     assert precondition is not None, "what is checked has one"
-    return next(((c, code) for c, code in zip(precondition.complaints, codes, strict=True) if code), None)
+    return next(((c, code) for c, code in zip(precondition.templates, codes, strict=True) if code), None)
 
 
-def _error(signature: Signature, failure: tuple[Complaint, int], lead: str) -> WeftError:
-    complaint, code = failure
+def _error(signature: Signature, failure: tuple[ErrorTemplate, int], lead: str) -> WeftError:
+    template, code = failure
     types = ", ".join(map(repr, signature.avals))
-    return complaint.error(f"{lead}{complaint.text(code)} (inputs {types})")
+    return template.error(f"{lead}{template.text(code)} (inputs {types})")

@@ -17,7 +17,7 @@ from weft._base.site import warn_user
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.precision import is_half, widened
 from weft._lazy.refusal import refusal, require_int64, wrap_dim
-from weft._lazy.signature import Arrays, Complaint, Precondition, Signature, structs_of
+from weft._lazy.signature import Arrays, ErrorTemplate, Precondition, Signature, structs_of
 from weft._lazy.trace import Size, traced
 from weft._lazy.value import Aval, marked
 from weft.errors import (
@@ -275,7 +275,7 @@ def _precondition(
         return None
     fails = for_all_sizes.waits if for_all_sizes is not None else isinstance(abstract(), Failures)
     template = op.check_text if fails else f"{op.name}(): {op.check_text}"
-    return Precondition(codes, [Complaint(op.check_error, template, abstract)], on_host=not fails, waits=fails)
+    return Precondition(codes, [ErrorTemplate(op.check_error, template, abstract)], on_host=not fails, waits=fails)
 
 
 def _require_types(call: Call, avals: tuple[Aval, ...]) -> None:

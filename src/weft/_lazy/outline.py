@@ -119,7 +119,7 @@ def _precondition(
         entries = dict(zip(numbers, run(*arrays), strict=True))
         return [code for (_, ins), demand in demands.items() for code in demand.codes(*[entries[i] for i in ins])]
 
-    return Precondition(codes, [c for demand in demands.values() for c in demand.complaints])
+    return Precondition(codes, [c for demand in demands.values() for c in demand.templates])
 
 
 def with_derivative(signature: Signature) -> Callable[..., tuple[jax.Array, ...]]:

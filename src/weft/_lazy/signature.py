@@ -43,7 +43,7 @@ class Output:
         self.alone = True
 
 
-class Complaint:
+class ErrorTemplate:
     """The error for input values that an operator cannot take; `finding()` reads codes (`ops/_findings.py`)."""
 
     __slots__ = ("error", "finding", "template")
@@ -61,24 +61,24 @@ class Complaint:
 class Precondition:
     """What must hold of a signature's input values, or its results mean nothing.
 
-    codes       arrays -> for each complaint an int64, 0 unless it applies
-    complaints  in the order of the codes
+    codes       arrays -> for each template an int64, 0 unless it applies
+    templates   in the order of the codes
     on_host     whether `codes` takes NumPy arrays, too
     waits       whether a call waits for the codes: programs try factorisations, and something else when they fail
     """
 
-    __slots__ = ("codes", "complaints", "on_host", "waits")
+    __slots__ = ("codes", "on_host", "templates", "waits")
 
     def __init__(
         self,
         codes: Callable[..., list[Any]],
-        complaints: list[Complaint],
+        templates: list[ErrorTemplate],
         *,
         on_host: bool = False,
         waits: bool = False,
     ) -> None:
         self.codes = codes
-        self.complaints = complaints
+        self.templates = templates
         self.on_host = on_host
         self.waits = waits
 

@@ -217,7 +217,7 @@ class Compiled:
             setattr(function, name, value)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else _Bound(self, instance)
+        return self if instance is None else _BoundMethod(self, instance)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """Pickles by name what its module has under its name, as functions are; all else with its function."""
@@ -228,7 +228,7 @@ class Compiled:
         return name if value is self else (Compiled, (self._function, self._fullgraph))
 
 
-class _Bound:
+class _BoundMethod:
     """A compiled function looked up on an instance."""
 
     _read_by_calls = ("_compiled", "_instance")

@@ -18,13 +18,13 @@ from weft.ops.solving import BAD_PIVOTS_TO_SOLVE, BAD_PIVOTS_TO_UNPACK, ZERO_DIV
 _LINALG = "linalg"
 
 
-def _refuse(info: Tensor, complaint: str, name: str) -> None:
+def _refuse(info: Tensor, template: str, name: str) -> None:
     """Wait for LAPACK's `info`; `LinAlgError` where it tells of a failure, in the words of `{name}_ex`."""
     host: Any = info._host()
     failures = Failures(host)
     code = int(failures.code())
     if code:
-        raise LinAlgError(failures.text(complaint, code).replace(name, f"{name}_ex", 1))
+        raise LinAlgError(failures.text(template, code).replace(name, f"{name}_ex", 1))
 
 
 # ---- LU
