@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from weft._autograd.derive import Derivative, derivative_of
 from weft._autograd.graph import (
-    Key,
     Vertex,
+    VertexKey,
     drop_values,
     inputs_of,
     is_spent,
@@ -103,12 +103,12 @@ class BackwardPass:
         self.targets = None if targets is None else [key_of(target) for target in targets]
         self.retain_graph = retain_graph
         self.ambient = ambient()
-        self.reached: dict[Key, Vertex] = {}
-        self.families: dict[Key, list[Vertex]] = {}
-        self.useful: set[Key] | None = None
-        self.grads: dict[Key, Value] = {}
-        self.left: dict[Key, int] = {}
-        self.wanted: dict[Key, Value | None] = dict.fromkeys(self.targets or ())
+        self.reached: dict[VertexKey, Vertex] = {}
+        self.families: dict[VertexKey, list[Vertex]] = {}
+        self.useful: set[VertexKey] | None = None
+        self.grads: dict[VertexKey, Value] = {}
+        self.left: dict[VertexKey, int] = {}
+        self.wanted: dict[VertexKey, Value | None] = dict.fromkeys(self.targets or ())
         self.passed: list[ExecutedTape] = []
 
     def run(self, roots: Sequence[tuple[Value, Value]]) -> list[Value | None]:
@@ -177,7 +177,7 @@ class BackwardPass:
             if is_spent(vertex):
                 spent.append(vertex)
 
-    def _leading_to(self, targets: Sequence[Key], ordered: list[Vertex]) -> set[Key]:
+    def _leading_to(self, targets: Sequence[VertexKey], ordered: list[Vertex]) -> set[VertexKey]:
         """The vertices through which a target is reached, and the targets."""
         useful = self.useful = set(targets)
         for vertex in ordered:
@@ -340,11 +340,11 @@ class BackwardPass:
             if key in left:
                 self._arrived(key)
 
-    def _add(self, key: Key, grad: Value) -> None:
+    def _add(self, key: VertexKey, grad: Value) -> None:
         before = self.grads.get(key)
         self.grads[key] = grad if before is None else add_values(before, grad, self.ambient)
 
-    def _arrived(self, key: Key) -> None:
+    def _arrived(self, key: VertexKey) -> None:
         """Count a use of a value whose gradient has arrived."""
         left = self.left.get(key)
         if left is not None:
@@ -358,7 +358,7 @@ class BackwardPass:
             if x.tape is not None:
                 self._arrived(key_of(x))
 
-    def _complete(self, key: Key) -> None:
+    def _complete(self, key: VertexKey) -> None:
         """Deliver the gradient of a leaf, all of whose uses have arrived."""
         grad = self.grads.pop(key, None)
         if grad is None:

@@ -13,7 +13,7 @@ from typing import Any
 from weft._lazy.value import FREED, INTERIOR, OUTSIDE, ExecutedTape, Shared, Tape, Value
 from weft.errors import GradientError
 
-Key = Tape | int
+VertexKey = Tape | int
 """Identifies a value in a pass: a leaf by its tape, everything inside of the tape by the number of its recording."""
 
 Vertex = Value | ExecutedTape
@@ -21,7 +21,7 @@ Vertex = Value | ExecutedTape
 _new = object.__new__
 
 
-def key_of(x: Value | Tape) -> Key:
+def key_of(x: Value | Tape) -> VertexKey:
     """The key of a value or tape: equal for all that share a place in the graph."""
     tape = x.tape
     assert tape is not None, "only what takes part in differentiation has a place in the graph"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from weft._autograd.engine import BackwardPass, Deliver, callback_queue
-from weft._autograd.graph import Key, Vertex, drop_values, inputs_of, key_of
+from weft._autograd.graph import Vertex, VertexKey, drop_values, inputs_of, key_of
 from weft._base.state import ambient, using
 from weft._lazy.value import Tape, Value
 
@@ -80,7 +80,7 @@ class IncrementalBackwardPass(BackwardPass):
                 return ()
         return inputs_of(vertex)
 
-    def _complete(self, key: Key) -> None:
+    def _complete(self, key: VertexKey) -> None:
         """Called when all uses of a value have arrived."""
         if isinstance(key, Tape):
             super()._complete(key)

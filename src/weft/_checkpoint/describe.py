@@ -16,7 +16,7 @@ import numpy as np
 from weft._base.device import device
 from weft._base.dtype import DTYPES, DType
 from weft._base.size import Size
-from weft._checkpoint.keys import Keys
+from weft._checkpoint.keys import KeyChecker
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 from weft.nn._state_dict import StateDict
@@ -107,7 +107,7 @@ class Rebuilder:
     def __init__(self, tensor: Callable[[int], Any], array: Callable[[int], Any]) -> None:
         self._tensor = tensor
         self._array = array
-        self._spread = Keys().spread
+        self._spread = KeyChecker().spread
 
     def rebuild(self, x: Any) -> Any:
         """The object."""

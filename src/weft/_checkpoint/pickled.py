@@ -12,7 +12,7 @@ from pickletools import genops
 from typing import IO, Any
 
 from weft._base.dtype import DType
-from weft._checkpoint.keys import Keys
+from weft._checkpoint.keys import KeyChecker
 from weft.errors import CheckpointError, PickleError
 
 _LITERALS = (
@@ -57,7 +57,7 @@ class Unpickler:
         find: Callable[[str], Any],
         stored: Callable[[Any], Any],
         set_state: Callable[[Any, Any], Any],
-        keys: Keys,
+        keys: KeyChecker,
         encoding: str = "utf-8",
     ) -> None:
         self._find = find

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft._base.device import device
 from weft._base.size import Size
-from weft._checkpoint.keys import Keys
+from weft._checkpoint.keys import KeyChecker
 from weft._checkpoint.pickled import Global, short_repr
 from weft.errors import ArgumentError, PickleError, ValueRangeError
 
@@ -123,7 +123,7 @@ class Plain:
 
     def __init__(self, limit: int) -> None:
         self._left = limit
-        self.keys = Keys()
+        self.keys = KeyChecker()
 
     def table(self) -> dict[str, Any]:
         """The globals of plain objects by name."""

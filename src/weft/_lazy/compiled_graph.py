@@ -18,7 +18,7 @@ from weft._lazy.precision import rewrite_barrier
 from weft._lazy.runtime import on_fork
 from weft._lazy.segments import Application, Form, Segment, segments_of
 
-Run = Callable[..., Sequence[jax.Array]]
+Executable = Callable[..., Sequence[jax.Array]]
 
 
 class CompiledGraph:
@@ -62,7 +62,7 @@ class CompiledGraph:
     def _forms(self) -> list[Form]:
         return list(dict.fromkeys([segment.form for segment in self._segments])) or [self._form]
 
-    def run(self) -> Run:
+    def run(self) -> Executable:
         """The graph as a function of the packs of numbers and the arrays, which is compiled in the first call."""
         if not self._segments:
             body = _body(self._form)
@@ -82,7 +82,7 @@ class CompiledGraph:
         return run
 
 
-def _body(form: Form) -> Run:
+def _body(form: Form) -> Executable:
     """A form as the function of its leaves that jax traces."""
     operands = {number for _, inputs, _ in form.applications for number in inputs}
 
@@ -102,14 +102,14 @@ def _body(form: Form) -> Run:
     return run
 
 
-_programs: WeakValueDictionary[Any, Run] = WeakValueDictionary()
+_programs: WeakValueDictionary[Any, Executable] = WeakValueDictionary()
 """By form, device and donated leaves, the programs of segments that some graph uses."""
 on_fork(_programs.clear)
 
 
 def _steps(
     segments: Sequence[Segment], donated: set[int], target: device
-) -> list[tuple[Run, Sequence[int], Sequence[int], Sequence[int]]]:
+) -> list[tuple[Executable, Sequence[int], Sequence[int], Sequence[int]]]:
     """(program, its inputs, its results, entries that end with it) of each segment.
 
     Only the last segment overwrites leaves: nothing is lost where the compilation of one is interrupted.
@@ -134,7 +134,7 @@ def _overwritten(segment: Segment, donated: set[int]) -> tuple[int, ...]:
     return tuple(positions)
 
 
-def _program(form: Form, target: device, donated: tuple[int, ...]) -> Run:
+def _program(form: Form, target: device, donated: tuple[int, ...]) -> Executable:
     """The program of a form: that of an earlier segment where there is one."""
     key = form, target, donated
     program = _programs.get(key)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import jax
 from jax.export import symbolic_shape
 
-from weft._lazy.trace import Size, SizeValues, Trace
+from weft._lazy.trace import SizeValues, SymbolicSize, Trace
 from weft._lazy.value import Aval
 from weft.ops._table import Kind
 
@@ -106,9 +106,9 @@ class _SizePattern:
             letters.append(number)
         return SizeValues(dict(zip(self.names, letters, strict=True)), self.expressions)
 
-    def symbols(self, length: int) -> list[Size]:
+    def symbols(self, length: int) -> list[SymbolicSize]:
         """All sizes, with letters for those that change."""
-        sizes: list[Size] = [0] * length
+        sizes: list[SymbolicSize] = [0] * length
         for at, number in self.fixed:
             sizes[at] = number
         bounds = [f"{name} >= 2" for name in self.names]
@@ -136,7 +136,7 @@ class Family:
         self._refused: set[tuple[int, ...]] = set()
 
     def find(
-        self, numbers: Numbers, generalise: Callable[[Iterator[Size]], General]
+        self, numbers: Numbers, generalise: Callable[[Iterator[SymbolicSize]], General]
     ) -> tuple[General, SizeValues] | None:
         """The general trace for these numbers, made by `generalise` of sizes when there are examples enough."""
         for pattern in self.patterns:
@@ -152,7 +152,7 @@ class Family:
         self.examples.append((numbers, types))
 
     def _generalised(
-        self, numbers: Numbers, generalise: Callable[[Iterator[Size]], General]
+        self, numbers: Numbers, generalise: Callable[[Iterator[SymbolicSize]], General]
     ) -> tuple[General, SizeValues] | None:
         differing = Counter(
             tuple([at for at, (a, b) in enumerate(zip(example, numbers, strict=True)) if a != b])
@@ -179,7 +179,9 @@ class Family:
 
 
 def _checked(
-    generalise: Callable[[Iterator[Size]], General], symbols: list[Size], examples: list[tuple[SizeValues, Types]]
+    generalise: Callable[[Iterator[SymbolicSize]], General],
+    symbols: list[SymbolicSize],
+    examples: list[tuple[SizeValues, Types]],
 ) -> General:
     """The general trace; `ValueError` if it does not give what is known of some signatures."""
     general = generalise(iter(symbols))
@@ -212,12 +214,12 @@ def is_valid(types: Types) -> bool:
     return all(size > 0 for shape, _ in types for size in shape)
 
 
-def filled(avals: Sequence[Aval], sizes: Iterator[Size]) -> list[jax.ShapeDtypeStruct]:
+def filled(avals: Sequence[Aval], sizes: Iterator[SymbolicSize]) -> list[jax.ShapeDtypeStruct]:
     """The structs of inputs of these types with other sizes."""
     return [jax.ShapeDtypeStruct(tuple([next(sizes) for _ in a.shape]), a.dtype.numpy) for a in avals]
 
 
-def static_with(call: Call, sizes: Iterator[Size]) -> tuple[Any, ...]:
+def static_with(call: Call, sizes: Iterator[SymbolicSize]) -> tuple[Any, ...]:
     """The static arguments of a call with other sizes for their integers."""
     return tuple([
         _with_sizes(entry, sizes) if param.kind in _SIZED else entry
@@ -225,7 +227,7 @@ def static_with(call: Call, sizes: Iterator[Size]) -> tuple[Any, ...]:
     ])  # fmt: skip
 
 
-def _with_sizes(entry: Any, sizes: Iterator[Size]) -> Any:
+def _with_sizes(entry: Any, sizes: Iterator[SymbolicSize]) -> Any:
     if type(entry) is int:
         return next(sizes)
     return tuple([_with_sizes(part, sizes) for part in entry]) if type(entry) is tuple else entry

@@ -18,7 +18,7 @@ from weft._lazy.general import General, family_of, filled, forget_families, is_v
 from weft._lazy.precision import is_half, widened
 from weft._lazy.refusal import refusal, require_int64, wrap_dim
 from weft._lazy.signature import Arrays, ErrorTemplate, Precondition, Signature, structs_of
-from weft._lazy.trace import Size, traced
+from weft._lazy.trace import SymbolicSize, traced
 from weft._lazy.value import Aval, marked
 from weft.errors import (
     ArgumentError,
@@ -181,7 +181,7 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     return signature
 
 
-def _generalised(call: Call, avals: tuple[Aval, ...], sizes: Iterator[Size]) -> General:
+def _generalised(call: Call, avals: tuple[Aval, ...], sizes: Iterator[SymbolicSize]) -> General:
     """The general trace of a call: with other sizes, which may be letters."""
     op = call.op
     structs = filled(avals, sizes)
@@ -194,7 +194,7 @@ def _generalised(call: Call, avals: tuple[Aval, ...], sizes: Iterator[Size]) -> 
 
 # --- what an operator computes ---
 
-Unflatten = Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]
+Unflattener = Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]
 
 
 class _Body(NamedTuple):
@@ -202,7 +202,7 @@ class _Body(NamedTuple):
 
     fn: Callable[..., Arrays]
     grads: Callable[..., list[jax.Array | None]] | None
-    unflatten: Unflatten
+    unflatten: Unflattener
 
 
 def _bodied(
@@ -222,7 +222,7 @@ def _bodied(
     return _Body(fn, grads, unflatten)
 
 
-def _unflattener(call: Call, casts: Sequence[Casts]) -> Unflatten:
+def _unflattener(call: Call, casts: Sequence[Casts]) -> Unflattener:
     """A function that casts flat inputs and puts them where the body takes them."""
 
     def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
@@ -231,7 +231,7 @@ def _unflattener(call: Call, casts: Sequence[Casts]) -> Unflatten:
     return unflatten
 
 
-def _body(op: OpDef, unflatten: Unflatten) -> Callable[..., Arrays]:
+def _body(op: OpDef, unflatten: Unflattener) -> Callable[..., Arrays]:
     """The body over flat inputs."""
 
     def fn(*arrays: jax.Array) -> Arrays:
@@ -253,7 +253,7 @@ def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[...,
 
 
 def _precondition(
-    op: OpDef, unflatten: Unflatten, structs: Sequence[jax.ShapeDtypeStruct], general: General | None = None
+    op: OpDef, unflatten: Unflattener, structs: Sequence[jax.ShapeDtypeStruct], general: General | None = None
 ) -> Precondition | None:
     """The row's check as a precondition on inputs of these types, or None; `general` has it for all sizes."""
     check = op.check
@@ -311,7 +311,7 @@ def _shapes(call: Call, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
     return [a.shape for a, kind in zip(avals, kinds_of(call), strict=True) if kind in TENSOR_KINDS]
 
 
-def _hand_written(call: Call, unflatten: Unflatten, wide: bool) -> Callable[..., list[jax.Array | None]]:
+def _hand_written(call: Call, unflatten: Unflattener, wide: bool) -> Callable[..., list[jax.Array | None]]:
     """The row's derivative, over flat inputs; a wide one takes 16-bit floats in float32, as the body does."""
     op = call.op
 

@@ -23,7 +23,7 @@ from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
 
 Run = Callable[[Sequence[Array]], Sequence[Array]]
-Step = tuple[Run, tuple[int, ...], Sequence[tuple[int, int]], tuple[int, ...]]
+InterpreterStep = tuple[Run, tuple[int, ...], Sequence[tuple[int, int]], tuple[int, ...]]
 """(what computes an application, numbers of its inputs, (number, output) of each of its values, numbers to forget)."""
 
 
@@ -63,7 +63,7 @@ class InterpretedGraph:
         self._leaves = tuple(leaves)
         self._size = len(leaves) + sum(len(values) for _, _, values in applications)
         self._wanted = wanted
-        self._steps: list[Step] | None = None
+        self._steps: list[InterpreterStep] | None = None
 
     def __call__(self, leaves: Sequence[Array]) -> list[Array]:
         entries: list[Any] = [None] * self._size
@@ -102,9 +102,9 @@ class InterpretedGraph:
                 seconds += PROGRAM_SECONDS + costs.compiling
         return max(0.0, seconds)
 
-    def _prepared(self) -> list[Step]:
+    def _prepared(self) -> list[InterpreterStep]:
         needed = set(self._wanted)
-        steps: list[Step] = []
+        steps: list[InterpreterStep] = []
         for signature, inputs, values in reversed(self._applications):
             ending = {*inputs, *[number for number, _ in values]} - needed
             needed |= ending

@@ -18,7 +18,7 @@ from weft._lazy.precision import rewrite_barrier
 from weft._lazy.signature import Output, Precondition, Signature
 from weft._lazy.value import Value, inputs_first
 
-Step = tuple[Output, tuple[int, ...], bool]
+RegionStep = tuple[Output, tuple[int, ...], bool]
 """An output of an application, the numbers of its inputs, and whether gradients stop at it."""
 
 _signatures: dict[Any, Signature] = {}
@@ -37,7 +37,7 @@ def outline(
     numbers: dict[Value, int] = {}
     leaves: list[Value] = []
     leaf_numbers: list[int] = []  # the number of each leaf
-    steps: list[Step] = []
+    steps: list[RegionStep] = []
     step_numbers: list[int] = []  # the number of each step
     for value in wanted:
         for here in inputs_first(value, lambda x: x not in numbers, lambda x: id(x) in inside):
@@ -77,7 +77,7 @@ def has_user_derivatives(region: Sequence[Value]) -> bool:
 
 
 def _runner(
-    steps: Sequence[Step],
+    steps: Sequence[RegionStep],
     step_numbers: Sequence[int],
     leaf_numbers: Sequence[int],
     results: Sequence[int],
@@ -106,7 +106,7 @@ def _runner(
 
 
 def _precondition(
-    steps: Sequence[Step], step_numbers: Sequence[int], leaf_numbers: Sequence[int]
+    steps: Sequence[RegionStep], step_numbers: Sequence[int], leaf_numbers: Sequence[int]
 ) -> Precondition | None:
     """All that must hold in the region."""
     demands = {(o.signature, ins): o.signature.precondition for o, ins, _ in steps if o.signature.precondition}

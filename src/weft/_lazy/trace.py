@@ -15,7 +15,7 @@ import jax
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr
 
-Size = Any
+SymbolicSize = Any
 """A number, or an expression of letters."""
 
 _PLAIN = frozenset({int, float, bool, str, type(None)})
@@ -36,11 +36,11 @@ class SizeValues:
 
     __slots__ = ("_codes", "letters")
 
-    def __init__(self, letters: dict[str, int], codes: dict[int, tuple[Size, CodeType]]) -> None:
+    def __init__(self, letters: dict[str, int], codes: dict[int, tuple[SymbolicSize, CodeType]]) -> None:
         self.letters = letters
         self._codes = codes
 
-    def number(self, size: Size) -> int:
+    def number(self, size: SymbolicSize) -> int:
         """The number that a size stands for."""
         if type(size) is int:
             return size
@@ -49,7 +49,7 @@ class SizeValues:
             entry = self._codes[id(size)] = (size, _compiled(str(size)))  # which keeps the identity in use
         return eval(entry[1], _FUNCTIONS, self.letters)
 
-    def shape(self, shape: Sequence[Size]) -> tuple[int, ...]:
+    def shape(self, shape: Sequence[SymbolicSize]) -> tuple[int, ...]:
         """A shape in numbers."""
         return tuple([size if type(size) is int else self.number(size) for size in shape])
 

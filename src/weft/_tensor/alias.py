@@ -20,8 +20,8 @@ from weft.ops._table import TABLE, Kind
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
 
-Step = tuple[Call, tuple[Value, ...]]
-Path = tuple[Step, ...]
+PathStep = tuple[Call, tuple[Value, ...]]
+Path = tuple[PathStep, ...]
 
 
 class Alias:

@@ -15,15 +15,15 @@ from weft._tensor.codegen import op
 from weft._tensor.convert import from_numpy_array, room_like
 from weft._tensor.tensor import Tensor
 
-Sizes = np.ndarray[Any, Any]
+Lengths = np.ndarray[Any, Any]
 
 
-def conjugate(sizes: Sizes) -> Sizes:
+def conjugate(sizes: Lengths) -> Lengths:
     """The batch sizes of lengths, or the lengths of batch sizes, both in falling order: how many exceed 0, 1, …"""
     return (sizes > np.arange(int(sizes[0]))[:, None]).sum(1)
 
 
-def _on_device_of(array: Sizes, tensor: Any) -> Any:
+def _on_device_of(array: Lengths, tensor: Any) -> Any:
     """An array as a tensor on the device of another one."""
     return from_numpy_array(array).to(tensor.device)  # pyright: ignore[reportAttributeAccessIssue]  derived
 
@@ -33,7 +33,9 @@ def lengths_on_device_of(batch_sizes: Any, tensor: Any) -> Any:
     return _on_device_of(conjugate(batch_sizes.numpy()), tensor)
 
 
-def padded_rows(rows: Sequence[Sizes], width: int, filling: float, side: str = "right") -> np.ndarray[Any, Any]:
+def padded_rows(
+    rows: Sequence[np.ndarray[Any, Any]], width: int, filling: float, side: str = "right"
+) -> np.ndarray[Any, Any]:
     """Arrays (length, …) as one (rows, width, …), padded on one side, in memory that becomes a tensor without a copy.
 
     In NumPy, because data come in ever other lengths, and XLA would compile a program for each combination.
@@ -45,13 +47,13 @@ def padded_rows(rows: Sequence[Sizes], width: int, filling: float, side: str = "
     return result
 
 
-def pack(padded: Tensor, batch_sizes: Sizes) -> Tensor:
+def pack(padded: Tensor, batch_sizes: Lengths) -> Tensor:
     """(time, batch, …) to (elements, …)."""
     rows = np.flatnonzero(_present(batch_sizes))
     return op.index_select(op.flatten(padded, 0, 1), 0, _on_device_of(rows, padded))
 
 
-def unpack(data: Tensor, batch_sizes: Sizes) -> Tensor:
+def unpack(data: Tensor, batch_sizes: Lengths) -> Tensor:
     """(elements, …) to (time, batch, …), with zeros where a sequence has no element."""
     first = np.cumsum(batch_sizes) - batch_sizes
     at = np.minimum(np.arange(int(batch_sizes[0])), batch_sizes[:, None] - 1) + first[:, None]
@@ -59,7 +61,7 @@ def unpack(data: Tensor, batch_sizes: Sizes) -> Tensor:
     return fill(padded, batch_sizes, 0)
 
 
-def fill(padded: Tensor, batch_sizes: Sizes, value: float) -> Tensor:
+def fill(padded: Tensor, batch_sizes: Lengths, value: float) -> Tensor:
     """A padded tensor (time, batch, …) with `value` where a sequence has no element."""
     missing = ~_present(batch_sizes)
     return op.masked_fill(
@@ -67,6 +69,6 @@ def fill(padded: Tensor, batch_sizes: Sizes, value: float) -> Tensor:
     )
 
 
-def _present(batch_sizes: Sizes) -> Sizes:
+def _present(batch_sizes: Lengths) -> Lengths:
     """(time, batch): whether a sequence has this step."""
     return np.arange(int(batch_sizes[0])) < batch_sizes[:, None]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.value import Value
-from weft._tensor.alias import Alias, Step, current, owner_of, path_of
+from weft._tensor.alias import Alias, PathStep, current, owner_of, path_of
 from weft._tensor.view import attach, check_writable, own, placed
 from weft.errors import GradientError
 
@@ -75,7 +75,7 @@ def rebind(target: Tensor, result: Tensor) -> Tensor:
     return target
 
 
-def _in_graph(old: Value, value: Value, step: Step) -> Value:
+def _in_graph(old: Value, value: Value, step: PathStep) -> Value:
     """`value`, which a view operator made of `old` without gradients, at the place of `old` in the graph."""
     if value.aval is old.aval:
         return placed(old, value)

@@ -69,13 +69,13 @@ class LBFGS(Optimizer):
         return dict.fromkeys(("d", "prev_flat_grad"), (size,))
 
     def _iterate(self, group: Group, state: dict[str, Any], objective: _Objective, here: Point) -> None:
-        memory = _Memory(**{f.name: state[f.name] for f in fields(_Memory) if f.name in state})
+        memory = _History(**{f.name: state[f.name] for f in fields(_History) if f.name in state})
         tolerance, evaluations = group["tolerance_change"], 1
         for iteration in range(1, group["max_iter"] + 1):
             state["n_iter"] += 1
             first, rate = state["n_iter"] == 1, float(group["lr"])
             if first:
-                memory = _Memory()
+                memory = _History()
                 rate *= min(1.0, 1.0 / float(here.gradient.abs().sum()))
             elif "al" not in state:
                 state["al"] = [None] * group["history_size"]  # PyTorch's scratch
@@ -159,7 +159,7 @@ class _Line:
 
 
 @dataclass
-class _Memory:
+class _History:
     """The state that one iteration leaves to the next, named as in PyTorch's state dicts."""
 
     d: Any = None

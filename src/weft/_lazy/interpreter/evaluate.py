@@ -16,7 +16,7 @@ from weft._lazy.trace import Trace
 
 _FOLDED_BYTES = 65_536  # results of constants alone that are kept for all runs
 
-Step = tuple[Function, int, int | None, Any, int, Any]
+SlotStep = tuple[Function, int, int | None, Any, int, Any]
 """(function, first input, second or None, what takes further ones or None, result, what else happens or None).
 
 What else happens is the slots of several results, and those to be emptied.
@@ -40,7 +40,12 @@ class Interpreted:
     __slots__ = ("_results", "_slots", "_steps", "_views", "costs")
 
     def __init__(
-        self, slots: list[Array | None], steps: list[Step], results: Sequence[int], views: Sequence[int], costs: Costs
+        self,
+        slots: list[Array | None],
+        steps: list[SlotStep],
+        results: Sequence[int],
+        views: Sequence[int],
+        costs: Costs,
     ) -> None:
         self.costs = costs
         self._slots = slots
@@ -151,7 +156,7 @@ def _assembled(flat: FlatTrace, bound: Sequence[Bound]) -> Interpreted:
     slots: list[Array | None] = [*[None] * len(flat.inputs), *[flat.constants[number] for number in constants]]
     lasting = {*constants, *flat.outputs}
     free: list[int] = []
-    steps: list[Step] = []
+    steps: list[SlotStep] = []
     for at, (equation, function) in enumerate(bound):
         ins = [slot[number] for number in equation.ins]
         ending = {n for n in (*equation.outs, *equation.ins) if last[n] == at and n not in lasting}
@@ -169,7 +174,7 @@ def _assembled(flat: FlatTrace, bound: Sequence[Bound]) -> Interpreted:
     return Interpreted(slots, steps, results, views, costs_of(flat))
 
 
-def _step(function: Function, ins: list[int], outs: list[int], dead: list[int], several: bool) -> Step:
+def _step(function: Function, ins: list[int], outs: list[int], dead: list[int], several: bool) -> SlotStep:
     first, second, rest = ins[0], ins[1] if len(ins) == 2 else None, itemgetter(*ins) if len(ins) > 2 else None
     more = (outs if several else None, dead) if several or dead else None
     return function, first, second, rest, -1 if several else outs[0], more

@@ -20,7 +20,7 @@ from weft._tensor.tensor import Tensor
 Arguments = Sequence[Tensor]
 Locator = Callable[[Arguments], Tensor]
 """Finds a tensor, given the call's tensor arguments."""
-Holder = Callable[[Arguments], Tape]
+TapeLocator = Callable[[Arguments], Tape]
 """Finds the `Tape` in which a leaf collects its gradient."""
 
 
@@ -49,8 +49,8 @@ class Capture:
         self.kinds: dict[int, Any] = {}
         self.same: list[tuple[Any, Any]] = []
         self.written: dict[int, Tensor] = {}
-        self.held: dict[int, tuple[Holder, Tensor | None]] = {}
-        self.left: dict[int, tuple[Holder, Tape, Tensor | None, bool]] = {}
+        self.held: dict[int, tuple[TapeLocator, Tensor | None]] = {}
+        self.left: dict[int, tuple[TapeLocator, Tape, Tensor | None, bool]] = {}
         self.optimizers: dict[int, tuple[Callable[[], Any], Any]] = {}
         self.drawn: list[tuple[Generator, Value, Value]] = []
         self.prevented = ""
@@ -155,7 +155,7 @@ class Capture:
             self.reads_grad(tape)
         self.left.setdefault(id(tape), (self._holder_of(tape), tape, tape.grad, reads))
 
-    def _holder_of(self, tape: Tape) -> Holder:
+    def _holder_of(self, tape: Tape) -> TapeLocator:
         for tensor in self._kept:
             if tensor._tape is tape:
                 locator = self.locators[id(tensor)]
@@ -206,7 +206,7 @@ class Capture:
 
     # --- at the end ---------------------------------------------------------------------------------------------
 
-    def new_grads(self) -> list[tuple[Holder, Tape]]:
+    def new_grads(self) -> list[tuple[TapeLocator, Tape]]:
         """The leaves whose `.grad` a replay sets: not those of leaves that the function has made and nobody holds."""
         changed = [(h, tape) for h, tape, before, reads in self.left.values() if not reads or tape.grad is not before]
         return [(holder, tape) for holder, tape in changed if not self._is_inner_leaf(tape)]

@@ -37,7 +37,7 @@ _MOST_ENTRIES = 64
 _MODES = ("grad", "inference", "anomaly")
 
 
-class _Call:
+class _CallArguments:
     """The arguments of a call: `picture` has their structure, `objects` what is neither tensor, number nor text."""
 
     def __init__(self, args: Any, kwargs: Any) -> None:
@@ -49,7 +49,7 @@ class _Call:
 
     def is_as_it_was(self) -> bool:
         """Whether containers among the arguments hold what they held."""
-        now = _Call(self.args, self.kwargs)
+        now = _CallArguments(self.args, self.kwargs)
         return same_things(self.tensors, now.tensors) and self.picture == now.picture
 
 
@@ -84,7 +84,7 @@ class Compiled:
         state = ambient()
         if state.capture is not None or state.eager or state.anomaly:
             return self._function(*args, **kwargs)
-        call = _Call(args, kwargs)
+        call = _CallArguments(args, kwargs)
         key = (
             call.picture,
             tuple([kind_of(t) for t in call.tensors]),
@@ -112,7 +112,7 @@ class Compiled:
 
     # --- capturing ----------------------------------------------------------------------------------------------
 
-    def _run(self, entry: _CacheEntry, call: _Call, why: str) -> Any:
+    def _run(self, entry: _CacheEntry, call: _CallArguments, why: str) -> Any:
         """Run the function, and capture it if that can be; `why` says what has changed since the last capture."""
         self.__dict__["_runs"] += 1
         if entry.failures >= _MOST_FAILURES:
@@ -142,7 +142,7 @@ class Compiled:
             flush(outer)
         return result
 
-    def _keep(self, entry: _CacheEntry, call: _Call, capture: Capture, result: Any, why: str) -> None:
+    def _keep(self, entry: _CacheEntry, call: _CallArguments, capture: Capture, result: Any, why: str) -> None:
         """Make a replay of a capture, unless it would not do what the function does."""
         snapshot = capture.snapshot
         if snapshot.opaque:
