@@ -170,7 +170,7 @@ class BackwardPass:
         if isinstance(key, Tape):
             self.left[key] = self.left.get(key, 0) + 1
         elif key not in self.reached:
-            if tape is not None and tape.freed and not isinstance(tape, ExecutedTape):  # nobody knows its links
+            if tape is not None and tape.freed and not isinstance(tape, ExecutedTape):  # its links are gone
                 raise second_backward_error()
             vertex = self.reached[key] = vertex_of(x)
             stack.append(vertex)

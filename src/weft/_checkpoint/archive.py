@@ -49,7 +49,7 @@ def write(file: IO[bytes], members: Iterable[Member]) -> None:
 
 
 def write_to_path(path: Path, put: Callable[[IO[bytes]], None]) -> None:
-    """Let `put` write a file in full or not at all: nobody sees half of it, not even after a power cut.
+    """Have `put` write a file atomically: others see it in full or not at all, even after a power cut.
 
     A link stays one, and what it leads to is replaced. Devices and pipes are written in place.
     """

@@ -122,7 +122,7 @@ def flush_pending() -> None:
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Leave what is recorded in here to be computed later: by whoever calls `flush_pending` or needs a value."""
+    """Leave what is recorded in the block uncomputed, until `flush_pending` is called or a value is needed."""
     pending = ambient().pending
     before, pending.kept = pending.kept, True
     try:
@@ -297,7 +297,7 @@ def _run(batch: Batch, pending: Pending) -> None:
     try:
         results = execute(batch.program, batch.graph, arrays)
     except BaseException:
-        for value in outputs:  # still pending: whoever needs one may try again
+        for value in outputs:  # still pending, so that a later read tries again
             value.array = None
         raise
     else:

@@ -101,7 +101,7 @@ class _Forked:
 
 
 def _before_fork() -> None:
-    """Let everything be computed: in the child nobody would do it."""
+    """Wait until everything is computed: in the child nothing would finish it."""
     if has_started():
         for array in jax.live_arrays():
             array.block_until_ready()

@@ -35,7 +35,7 @@ def combination(op: str, *values: Any) -> ArgumentError:
 
 
 LEAKS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
-"""What Python raises of arguments that nobody has looked at before they are used."""
+"""The exceptions that Python raises for arguments that were not checked before their use."""
 
 
 def leaked(op: str, error: Exception) -> Exception:

@@ -123,7 +123,7 @@ class Capture:
         return key in self.snapshot.tensors and key not in self._created
 
     def wrote(self, tensor: Tensor, old: Value) -> None:
-        """A tensor got a new value in place. One that was made here is nobody else's."""
+        """A tensor got a new value in place. Those that the function has made do not count."""
         if not self.is_inside(old):
             self.written.setdefault(id(tensor), tensor)
 

@@ -42,7 +42,7 @@ def _edges(input: Tensor, bins: int, range: Any) -> Tensor:
 
 
 def _given_edges(input: Tensor, bins: Tensor, range: Any) -> Tensor:
-    """The edges that somebody gave, which leave no choice of a range."""
+    """The user's edges, beside which no range may be given."""
     if range is not None:
         raise combination("histogram", input, bins, range)
     if bins.ndim > 1:
