@@ -11,9 +11,9 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    found = _load(name)
-    globals()[name] = found
-    return found
+    value = _load(name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,7 @@ _NAMES = {
     "weft._base.device": ("device",),
     "weft._base.size": ("Size",),
     "weft._tensor.tensor": ("Tensor",),
-    "weft._tensor.former": (
+    "weft._tensor.legacy_types": (
         "BoolTensor", "ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor", "HalfTensor",
         "BFloat16Tensor", "FloatTensor", "DoubleTensor",
     ),
@@ -28,7 +28,7 @@ _NAMES = {
     "weft._tensor.display": ("set_printoptions", "get_printoptions", "printoptions"),
     "weft._tensor.generator": ("Generator", "default_generator"),
     "weft._tensor.convert": ("tensor", "as_tensor", "scalar_tensor"),
-    "weft._tensor.exchange": ("asarray", "from_dlpack", "frombuffer", "to_dlpack"),
+    "weft._tensor.protocols": ("asarray", "from_dlpack", "frombuffer", "to_dlpack"),
     "weft.autograd": (
         "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "is_grad_enabled", "is_inference_mode_enabled",
     ),
@@ -63,8 +63,8 @@ _RENAMED = {
 _ALIASED_DTYPES = {"short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",
                    "double": "float64", "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip
 
-WHERE = {name: (module, name) for module, listed in _NAMES.items() for name in listed} | _RENAMED
-WHERE |= {alias: ("weft._base.dtype", name) for alias, name in _ALIASED_DTYPES.items()}
+LOCATIONS = {name: (module, name) for module, members in _NAMES.items() for name in members} | _RENAMED
+LOCATIONS |= {alias: ("weft._base.dtype", name) for alias, name in _ALIASED_DTYPES.items()}
 
 
 def load(name: str) -> Any:
@@ -74,8 +74,8 @@ def load(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
     public = _functions()
-    if name in WHERE:
-        module, attribute = WHERE[name]
+    if name in LOCATIONS:
+        module, attribute = LOCATIONS[name]
         return getattr(import_module(module), attribute)
     if name in public:
         return public[name]
@@ -89,4 +89,4 @@ def _functions() -> dict[str, Any]:
 
 def names() -> list[str]:
     """Every public name."""
-    return sorted({*MODULES, *WHERE, *_functions()})
+    return sorted({*MODULES, *LOCATIONS, *_functions()})

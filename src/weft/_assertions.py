@@ -25,14 +25,14 @@ def _asserting(name: str, error: type[Exception]) -> Callable[..., None]:
         if not isinstance(cond, bool):
             raise ArgumentError(f"cond must be a bool, but got {type(cond)}")
         if not cond:
-            raise error(_said(message))
+            raise error(_text(message))
 
     check.__name__ = check.__qualname__ = name
     check.__doc__ = f"`{error.__name__}` with what `message()` gives, unless `cond` is true."
     return check
 
 
-def _said(message: Callable[[], Any] | None) -> str:
+def _text(message: Callable[[], Any] | None) -> str:
     if message is None:
         return _USUAL
     if not callable(message):
@@ -54,7 +54,7 @@ def _check_tensor_all(cond: Any, message: Callable[[], Any] | None = None) -> No
     if cond.dtype is not bool_:
         raise ArgumentError(f"cond tensor must have dtype torch.bool, but got {cond.dtype}")
     if not bool(cond._host().all()):
-        raise RuntimeError(_said(message))
+        raise RuntimeError(_text(message))
 
 
 def _assert_async(input: Tensor, assert_msg: str = "Expected Tensor with single nonzero value, but got zero") -> None:

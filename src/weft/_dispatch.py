@@ -1,4 +1,4 @@
-"""The one path of every operator call that is not the common one (`_tensor/hot.py` is that path, inlined)."""
+"""The one path of every operator call that is not the common one (`_tensor/fast_path.py` is that path, inlined)."""
 
 from __future__ import annotations
 

@@ -90,12 +90,12 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
         raise SettingError(
             "invalid value of debug_mode, expected one of `default`, `warn`, `error`, " + f"but got {debug_mode}"
         )
-    found = _DEBUG_MODES.index(debug_mode) if isinstance(debug_mode, str) else debug_mode
-    if found not in range(3):
+    level = _DEBUG_MODES.index(debug_mode) if isinstance(debug_mode, str) else debug_mode
+    if level not in range(3):
         raise SettingError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
-    Determinism.level = found
-    fix_tier(found > 0)
-    if found and default_jax_device().platform == "gpu" and _DETERMINISTIC_OPS not in os.environ.get("XLA_FLAGS", ""):
+    Determinism.level = level
+    fix_tier(level > 0)
+    if level and default_jax_device().platform == "gpu" and _DETERMINISTIC_OPS not in os.environ.get("XLA_FLAGS", ""):
         warnings.warn(
             f"programs on the GPU may add up in any order: start Python with XLA_FLAGS={_DETERMINISTIC_OPS}",
             stacklevel=3,
@@ -122,10 +122,10 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 def get_float32_matmul_precision() -> str:
     """What `set_float32_matmul_precision` was told; before, what the default device does by itself."""
-    found = matmul_precision()
-    if found is None:
+    precision = matmul_precision()
+    if precision is None:
         return "highest" if default_jax_device().platform == "cpu" else "medium"
-    return found if found in _PRECISIONS else "medium"
+    return precision if precision in _PRECISIONS else "medium"
 
 
 def set_flush_denormal(mode: bool) -> bool:

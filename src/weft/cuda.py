@@ -118,12 +118,12 @@ def _index_of(device: Any, *, optional: bool = False) -> int:
         return device
     if not isinstance(device, (str, _Device)):
         raise _ValueRangeError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
-    found = _Device(device)
-    if found.type != "cuda":
-        raise _ValueRangeError(f"Expected a cuda device, but got: {found}")
-    if found.index is None and not optional:
+    target = _Device(device)
+    if target.type != "cuda":
+        raise _ValueRangeError(f"Expected a cuda device, but got: {target}")
+    if target.index is None and not optional:
         raise _ValueRangeError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
-    return _current.cuda if found.index is None else found.index
+    return _current.cuda if target.index is None else target.index
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -136,5 +136,5 @@ def __getattr__(name: str) -> NoReturn:
 def __dir__() -> list[str]:
     defined = vars(sys.modules[__name__]).items()
     return sorted(
-        name for name, found in defined if getattr(found, "__module__", "") == __name__ and not name.startswith("_")
+        name for name, value in defined if getattr(value, "__module__", "") == __name__ and not name.startswith("_")
     )

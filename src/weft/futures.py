@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class Waiter(Protocol):
-    """What is told that something is done: a queue, for the thread that waits."""
+    """Gets an item when something is done: the queue of a thread that waits."""
 
     def put(self, _: None, /) -> None: ...
 
@@ -135,7 +135,7 @@ class Future(Generic[T]):
                 self._call(callback)
 
     def _settle(self, function: Callable[[], T]) -> None:
-        """Be done with what `function` returns or raises."""
+        """Complete the future with what `function` returns or raises."""
         try:
             result = function()
         except BaseException as error:
@@ -182,13 +182,13 @@ def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
     for future in members:
         if not future.done():
             future._leave_to_others()
-        future._ring(_Report(future, finished))
+        future._ring(_QueueWaiter(future, finished))
     for _ in members:
         finished.get().value()
     return [future.value() for future in members]
 
 
-class _Report:
+class _QueueWaiter:
     """Waits for a future, and puts it into a queue itself when it is done."""
 
     __slots__ = ("_finished", "_future")

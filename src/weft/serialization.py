@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from weft._base.device import device as device_class
-from weft._checkpoint import foreign, native
+from weft._checkpoint import native, torch_files
 from weft._checkpoint.archive import mapped_file, opened, write, write_to_path
 from weft._checkpoint.buffers import Bytes
-from weft._checkpoint.locate import Locate, locator
+from weft._checkpoint.map_location import Locate, locator
 from weft._checkpoint.safe import add_safe_globals as add_safe_globals
 from weft._checkpoint.safe import clear_safe_globals as clear_safe_globals
 from weft._checkpoint.safe import get_safe_globals as get_safe_globals
@@ -26,7 +26,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError, EmptyFileError, NoFileError, PickleError, ValueRangeError, WeftError
 
 _SUFFIX = ".safetensors"
-_MAGIC = len(foreign.LEGACY_START)
+_MAGIC = len(torch_files.LEGACY_START)
 
 
 # --- saving -----------------------------------------------------------------------------------------------------
@@ -143,8 +143,8 @@ def load(
 
 def load_file(filename: Any, device: Any = "cpu") -> dict[str, Tensor]:
     """The tensors of a safetensors file by name, on a device."""
-    with safe_open(filename, device=device) as found:
-        return {name: found.get_tensor(name) for name in found.keys()}  # noqa: SIM118  no dict
+    with safe_open(filename, device=device) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  no dict
 
 
 class safe_open:
@@ -160,7 +160,7 @@ class safe_open:
         self._file = open(filename, "rb")  # noqa: SIM115  closed on leaving
         try:
             with _refusals(self._name):
-                self._found = TensorFile(self._file)
+                self._content = TensorFile(self._file)
         except BaseException:
             self._file.close()
             raise
@@ -173,26 +173,26 @@ class safe_open:
 
     def keys(self) -> list[str]:
         """The names of the tensors."""
-        return sorted(self._found.keys())
+        return sorted(self._content.keys())
 
     def metadata(self) -> dict[str, str] | None:
         """The strings of the header."""
-        return self._found.metadata
+        return self._content.metadata
 
     def get_shape(self, name: str) -> list[int]:
         """The shape of a tensor, which is not read for it."""
-        return list(self._found.type_of(name)[0])
+        return list(self._content.type_of(name)[0])
 
     def get_tensor(self, name: str) -> Tensor:
         """A tensor; `CheckpointError` where there is none of this name."""
         with _refusals(self._name):
-            return self._found.tensor(name, self._device)
+            return self._content.tensor(name, self._device)
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
     """The classes and functions that a file of PyTorch's names and that `load` would refuse. Nothing is built."""
     with _opened(f) as (file, name), _refusals(name), opened(file) as reader:
-        return [] if native.DESCRIPTION in reader else foreign.unsafe_globals(reader)
+        return [] if native.DESCRIPTION in reader else torch_files.unsafe_globals(reader)
 
 
 @contextmanager
@@ -235,12 +235,12 @@ def _load(
     if head[:4] == b"PK\x03\x04":
         with opened(file, mapped) as reader:
             if native.DESCRIPTION not in reader:
-                return foreign.load_archive(reader, locate, encoding)
+                return torch_files.load_archive(reader, locate, encoding)
             for name in extra or ():
                 extra[name] = reader.read(f"extra/{name}")  # pyright: ignore[reportOptionalSubscript]  it has names
             return native.load(reader, locate)
     if head[8:9] == b"{":
         return dict(named_tensors(TensorFile(file, mapped), locate))
-    if head == foreign.LEGACY_START:
-        return foreign.load_stream(file, size, locate, encoding)
+    if head == torch_files.LEGACY_START:
+        return torch_files.load_stream(file, size, locate, encoding)
     raise PickleError("it is no checkpoint: neither a zip archive, nor safetensors, nor an old file of PyTorch's")

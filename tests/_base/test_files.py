@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from weft._base.files import remove_folder, temporary_folder, written_whole
+from weft._base.files import atomic_write, remove_folder, temporary_folder
 
 WRITES = """
 import sys
 from pathlib import Path
-from weft._base.files import written_whole
-with written_whole(Path(sys.argv[1])) as file:
+from weft._base.files import atomic_write
+with atomic_write(Path(sys.argv[1])) as file:
     file.write(b"half")
     file.flush()
     print("half", flush=True)
@@ -49,7 +49,7 @@ def process():
 
 
 def write(path, content):
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write(content)
 
 

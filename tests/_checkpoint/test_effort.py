@@ -19,15 +19,15 @@ import pytest
 
 import weft
 from tests._checkpoint.crafted import FILES, archive, named, number, text, tuple_of
-from weft._checkpoint.foreign import _Contents
 from weft._checkpoint.tensorfile import TensorFile
+from weft._checkpoint.torch_files import _NameResolver
 from weft.errors import CheckpointError
 
 PRIME = 2**61 - 1  # numbers are their own hashes, modulo this one
 
 
 def read(content):
-    return _Contents(len(content)).load(io.BytesIO(content), "utf-8")
+    return _NameResolver(len(content)).load(io.BytesIO(content), "utf-8")
 
 
 def described(obj, tensors=(), members=()):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests._checkpoint.crafted import number, tuple_of
-from weft._checkpoint.foreign import _Contents
+from weft._checkpoint.torch_files import _NameResolver
 from weft.errors import PickleError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
@@ -25,7 +25,7 @@ OBJECTS = st.recursive(
 
 
 def read(content: bytes):
-    return _Contents(len(content)).load(io.BytesIO(content), "utf-8")
+    return _NameResolver(len(content)).load(io.BytesIO(content), "utf-8")
 
 
 @given(OBJECTS, st.integers(0, 5))
@@ -47,7 +47,7 @@ def test_sharing_and_cycles_are_kept(protocol):
 
 def test_the_file_is_left_behind_the_pickle():
     file = io.BytesIO(pickle.dumps(1) + pickle.dumps("x"))
-    assert [_Contents(9).load(file, "utf-8") for _ in range(2)] == [1, "x"]
+    assert [_NameResolver(9).load(file, "utf-8") for _ in range(2)] == [1, "x"]
 
 
 REFUSED = [
@@ -91,11 +91,11 @@ def test_keys_that_take_for_ever_to_hash_are_refused():
 
 DEEP = """
 import io
-from weft._checkpoint.foreign import _Contents
+from weft._checkpoint.torch_files import _NameResolver
 from weft.errors import PickleError
 
 def read(content):
-    return _Contents(len(content)).load(io.BytesIO(content), "utf-8")
+    return _NameResolver(len(content)).load(io.BytesIO(content), "utf-8")
 
 depth = 100_000
 print(type(read(b"]" * depth + b"a" * (depth - 1) + b".")).__name__, len(read(b")" + b"\\x85" * depth + b".")))

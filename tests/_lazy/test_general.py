@@ -143,8 +143,8 @@ def test_a_size_is_a_letter_where_it_changes(families):
         assert x.grad.shape == (4, n)
     softmax = next(family for form, family in families.items() if form[0].name == "softmax")
     assert len(softmax.examples) == 2
-    assert len(softmax.kinds) == 1
-    assert softmax.kinds[0].fixed[0] == (0, 4)
+    assert len(softmax.patterns) == 1
+    assert softmax.patterns[0].fixed[0] == (0, 4)
 
 
 @pytest.mark.parametrize("odd", [0, 1, 4])

@@ -12,7 +12,7 @@ import weft
 import weft._lazy.record as record_module
 from weft._base.state import ambient, using
 from weft._lazy.value import Value
-from weft._tensor import hot
+from weft._tensor import fast_path
 
 ROOT = Path(weft.__file__).parent
 
@@ -30,7 +30,7 @@ def assignments(function):
     return dict(targets)
 
 
-@pytest.mark.parametrize(("inlined", "inputs"), [(hot.unary, "(x,)"), (hot.binary, "(a, b)")])
+@pytest.mark.parametrize(("inlined", "inputs"), [(fast_path.unary, "(x,)"), (fast_path.binary, "(a, b)")])
 def test_the_common_call_sets_what_recording_sets(inlined, inputs):
     general, fast = assignments(record_module.recorded), assignments(inlined)
     assert fast.pop("inputs") == inputs
@@ -43,13 +43,13 @@ def test_values_are_made_in_known_places():
     makers = {
         str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if "_new(Value)" in path.read_text(encoding="utf-8")
     }
-    assert makers == {"_lazy/value.py", "_tensor/hot.py"}
+    assert makers == {"_lazy/value.py", "_tensor/fast_path.py"}
     lists = {
         str(path.relative_to(ROOT))
         for path in ROOT.rglob("*.py")
         if "pending.append(" in path.read_text(encoding="utf-8")
     }
-    assert lists == {"_lazy/value.py", "_tensor/hot.py"}
+    assert lists == {"_lazy/value.py", "_tensor/fast_path.py"}
 
 
 def slots(value):

@@ -10,7 +10,7 @@ import pytest
 import weft
 from weft import linalg
 from weft._tensor.assemble import PUBLIC, _publish
-from weft._tensor.spelling import COMPOSITES, composite
+from weft._tensor.codegen import COMPOSITES, composite
 from weft.nn import functional
 
 

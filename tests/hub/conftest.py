@@ -34,7 +34,7 @@ def closed_port():
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     """The folder of downloads: new, and forgotten afterwards."""
-    monkeypatch.setattr(_folder._Chosen, "folder", None)
+    monkeypatch.setattr(_folder._HubFolder, "folder", None)
     for name in ("TORCH_HUB", "TORCH_HOME", "TORCH_MODEL_ZOO", "XDG_CACHE_HOME", "GITHUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WEFT_HOME", str(tmp_path / "cache"))

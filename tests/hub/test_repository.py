@@ -14,7 +14,7 @@ from tests.hub.site import left, zipped
 from weft import hub
 from weft.errors import DownloadError, HubError, ValueRangeError
 from weft.hub import _repository
-from weft.hub._sizes import excess
+from weft.hub._archive_limits import excess
 
 HUBCONF = '''
 dependencies = ["json"]

@@ -36,7 +36,7 @@ class Derivative:
     inputs, outputs, cotangents   positions of the operands that it reads, among all of the kind
     sources    for each wanted input: (True, which output of `signature`), (False, which cotangent), or None
     pick       takes the operands out of (*inputs, *outputs, *cotangents)
-    saves      whether a backward pass lets go of something that it reads, so that there is no second one
+    saves      whether a backward pass frees something that it reads, so that there is no second one
     """
 
     signature: Signature | None
@@ -49,35 +49,35 @@ class Derivative:
 
     @cached_property
     def only(self) -> Output | None:
-        """The one output that is all there is, where one gradient is wanted and has to be made."""
+        """The single output, where exactly one gradient is wanted and has to be computed; else None."""
         return self.signature.outputs[0] if self.signature is not None and self.sources == ((True, 0),) else None
 
 
-def derivative_of(signature: Signature, need: tuple[int, ...], given: tuple[int, ...]) -> Derivative:
-    """The derivative with respect to inputs `need`, from cotangents of main outputs `given`."""
-    key = (need, given)
-    found = signature.derived.get(key)
-    if found is None:
-        found = signature.derived.setdefault(key, _derive(signature, need, given))  # as in `signature_of`
+def derivative_of(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int, ...]) -> Derivative:
+    """The derivative with respect to inputs `need`, from cotangents of main outputs `from_outputs`."""
+    key = (need, from_outputs)
+    derivative = signature.derived.get(key)
+    if derivative is None:
+        derivative = signature.derived.setdefault(key, _derive(signature, need, from_outputs))  # as in `signature_of`
         if len(signature.outputs) == 1:
-            signature.derived[need] = found  # where the engine looks first
-    return found
+            signature.derived[need] = derivative  # where the engine looks first
+    return derivative
 
 
-def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...]) -> Derivative:
-    traced_here = _traced_for_all_sizes(signature, need, given) or _Gradients(
-        signature, structs_of(signature.avals), structs_of([o.aval for o in signature.outputs]), need, given
+def _derive(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int, ...]) -> Derivative:
+    traced_here = _traced_for_all_sizes(signature, need, from_outputs) or _Gradients(
+        signature, structs_of(signature.avals), structs_of([o.aval for o in signature.outputs]), need, from_outputs
     )
-    made, passed, trace = traced_here.made, traced_here.passed, traced_here.trace
+    to_compute, passed, trace = traced_here.to_compute, traced_here.passed, traced_here.trace
     n, m, read = len(signature.avals), len(signature.outputs), trace.inputs
     sources: list[tuple[bool, int] | None] = [None] * len(need)
     for at, which in enumerate(traced_here.present):
-        sources[which] = (False, passed[at]) if at in passed else (True, made.index(at))
+        sources[which] = (False, passed[at]) if at in passed else (True, to_compute.index(at))
     read_arrays = [i for i in read if i < n + m and i not in _numbers(signature)]
     saves = bool(read_arrays) or (signature.call is not None and signature.call.op.saves)
-    if not made:
+    if not to_compute:
         return Derivative(None, (), (), (), tuple(sources), saves=saves)
-    avals = [*signature.avals, *(o.aval for o in signature.outputs), *(signature.outputs[i].aval for i in given)]
+    avals = [*signature.avals, *(o.aval for o in signature.outputs), *(signature.outputs[i].aval for i in from_outputs)]
     general = None
     if traced_here.subject is not signature:
         assert signature.general is not None, "that is where it comes from"
@@ -101,26 +101,28 @@ def _derive(signature: Signature, need: tuple[int, ...], given: tuple[int, ...])
     )
 
 
-def _traced_for_all_sizes(signature: Signature, need: tuple[int, ...], given: tuple[int, ...]) -> _Gradients | None:
-    """The gradients as they are traced with letters for sizes, or None where they cannot be."""
+def _traced_for_all_sizes(
+    signature: Signature, need: tuple[int, ...], from_outputs: tuple[int, ...]
+) -> _Gradients | None:
+    """The gradients, traced with letters for sizes; None where that is impossible."""
     if signature.general is None:
         return None
     general = signature.general[0]
-    key = (need, given)
+    key = (need, from_outputs)
     if key not in general.derived:
-        found = with_letters(partial(_Gradients, general, general.structs, general.results(), need, given))
-        general.derived.setdefault(key, found)
+        gradients = with_letters(partial(_Gradients, general, general.structs, general.results(), need, from_outputs))
+        general.derived.setdefault(key, gradients)
     return general.derived[key]
 
 
 class _Gradients:
-    """Gradients of a signature, or of what stands for one at all sizes, as they were traced.
+    """The traced gradients of a signature, or of the general trace that serves all sizes.
 
-    subject  that
-    present  which of the wanted gradients there are
-    passed   of these, which are just a cotangent handed on (gradient -> cotangent)
-    made     and which have to be made
-    trace    of those, over (inputs, outputs, cotangents)
+    subject     the signature or the general trace
+    present     indices of the wanted gradients that exist
+    passed      those of them that equal a cotangent (gradient -> cotangent)
+    to_compute  all others of them
+    trace       computes these from (inputs, outputs, cotangents)
     """
 
     def __init__(
@@ -129,36 +131,36 @@ class _Gradients:
         inputs: Sequence[jax.ShapeDtypeStruct],
         outputs: Sequence[jax.ShapeDtypeStruct],
         need: tuple[int, ...],
-        given: tuple[int, ...],
+        from_outputs: tuple[int, ...],
     ) -> None:
         self.subject = subject
-        self._need, self._given = need, given
+        self._need, self._from_outputs = need, from_outputs
         self._counts = len(inputs), len(outputs)
         self.present: list[int] = []
-        structs = [*inputs, *outputs, *(outputs[i] for i in given)]
+        structs = [*inputs, *outputs, *(outputs[i] for i in from_outputs)]
         try:
             trace = traced(lambda *arrays: self._all(subject, arrays), structs)
         except WeftError as error:
             vars(error).pop("__notes__", None)  # jax's advice on frames of its own
             raise
-        self.passed, self.made = _sort_results(trace.closed.jaxpr, len(inputs) + len(outputs))
-        self.trace = restricted(trace, self.made)
+        self.passed, self.to_compute = _sort_results(trace.closed.jaxpr, len(inputs) + len(outputs))
+        self.trace = restricted(trace, self.to_compute)
         self._structs = structs
 
     @cached_property
     def general(self) -> General:
-        """What stands for the derivative at all sizes."""
+        """The derivative as a general trace, for all sizes."""
         read = [self._structs[at] for at in self.trace.inputs]
-        return General(self.function(self.subject, self._structs), None, len(self.made), read, self.trace)
+        return General(self.function(self.subject, self._structs), None, len(self.to_compute), read, self.trace)
 
     def _all(self, subject: Signature | General, arrays: Sequence[jax.Array]) -> list[jax.Array]:
         n, m = self._counts
-        grads = _gradients(subject, self._need, self._given, arrays[:n], arrays[n : n + m], arrays[n + m :])
+        grads = _gradients(subject, self._need, self._from_outputs, arrays[:n], arrays[n : n + m], arrays[n + m :])
         self.present[:] = [i for i, g in enumerate(grads) if g is not None]
         return [g for g in grads if g is not None]
 
     def function(self, subject: Signature | General, structs: Sequence[jax.ShapeDtypeStruct]) -> Callable[..., Arrays]:
-        """What computes those that have to be made, from what they read."""
+        """A function that computes the gradients in `to_compute` from the operands that they read."""
 
         def fn(*arrays: jax.Array) -> Arrays:
             rest = iter(arrays)
@@ -166,13 +168,13 @@ class _Gradients:
                 next(rest) if i in self.trace.inputs else jnp.zeros(s.shape, s.dtype) for i, s in enumerate(structs)
             ]
             results = self._all(subject, full)
-            return tuple(results[at] for at in self.made)
+            return tuple(results[at] for at in self.to_compute)
 
         return fn
 
 
 def _numbers(signature: Signature) -> set[int]:
-    """Positions of the inputs that are no arrays, nor stand for one: a backward pass lets go of none of them.
+    """Positions of the inputs that are numbers and stand for no array: a backward pass frees none of them.
 
     PyTorch makes an array of a number only where it is one of two operands.
     """
@@ -195,33 +197,33 @@ def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ..
 def _gradients(
     signature: Signature | General,
     need: tuple[int, ...],
-    given: tuple[int, ...],
+    from_outputs: tuple[int, ...],
     inputs: Sequence[jax.Array],
     outputs: Sequence[jax.Array],
     cotangents: Sequence[jax.Array],
 ) -> Sequence[jax.Array | None]:
     """One gradient or None per input in `need`, in PyTorch's convention: complex ones are conjugates of jax's."""
     real = not any(jnp.issubdtype(a.dtype, jnp.complexfloating) for a in (*inputs, *outputs))
-    if signature.grads is not None and real and all(i < signature.main for i in given):
-        by_output = dict(zip(given, cotangents, strict=True))
+    if signature.grads is not None and real and all(i < signature.main for i in from_outputs):
+        by_output = dict(zip(from_outputs, cotangents, strict=True))
         full = [by_output.get(i) for i in range(signature.main)]
         filled = tuple(jnp.zeros_like(outputs[i]) if g is None else g for i, g in enumerate(full))
-        found = signature.grads(inputs, outputs, filled)
-        return [found[i] for i in need]
+        gradients = signature.grads(inputs, outputs, filled)
+        return [gradients[i] for i in need]
 
     def smooth(*wanted: jax.Array) -> list[jax.Array]:
         full = list(inputs)
         for i, x in zip(need, wanted, strict=True):
             full[i] = x
         results = signature.fn(*full)
-        return [results[i] for i in given]
+        return [results[i] for i in from_outputs]
 
     _, pull = jax.vjp(smooth, *(inputs[i] for i in need))
     return [g.conj() if jnp.iscomplexobj(g) else g for g in pull([jnp.conj(g) for g in cotangents])]
 
 
 def _sort_results(jaxpr: Any, first: int) -> tuple[dict[int, int], list[int]]:
-    """Which results are just a cotangent handed on (result -> cotangent), and which have to be made."""
+    """The results that equal a cotangent (result -> cotangent), and the positions of all others."""
     cotangents = {id(var): at for at, var in enumerate(jaxpr.invars[first:])}
     passed = {at: cotangents[id(var)] for at, var in enumerate(jaxpr.outvars) if id(var) in cotangents}
     return passed, [at for at in range(len(jaxpr.outvars)) if at not in passed]
@@ -234,7 +236,7 @@ def _reads(value: Value) -> tuple[Sequence[int], Sequence[int]]:
     need = tuple(i for i, x in enumerate(value.inputs) if x.tape is not None)
     try:
         derivative = derivative_of(origin.signature, need, (origin.index,))
-    except GradientError:  # there is none, which a backward pass will say
+    except GradientError:  # no derivative: a backward pass raises
         return (), ()
     return derivative.inputs, derivative.outputs
 

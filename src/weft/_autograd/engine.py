@@ -1,4 +1,4 @@
-"""The backward pass: applications from the last recorded to the first, gradients handed on as values.
+"""The backward pass: from the last recorded application to the first; gradients are values.
 
 Whatever uses a value was recorded after it, so in this order a value's cotangent is complete when its turn comes.
 """
@@ -12,12 +12,22 @@ from typing import Any
 import jax.numpy as jnp
 
 from weft._autograd.derive import Derivative, derivative_of
-from weft._autograd.graph import Key, Vertex, inputs_of, is_spent, key_of, leave, lighten, second_time, vertex_of
+from weft._autograd.graph import (
+    Vertex,
+    VertexKey,
+    drop_values,
+    inputs_of,
+    is_spent,
+    key_of,
+    mark_executed,
+    second_backward_error,
+    vertex_of,
+)
 from weft._base.state import Ambient, ambient, using
 from weft._lazy.infer import ONE, Call, call_of, signature_of
 from weft._lazy.realize import array_of
 from weft._lazy.record import record
-from weft._lazy.value import INTERIOR, Passed, Tape, Value, recorded
+from weft._lazy.value import INTERIOR, ExecutedTape, Tape, Value, recorded
 from weft.errors import GradientError
 from weft.ops._table import TABLE
 
@@ -40,9 +50,9 @@ def backward(
     """
     with using(grad=create_graph):
         if getattr(_running, "queued", None) is not None:  # a pass that a derivative of another one runs
-            return Pass(deliver, targets, retain_graph).run(roots)
-        with queueing([]) as queued:
-            grads = Pass(deliver, targets, retain_graph).run(roots)
+            return BackwardPass(deliver, targets, retain_graph).run(roots)
+        with callback_queue([]) as queued:
+            grads = BackwardPass(deliver, targets, retain_graph).run(roots)
             for callback in queued:
                 callback()
         return grads
@@ -51,7 +61,7 @@ def backward(
 _running = threading.local()
 
 
-class queueing:
+class callback_queue:
     """Put what `queue_callback` gets in this thread into a list."""
 
     __slots__ = ("_before", "_queued")
@@ -76,7 +86,7 @@ def queue_callback(callback: Callable[[], None]) -> None:
     queued.append(callback)
 
 
-class Pass:
+class BackwardPass:
     """One backward pass.
 
     reached   everything inside of the tape that the roots depend on
@@ -93,13 +103,13 @@ class Pass:
         self.targets = None if targets is None else [key_of(target) for target in targets]
         self.retain_graph = retain_graph
         self.ambient = ambient()
-        self.reached: dict[Key, Vertex] = {}
-        self.families: dict[Key, list[Vertex]] = {}
-        self.useful: set[Key] | None = None
-        self.grads: dict[Key, Value] = {}
-        self.left: dict[Key, int] = {}
-        self.wanted: dict[Key, Value | None] = dict.fromkeys(self.targets or ())
-        self.passed: list[Passed] = []
+        self.reached: dict[VertexKey, Vertex] = {}
+        self.families: dict[VertexKey, list[Vertex]] = {}
+        self.useful: set[VertexKey] | None = None
+        self.grads: dict[VertexKey, Value] = {}
+        self.left: dict[VertexKey, int] = {}
+        self.wanted: dict[VertexKey, Value | None] = dict.fromkeys(self.targets or ())
+        self.passed: list[ExecutedTape] = []
 
     def run(self, roots: Sequence[tuple[Value, Value]]) -> list[Value | None]:
         ordered = self._reach([root for root, _ in roots])
@@ -109,7 +119,7 @@ class Pass:
         try:
             self._execute(ordered[::-1])
         finally:
-            lighten(self.passed)
+            drop_values(self.passed)
         return [self.wanted[key] for key in self.targets or ()]
 
     # --- what takes part --------------------------------------------------------------------------------------
@@ -151,23 +161,23 @@ class Pass:
         if self.targets is not None:
             self.useful = self._leading_to(self.targets, ordered)
         if any(self._needed(inputs_of(vertex)) for vertex in spent):
-            raise second_time()
+            raise second_backward_error()
         return ordered
 
     def _enter(self, x: Value, stack: list[Vertex], spent: list[Vertex]) -> None:
-        """Come to a root, or an input with a tape of its own."""
+        """Visit a root, or an input with a tape of its own."""
         tape, key = x.tape, key_of(x)
         if isinstance(key, Tape):
             self.left[key] = self.left.get(key, 0) + 1
         elif key not in self.reached:
-            if tape is not None and tape.freed and not isinstance(tape, Passed):  # nobody knows its links
-                raise second_time()
+            if tape is not None and tape.freed and not isinstance(tape, ExecutedTape):  # its links are gone
+                raise second_backward_error()
             vertex = self.reached[key] = vertex_of(x)
             stack.append(vertex)
             if is_spent(vertex):
                 spent.append(vertex)
 
-    def _leading_to(self, targets: Sequence[Key], ordered: list[Vertex]) -> set[Key]:
+    def _leading_to(self, targets: Sequence[VertexKey], ordered: list[Vertex]) -> set[VertexKey]:
         """The vertices through which a target is reached, and the targets."""
         useful = self.useful = set(targets)
         for vertex in ordered:
@@ -185,7 +195,7 @@ class Pass:
     # --- executing --------------------------------------------------------------------------------------------
 
     def _execute(self, vertices: Iterable[Vertex]) -> None:
-        """Hand gradients on from the applications that the vertices stand for, each after all that use it."""
+        """Propagate gradients through the applications of these vertices, each after all that use its outputs."""
         common = self.useful is None and not (self.ambient.anomaly or self.ambient.eager)
         grads, left, passed, state, retain_graph = self.grads, self.left, self.passed, self.ambient, self.retain_graph
         for vertex in vertices:
@@ -200,26 +210,26 @@ class Pass:
             if grad is None:
                 self._skip(inputs)
             elif derivative.only is None:
-                self._hand_on(inputs, need, derivative, self._made(derivative, (*inputs, vertex, grad)), (grad,))
+                self._propagate(inputs, need, derivative, self._compute(derivative, (*inputs, vertex, grad)), (grad,))
             else:
-                made = recorded(derivative.only, derivative.pick((*inputs, vertex, grad)), state)
+                result = recorded(derivative.only, derivative.pick((*inputs, vertex, grad)), state)
                 x = inputs[need[0]]
                 key = x.time if x.tape is INTERIOR else key_of(x)
                 before = grads.get(key)
-                grads[key] = made if before is None else add_values(before, made, state)
+                grads[key] = result if before is None else add_values(before, result, state)
                 if key in left:
                     self._arrived(key)
             if not retain_graph:
-                leave(vertex, derivative.saves, passed)  # pyright: ignore[reportArgumentType]
+                mark_executed(vertex, derivative.saves, passed)  # pyright: ignore[reportArgumentType]
 
-    def _made(self, derivative: Derivative, available: tuple[Any, ...]) -> Sequence[Value]:
-        """The gradients that take computing, from (*inputs, *outputs, *cotangents)."""
+    def _compute(self, derivative: Derivative, available: tuple[Any, ...]) -> Sequence[Value]:
+        """Record the gradients that have to be computed, from (*inputs, *outputs, *cotangents)."""
         if derivative.signature is None:
             return ()
         return record(derivative.signature, derivative.pick(available), self.ambient)
 
     def _differentiate(self, vertex: Vertex) -> None:
-        """The general case: several outputs, hooks, targets, derivatives written by users, what was passed before."""
+        """The general case: several outputs, hooks, targets, users' derivatives, what an earlier pass has executed."""
         members = [vertex]
         family = self.families.get(vertex.time)
         if family is not None:
@@ -228,16 +238,16 @@ class Pass:
                 return
         members = [vertex_of(member) for member in members]  # a derivative may have run a pass over them
         inputs = inputs_of(members[0])
-        given = self._given(members)
+        cotangents = self._cotangents(members)
         need = self._needed(inputs)
         if not need:
             return
         if any(map(is_spent, members)):
-            raise second_time()
+            raise second_backward_error()
         custom = members[0].tape.custom  # pyright: ignore[reportOptionalMemberAccess]  inside of the tape
         saves = False
-        if custom is not None and given:
-            grads = custom(dict(given), members)
+        if custom is not None and cotangents:
+            grads = custom(dict(cotangents), members)
             for i in need:
                 if grads[i] is not None:
                     self._add(key_of(inputs[i]), grads[i])
@@ -245,15 +255,15 @@ class Pass:
         elif custom is not None:
             self._skip(inputs)
         else:
-            saves = self._differentiate_several(members, inputs, need, given)
+            saves = self._differentiate_several(members, inputs, need, cotangents)
         if not self.retain_graph:
             for member in members:
                 if isinstance(member, Value):
-                    leave(member, saves, self.passed)
+                    mark_executed(member, saves, self.passed)
 
-    def _given(self, members: list[Vertex]) -> list[tuple[int, Value]]:
+    def _cotangents(self, members: list[Vertex]) -> list[tuple[int, Value]]:
         """Cotangents of an application's outputs by index, after hooks."""
-        given: list[tuple[int, Value]] = []
+        cotangents: list[tuple[int, Value]] = []
         for vertex in members:
             grad = self.grads.pop(key_of(vertex), None)
             if grad is None:
@@ -263,35 +273,39 @@ class Pass:
             grad = _hooked(vertex.tape, grad)
             if key_of(vertex) in self.wanted:
                 self.wanted[key_of(vertex)] = grad
-            given.append((vertex.origin.index, grad))
-        return sorted(given, key=lambda pair: pair[0])
+            cotangents.append((vertex.origin.index, grad))
+        return sorted(cotangents, key=lambda pair: pair[0])
 
     def _differentiate_several(
-        self, members: list[Vertex], inputs: tuple[Value, ...], need: tuple[int, ...], given: list[tuple[int, Value]]
+        self,
+        members: list[Vertex],
+        inputs: tuple[Value, ...],
+        need: tuple[int, ...],
+        cotangents: list[tuple[int, Value]],
     ) -> bool:
-        """Hand on the gradients of outputs; returns whether the application has saved something for that."""
+        """Propagate the cotangents of several outputs; returns whether the application had saved something for that."""
         head = members[0]
         assert head.origin is not None, "only applications are inside of the tape"
         signature = head.origin.signature
         every_input = _on_tape(inputs)
         every_output = tuple([o.index for o in signature.outputs[: signature.main] if o.taped is not None])
-        if not given:
+        if not cotangents:
             self._skip(inputs)
             return derivative_of(signature, every_input, every_output).saves
-        derivative = derivative_of(signature, need, tuple([index for index, _ in given]))
-        made: Sequence[Value] = ()
+        derivative = derivative_of(signature, need, tuple([index for index, _ in cotangents]))
+        results: Sequence[Value] = ()
         if derivative.signature is not None:
             operands = [inputs[i] for i in derivative.inputs]
             operands += [self._output(members, i) for i in derivative.outputs]
-            operands += [given[i][1] for i in derivative.cotangents]
-            made = record(derivative.signature, tuple(operands), self.ambient, getattr(head, "doubt", None))
+            operands += [cotangents[i][1] for i in derivative.cotangents]
+            results = record(derivative.signature, tuple(operands), self.ambient, getattr(head, "doubt", None))
             if self.ambient.anomaly:
-                check_finite(head, made)
-        self._hand_on(inputs, need, derivative, made, [grad for _, grad in given])
+                check_finite(head, results)
+        self._propagate(inputs, need, derivative, results, [grad for _, grad in cotangents])
         return derivative.saves or derivative_of(signature, every_input, every_output).saves
 
     def _output(self, members: list[Vertex], index: int) -> Value:
-        """The value of one output of an application. One that nobody kept is recorded anew from the same inputs."""
+        """The value of one output of an application, recorded anew from the same inputs if nobody kept it."""
         head = members[0]
         for value in members:
             assert value.origin is not None, "outputs have an origin"
@@ -307,31 +321,31 @@ class Pass:
 
     # --- handing on -------------------------------------------------------------------------------------------
 
-    def _hand_on(
+    def _propagate(
         self,
         inputs: Sequence[Value],
         need: Sequence[int],
         derivative: Derivative,
-        made: Sequence[Value],
-        given: Sequence[Value],
+        results: Sequence[Value],
+        cotangents: Sequence[Value],
     ) -> None:
         grads, left = self.grads, self.left
         for i, source in zip(need, derivative.sources, strict=True):
             x = inputs[i]
             key = x.time if x.tape is INTERIOR else key_of(x)
             if source is not None:
-                grad = made[source[1]] if source[0] else given[source[1]]
+                grad = results[source[1]] if source[0] else cotangents[source[1]]
                 before = grads.get(key)
                 grads[key] = grad if before is None else add_values(before, grad, self.ambient)
             if key in left:
                 self._arrived(key)
 
-    def _add(self, key: Key, grad: Value) -> None:
+    def _add(self, key: VertexKey, grad: Value) -> None:
         before = self.grads.get(key)
         self.grads[key] = grad if before is None else add_values(before, grad, self.ambient)
 
-    def _arrived(self, key: Key) -> None:
-        """One use of a value has handed on its gradient."""
+    def _arrived(self, key: VertexKey) -> None:
+        """Count a use of a value whose gradient has arrived."""
         left = self.left.get(key)
         if left is not None:
             self.left[key] = left - 1
@@ -339,13 +353,13 @@ class Pass:
                 self._complete(key)
 
     def _skip(self, inputs: Sequence[Value]) -> None:
-        """An application without a gradient: its uses of leaves hand on nothing."""
+        """Count the uses of leaves by an application that gets no gradient."""
         for x in inputs:
             if x.tape is not None:
                 self._arrived(key_of(x))
 
-    def _complete(self, key: Key) -> None:
-        """All uses of a leaf have arrived."""
+    def _complete(self, key: VertexKey) -> None:
+        """Deliver the gradient of a leaf, all of whose uses have arrived."""
         grad = self.grads.pop(key, None)
         if grad is None:
             return
@@ -418,10 +432,10 @@ def backward_name(value: Vertex) -> str:
     signature = origin.signature
     if value.tape is not None and value.tape.custom is not None:
         return f"{signature.name}Backward"
-    said = signature.call.op.grad_name if signature.call is not None else ""
-    if callable(said):
-        said = said(tuple(aval.shape for aval in signature.avals), origin.aval.shape)
-    if said:
-        return said if "Backward" in said or said == "CopySlices" else f"{said}Backward0"
+    name = signature.call.op.grad_name if signature.call is not None else ""
+    if callable(name):
+        name = name(tuple(aval.shape for aval in signature.avals), origin.aval.shape)
+    if name:
+        return name if "Backward" in name or name == "CopySlices" else f"{name}Backward0"
     words = signature.name.removesuffix("_dim").replace(" ", "_").split("_")
     return "".join(w[:1].upper() + w[1:] for w in words) + "Backward0"

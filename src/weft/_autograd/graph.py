@@ -1,8 +1,8 @@
-"""The graph that a backward pass runs over, and what it leaves of it.
+"""The graph that a backward pass runs over, and what the pass leaves of it.
 
-Before, the tape is the recorded values themselves. A pass gives each application that it executes a tape of its own
-(`Passed`), whose links lead to such tapes, to those of leaves, and to values that the pass has not come to. So the
-graph of a loss that is kept holds no arrays, and what saved nothing can be executed again.
+Before a pass, the tape is the recorded values themselves. A pass gives each application that it executes a tape of its
+own (`ExecutedTape`), which links to other such tapes, to the tapes of leaves, and to values that the pass has not
+reached. So the graph of a loss that is kept holds no arrays, and what saved nothing can be executed again.
 """
 
 from __future__ import annotations
@@ -10,45 +10,45 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from weft._lazy.value import FREED, INTERIOR, OUTSIDE, Passed, Shared, Tape, Value
+from weft._lazy.value import FREED, INTERIOR, OUTSIDE, ExecutedTape, Shared, Tape, Value
 from weft.errors import GradientError
 
-Key = Tape | int
-"""What a value is known by: a leaf by its tape, everything inside of the tape by the number of its recording."""
+VertexKey = Tape | int
+"""Identifies a value in a pass: a leaf by its tape, everything inside of the tape by the number of its recording."""
 
-Vertex = Value | Passed
+Vertex = Value | ExecutedTape
 
 _new = object.__new__
 
 
-def key_of(x: Value | Tape) -> Key:
-    """What stands for a value in a pass: for all values and tapes that share a place in the graph, the same."""
+def key_of(x: Value | Tape) -> VertexKey:
+    """The key of a value or tape: equal for all that share a place in the graph."""
     tape = x.tape
     assert tape is not None, "only what takes part in differentiation has a place in the graph"
     if tape.leaf:
         return tape
-    return tape.time if isinstance(tape, Passed) else x.time  # pyright: ignore[reportAttributeAccessIssue]  no leaf's
+    return tape.time if isinstance(tape, ExecutedTape) else x.time  # pyright: ignore[reportAttributeAccessIssue]  no leaf's
 
 
 def vertex_of(x: Vertex) -> Vertex:
-    """Where the links of a value's application are: in what a pass has left of it, or in the value."""
-    return x.tape if isinstance(x.tape, Passed) else x
+    """The object with the links of a value's application: the value, or the tape that a pass has left."""
+    return x.tape if isinstance(x.tape, ExecutedTape) else x
 
 
 def inputs_of(vertex: Vertex) -> tuple[Any, ...]:
-    """The inputs of a vertex's application, or what an earlier pass, maybe by another output, has left of them."""
+    """The inputs of a vertex's application, or the links that an earlier pass, maybe by another output, has left."""
     inputs = vertex.inputs
     return inputs.links if type(inputs) is Shared and inputs.links is not None else inputs
 
 
 def is_spent(vertex: Vertex) -> bool:
-    """Whether a pass has let go of what the derivative reads."""
+    """Whether a pass has freed what the derivative reads."""
     tape, inputs = vertex.tape, vertex.inputs
     return (tape is not None and tape.spent) or (type(inputs) is Shared and inputs.spent)
 
 
 def hooks_of(value: Value) -> dict[int, Any]:
-    """The gradient hooks of a value on the tape, which gets a record of its own for them."""
+    """The gradient hooks of a value on the tape; gives it a tape of its own for them."""
     tape = value.tape
     assert tape is not None, "the caller has checked that a gradient flows"
     if tape is INTERIOR or tape is FREED:
@@ -58,8 +58,8 @@ def hooks_of(value: Value) -> dict[int, Any]:
     return tape.hooks
 
 
-def second_time() -> GradientError:
-    """The error for what a pass has let go of."""
+def second_backward_error() -> GradientError:
+    """The error for a second pass over what the first one has freed."""
     return GradientError(
         "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
         "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
@@ -68,9 +68,9 @@ def second_time() -> GradientError:
     )
 
 
-def leave(value: Value, spent: bool, left: list[Passed]) -> None:
-    """Note that a pass has executed a value's application, whose derivative has read what is let go of if `spent`."""
-    passed: Passed = _new(Passed)
+def mark_executed(value: Value, spent: bool, left: list[ExecutedTape]) -> None:
+    """Give a value whose application was executed an `ExecutedTape`; `spent` if what the derivative read is freed."""
+    passed: ExecutedTape = _new(ExecutedTape)
     tape = value.tape
     if tape is INTERIOR:
         passed.hooks = passed.custom = None
@@ -93,8 +93,8 @@ def leave(value: Value, spent: bool, left: list[Passed]) -> None:
     left.append(passed)
 
 
-def lighten(left: Iterable[Passed]) -> None:
-    """Take the values out of the links of what a pass has executed."""
+def drop_values(left: Iterable[ExecutedTape]) -> None:
+    """Replace the values in the links of executed applications by tapes."""
     for passed in left:
         inputs = passed.inputs
         if type(inputs) is Shared:

@@ -1,4 +1,4 @@
-"""Whether results were asked to be the same in every run, and operators that give no such promise."""
+"""The setting for results that are the same in every run, and the refusal of operators that cannot promise that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft.errors import OptionError
 
 
 class Determinism:
-    """What the process was asked for: 0 nothing, 1 to be warned, 2 to be refused what is not determined."""
+    """The process's setting: 0 is off, 1 warns about operators that are not deterministic, 2 refuses them."""
 
     level = 0
 
@@ -16,11 +16,11 @@ def refuse_undetermined(kernel: str) -> None:
     """`RuntimeError`, or a warning, where determinism was asked for: the result may depend on the order of writes."""
     if not Determinism.level:
         return
-    said = f"{kernel} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms"
+    text = f"{kernel} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms"
     if Determinism.level == 1:
-        warn_user(f"{said}(True, warn_only=True)'.")
+        warn_user(f"{text}(True, warn_only=True)'.")
         return
     raise OptionError(
-        f"{said}(True)'. You can turn off determinism just for this operation, or you can use the 'warn_only=True' "
+        f"{text}(True)'. You can turn off determinism just for this operation, or you can use the 'warn_only=True' "
         "option, if that's acceptable for your application."
     )

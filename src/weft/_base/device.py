@@ -74,7 +74,7 @@ current = _Current()
 
 def canonical(name: Any) -> device:
     """The device of this name as tensors carry it: `cpu` alone stands for the first CPU, others have an index."""
-    found = name if isinstance(name, device) else device(name)
-    if found.type == "cpu" and not found.index:
+    target = name if isinstance(name, device) else device(name)
+    if target.type == "cpu" and not target.index:
         return CPU
-    return found if found.index is not None else device(found.type, current.cuda if found.type == "cuda" else 0)
+    return target if target.index is not None else device(target.type, current.cuda if target.type == "cuda" else 0)

@@ -94,8 +94,8 @@ def from_numpy(dtype: Any) -> DType:
     try:
         return _BY_NUMPY[np.dtype(dtype)]
     except (KeyError, TypeError):
-        known = ", ".join(d.name for d in DTYPES)
-        raise ArgumentError(f"can't convert a value of dtype {dtype!r}; supported types are {known}") from None
+        supported = ", ".join(d.name for d in DTYPES)
+        raise ArgumentError(f"can't convert a value of dtype {dtype!r}; supported types are {supported}") from None
 
 
 def as_dtype(value: Any, default_float: DType = float32) -> DType:

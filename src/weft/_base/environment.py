@@ -1,4 +1,4 @@
-"""What may be shown of environment variables: reports and logs are read by others than those who set them."""
+"""Redaction of secrets in environment variables, for reports and logs that others read."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
-def shown(name: str, value: object) -> object:
-    """What a text may show of a variable's value: nothing of a secret, and no name and password in an address."""
+def redacted(name: str, value: object) -> object:
+    """The value without names and passwords in addresses, or `REDACTED` if the variable may hold a secret."""
     if is_secret(name):
         return REDACTED
     return _USERINFO.sub(REDACTED, value) if isinstance(value, str) else value

@@ -1,7 +1,6 @@
-"""Writing files so that nobody sees half of one, and leaving nothing of what was killed meanwhile.
+"""Atomic writes, and temporary files and folders that killed processes do not leave behind.
 
-What is temporary is locked (`flock`) as long as a process works on it: what nobody has locked is of one that was
-killed.
+What is temporary is locked (`flock`) while a process uses it: what nobody has locked belonged to a killed process.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ _folders: dict[str, int] = {}  # of this process: descriptors that hold the lock
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[BufferedRandom]:
+def atomic_write(path: Path) -> Iterator[BufferedRandom]:
     """A new file, open for writing and reading, that takes the place of `path` when the block ends.
 
-    Nobody sees half of it, not even after a power cut. A file that was there hands its permissions on. After an error,
-    `path` is as it was and nothing else is left; what a killed process has left goes with the next call for `path`.
+    Others see the old content or the new, even after a power cut. The permissions of an existing file are kept. After
+    an error `path` is as it was and nothing else is left; the next call for `path` removes what a killed one left.
     """
     remove_stale(path.parent, rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part")
     part, file = _new_part(path)
@@ -48,7 +47,7 @@ def written_whole(path: Path) -> Iterator[BufferedRandom]:
 
 
 def _new_part(path: Path) -> tuple[Path, BufferedRandom]:
-    """A new file that is locked. One that others took for stale, before it was, is given up."""
+    """A new locked file. If another process took it for stale before it was locked, another file is made."""
     while True:
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         file = open(part, "x+b")  # noqa: SIM115  closed by the caller
@@ -90,19 +89,19 @@ def remove_stale(folder: Path, name: str) -> None:
 
 def _remove_if_stale(path: str) -> None:
     with suppress(OSError):
-        found = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.isdir(path):
                 shutil.rmtree(path)
             else:
                 os.unlink(path)
         finally:
-            os.close(found)
+            os.close(descriptor)
 
 
 def _is_ours(file: int) -> bool:
-    """Lock what was just made; False where somebody who took it for stale was faster."""
+    """Lock a new file; False where a process that took it for stale was faster."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from weft.errors import ArgumentError
 
 
-class _Named:
+class _NamedConstant:
     """One object per name, which prints as PyTorch's."""
 
     __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
-        if name in _made:
+        if name in _instances:
             raise ArgumentError(f"cannot create '{type(self).__name__}' instances; use torch.{name}")
-        _made[name] = self
+        _instances[name] = self
         self._name = name
 
     def __repr__(self) -> str:
@@ -23,21 +23,21 @@ class _Named:
         return named, (self._name,)
 
 
-_made: dict[str, _Named] = {}
+_instances: dict[str, _NamedConstant] = {}
 
 
-def named(name: str) -> _Named:
+def named(name: str) -> _NamedConstant:
     """The layout or memory format of this name."""
-    return _made[name]
+    return _instances[name]
 
 
-class layout(_Named):
+class layout(_NamedConstant):
     """How elements are stored: `strided` for every tensor here."""
 
     __slots__ = ()
 
 
-class memory_format(_Named):
+class memory_format(_NamedConstant):
     """In which order dims lie in memory."""
 
     __slots__ = ()

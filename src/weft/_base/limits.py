@@ -1,4 +1,4 @@
-"""The ranges of element types, and `finfo` and `iinfo`, which tell them."""
+"""The ranges of element types; `finfo` and `iinfo`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def limits(dtype: DType) -> tuple[Any, Any]:
 class _Info:
     """Facts about one element type; equal for equal types."""
 
-    _shown: tuple[str, ...]
+    _repr_fields: tuple[str, ...]
 
     def __init__(self, bits: int, dtype: DType) -> None:
         self.bits = bits
@@ -45,14 +45,14 @@ class _Info:
         return hash(self.dtype)
 
     def __repr__(self) -> str:
-        facts = [f"{name}={getattr(self, name):g}" for name in self._shown]
+        facts = [f"{name}={getattr(self, name):g}" for name in self._repr_fields]
         return f"{type(self).__name__}({', '.join(facts)}, dtype={self.dtype})"
 
 
 class finfo(_Info):
     """Range and precision of a floating type (of the parts of a complex one), by default of the default type."""
 
-    _shown = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+    _repr_fields = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
 
     def __init__(self, type: DType | None = None) -> None:
         dtype = (default_dtype() if type is None else as_dtype(type, float64)).to_real()
@@ -71,7 +71,7 @@ class finfo(_Info):
 class iinfo(_Info):
     """Range of an integer type."""
 
-    _shown = ("min", "max")
+    _repr_fields = ("min", "max")
 
     def __init__(self, type: DType) -> None:
         dtype = as_dtype(type)

@@ -1,12 +1,12 @@
-"""Signals that a process has inherited as ignored, as jobs in the background of a shell do."""
+"""Signals that a process has inherited as ignored, such as those of a shell's background jobs."""
 
 from __future__ import annotations
 
 import signal
 
 
-def heed(*numbers: signal.Signals) -> None:
-    """Have those of the signals that are ignored do what they do by default; in the main thread."""
+def restore_defaults(*numbers: signal.Signals) -> None:
+    """Restore the default handlers of those of the signals that are ignored. Call it in the main thread."""
     for number in numbers:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

@@ -13,23 +13,23 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 
 
 def user_site() -> str:
-    """`file:line` of the innermost frame outside of this package (and of jax), or what stands for it."""
+    """`file:line` of the innermost frame outside of this package (and of jax), or the site that `stand_for` set."""
     frame = _user_frame()
     if frame is not None:
         return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    return _Process.site or f"the thread {threading.current_thread().name!r}"
+    return _EntryPoint.site or f"the thread {threading.current_thread().name!r}"
 
 
-class _Process:
-    """Where the frames of a process end that runs no program of the user's, and what stands for one there."""
+class _EntryPoint:
+    """In a process that runs no program of the user's: the code of its outermost frame, and the site to report."""
 
     entry: CodeType | None = None
     site = ""
 
 
 def stand_for(site: str, entry: CodeType) -> None:
-    """Let `site` be the user's where no frame above that of `entry` is."""
-    _Process.site, _Process.entry = site, entry
+    """Report `site` as the user's line where no frame of the user's is above that of `entry`."""
+    _EntryPoint.site, _EntryPoint.entry = site, entry
 
 
 def line_of(function: Any) -> str | None:
@@ -42,7 +42,7 @@ def warn_user(message: str) -> None:
     """A `UserWarning` at the line that `user_site` names, however deep in the package it is raised."""
     frame = _user_frame() or sys._getframe()
     names = frame.f_globals
-    registry = names.setdefault("__warningregistry__", {})  # where Python notes what a line has been told
+    registry = names.setdefault("__warningregistry__", {})  # where Python notes the warnings that a line has given
     warnings.warn_explicit(
         message, UserWarning, frame.f_code.co_filename, frame.f_lineno, names.get("__name__", "<string>"), registry
     )
@@ -59,7 +59,7 @@ def raised_here(error: BaseException) -> bool:
 def _user_frame() -> FrameType | None:
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is _Process.entry:
+        if frame.f_code is _EntryPoint.entry:
             return None
         if not _is_ours(frame.f_code):
             break

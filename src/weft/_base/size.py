@@ -31,8 +31,8 @@ class Size(tuple[int, ...]):
         return f"torch.Size({list(self)})"
 
     def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        return size_of(found) if isinstance(index, slice) else found
+        item = super().__getitem__(index)
+        return size_of(item) if isinstance(index, slice) else item
 
     def __add__(self, other: Any) -> Any:
         return Size((*self, *other)) if isinstance(other, tuple) else NotImplemented

@@ -19,7 +19,7 @@ class Pending(list[Any]):
 
     limit    length at which the dead are swept out, and too many living are computed
     checks   those recorded in this thread whose outcome nobody has read yet (`_lazy/checks.py`)
-    kept     whether the ends of steps leave it to be computed by who waits for them
+    kept     whether the end of a step leaves it uncomputed, for whoever needs a value
     """
 
     __slots__ = ("checks", "kept", "limit")

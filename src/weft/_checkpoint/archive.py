@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from weft._base.files import written_whole
+from weft._base.files import atomic_write
 from weft._checkpoint.buffers import Bytes
 from weft._tensor.convert import ALIGNMENT, room
 from weft.errors import CheckpointError
@@ -49,7 +49,7 @@ def write(file: IO[bytes], members: Iterable[Member]) -> None:
 
 
 def write_to_path(path: Path, put: Callable[[IO[bytes]], None]) -> None:
-    """Let `put` write a file in full or not at all: nobody sees half of it, not even after a power cut.
+    """Have `put` write a file atomically: others see it in full or not at all, even after a power cut.
 
     A link stays one, and what it leads to is replaced. Devices and pipes are written in place.
     """
@@ -60,7 +60,7 @@ def write_to_path(path: Path, put: Callable[[IO[bytes]], None]) -> None:
         with open(path, "wb") as file:
             put(file)
         return
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         put(file)
 
 
@@ -150,14 +150,14 @@ class Reader:
 
 def _checksum(parts: Iterator[memoryview]) -> int:
     """CRC-32 of parts, computed on another core while the next one is read."""
-    found = zlib.crc32(next(parts, b""))
+    checksum = zlib.crc32(next(parts, b""))
     second = next(parts, None)
     if second is None:
-        return found
-    with ThreadPoolExecutor(1) as beside:
-        later = beside.submit(zlib.crc32, second, found)
+        return checksum
+    with ThreadPoolExecutor(1) as executor:
+        later = executor.submit(zlib.crc32, second, checksum)
         for part in parts:
-            later = beside.submit(_after, part, later)
+            later = executor.submit(_after, part, later)
     return later.result()
 
 
@@ -190,9 +190,9 @@ def filled(file: IO[bytes], start: int, size: int, name: str) -> Bytes:
 def _read_into(file: Any, part: memoryview) -> int:
     if hasattr(file, "readinto"):
         return file.readinto(part) or 0
-    found = file.read(len(part))
-    part[: len(found)] = found
-    return len(found)
+    data = file.read(len(part))
+    part[: len(data)] = data
+    return len(data)
 
 
 @contextmanager

@@ -25,14 +25,14 @@ def bytes_of(array: jax.Array) -> memoryview:
     return host.astype(host.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
 
 
-def array_on(where: device, dtype: DType, shape: tuple[int, ...], content: Bytes, *, big: bool = False) -> jax.Array:
+def array_on(target: device, dtype: DType, shape: tuple[int, ...], content: Bytes, *, big: bool = False) -> jax.Array:
     """An array of the elements in `content`, which nobody else writes: on the CPU it is the array, if aligned."""
     host: Any = content.view(dtype.numpy.newbyteorder(">" if big else "<"))
     if dtype is bool_:
         host = content != 0  # other bytes than 0 and 1 are no booleans
-    return jax.device_put(host.astype(dtype.numpy, copy=False).reshape(shape), jax_device(where), may_alias=True)
+    return jax.device_put(host.astype(dtype.numpy, copy=False).reshape(shape), jax_device(target), may_alias=True)
 
 
-def tensor_of(array: jax.Array, dtype: DType, where: device) -> Tensor:
+def tensor_of(array: jax.Array, dtype: DType, target: device) -> Tensor:
     """A new leaf that holds an array."""
-    return wrap(Value(aval_of(array.shape, dtype, device=where), array))
+    return wrap(Value(aval_of(array.shape, dtype, device=target), array))

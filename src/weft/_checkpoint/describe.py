@@ -16,7 +16,7 @@ import numpy as np
 from weft._base.device import device
 from weft._base.dtype import DTYPES, DType
 from weft._base.size import Size
-from weft._checkpoint.keys import Keys
+from weft._checkpoint.keys import KeyChecker
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 from weft.nn._state_dict import StateDict
@@ -51,10 +51,10 @@ class Describer:
             return self._container(x, path)
         return self._other(x, path)
 
-    def _number(self, x: Any, listed: list[Any]) -> int:
-        at = self._numbers.setdefault(id(x), len(listed))
-        if at == len(listed):
-            listed.append(x)
+    def _number(self, x: Any, items: list[Any]) -> int:
+        at = self._numbers.setdefault(id(x), len(items))
+        if at == len(items):
+            items.append(x)
         return at
 
     def _container(self, x: Any, path: str) -> Any:
@@ -67,15 +67,15 @@ class Describer:
                 for key, value in x.items()
             ]
             metadata = getattr(x, "_metadata", None)  # what PyTorch's files bring is an OrderedDict with it
-            found: Any = {"is": _KIND[type(x)] if metadata is None else "state", "items": pairs}
+            description: Any = {"is": _KIND[type(x)] if metadata is None else "state", "items": pairs}
             if metadata is not None:
-                found["metadata"] = self.describe(metadata, f"{path}._metadata")
+                description["metadata"] = self.describe(metadata, f"{path}._metadata")
         else:
-            found = [self.describe(item, f"{path}[{at}]") for at, item in enumerate(x)]
+            description = [self.describe(item, f"{path}[{at}]") for at, item in enumerate(x)]
             if type(x) is not list:
-                found = {"is": _KIND[type(x)], "items": found}
+                description = {"is": _KIND[type(x)], "items": description}
         self._open.remove(id(x))
-        return found
+        return description
 
     def _other(self, x: Any, path: str) -> Any:
         if isinstance(x, DType):
@@ -107,7 +107,7 @@ class Rebuilder:
     def __init__(self, tensor: Callable[[int], Any], array: Callable[[int], Any]) -> None:
         self._tensor = tensor
         self._array = array
-        self._spread = Keys().spread
+        self._spread = KeyChecker().spread
 
     def rebuild(self, x: Any) -> Any:
         """The object."""
@@ -144,10 +144,10 @@ class Rebuilder:
 
     def _mapping(self, kind: str, x: dict[str, Any]) -> Any:
         pairs = [(self._spread(self.rebuild(key)), self.rebuild(value)) for key, value in _field(x, "items", list)]
-        found = _MAPPINGS[kind](pairs)
+        mapping = _MAPPINGS[kind](pairs)
         if kind == "state":
-            found._metadata = self.rebuild(_field(x, "metadata", dict))
-        return found
+            mapping._metadata = self.rebuild(_field(x, "metadata", dict))
+        return mapping
 
 
 def _little(x: np.generic) -> bytes:
@@ -172,7 +172,7 @@ def dtype_of(name: str) -> DType:
 
 
 def _field(x: dict[str, Any], name: str, kind: type) -> Any:
-    found = x.get(name)
-    if not isinstance(found, kind) or isinstance(found, bool):
+    value = x.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"the description of a {x.get('is')} lacks a valid {name!r}")
-    return found
+    return value

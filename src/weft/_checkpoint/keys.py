@@ -15,7 +15,7 @@ _MOST_TWINS = 16  # different keys of one hash
 _OWN_HASH = range(-(1 << 60), 1 << 60)  # integers that are their own hashes, but for -1
 
 
-class Keys:
+class KeyChecker:
     """Looks at the keys of one file before they are hashed for a container.
 
     Hashes of numbers, and of tuples of them, can be foreseen: a multiple of 2**61 - 1 has the hash 0. A dict with n

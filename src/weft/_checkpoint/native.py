@@ -22,7 +22,7 @@ from weft._base.state import ambient
 from weft._checkpoint.archive import Member, Reader
 from weft._checkpoint.buffers import array_on, bytes_of, tensor_of
 from weft._checkpoint.describe import Describer, Rebuilder, dtype_of
-from weft._checkpoint.locate import Locate
+from weft._checkpoint.map_location import Locate
 from weft._checkpoint.storages import is_shape, placed, view_of_storage
 from weft._lazy.realize import array_of, flush, report
 from weft._tensor.alias import layout_of, owner_of, path_of
@@ -105,13 +105,13 @@ def _sharing(tensors: list[Tensor]) -> set[int]:
         owner = tensor if is_lazy(tensor) else owner_of(tensor)
         if tensor is owner or (not layout_of(tensor).changed and tensor.nbytes <= owner.nbytes):
             aliases.setdefault(id(owner), []).append(tensor)
-    return {id(tensor) for listed in aliases.values() if len(listed) > 1 for tensor in listed}
+    return {id(tensor) for group in aliases.values() if len(group) > 1 for tensor in group}
 
 
 def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]], shares: bool) -> dict[str, Any]:
     kind = "Parameter" if isinstance(tensor, Parameter) else "Buffer" if isinstance(tensor, Buffer) else "Tensor"
     plain = tensor.data if is_lazy(tensor) else tensor
-    found = {
+    description = {
         "kind": f"Uninitialized{kind}" if is_lazy(tensor) else kind,
         "dtype": tensor.dtype.name, "shape": list(plain.shape), "device": str(tensor.device),
         "requires_grad": tensor.requires_grad,
@@ -119,8 +119,8 @@ def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]], share
     }  # fmt: skip
     if shares:
         layout = layout_of(tensor, exact=True)
-        found |= {"stride": list(layout.strides), "offset": layout.offset}
-    return found | ({"persistent": tensor.persistent} if isinstance(tensor, Buffer) else {})
+        description |= {"stride": list(layout.strides), "offset": layout.offset}
+    return description | ({"persistent": tensor.persistent} if isinstance(tensor, Buffer) else {})
 
 
 def _describe_array(array: np.ndarray[Any, Any], storages: dict[int, tuple[int, Any]]) -> dict[str, Any]:
@@ -140,8 +140,8 @@ def load(reader: Reader, locate: Locate) -> Any:
         if name != DESCRIPTION and not _DATA.fullmatch(name) and not _EXTRA.fullmatch(name):
             raise ValueError(f"it has a member of unexpected name {name!r}")
     described = _description(reader)
-    found = _Listed(reader, described, locate)
-    return Rebuilder(found.tensor, found.array).rebuild(described["object"])
+    entries = _Entries(reader, described, locate)
+    return Rebuilder(entries.tensor, entries.array).rebuild(described["object"])
 
 
 def _description(reader: Reader) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _description(reader: Reader) -> dict[str, Any]:
     return described
 
 
-class _Listed:
+class _Entries:
     """The tensors and NumPy arrays of a file, each made when it is first asked for."""
 
     def __init__(self, reader: Reader, described: dict[str, Any], locate: Locate) -> None:
@@ -166,7 +166,7 @@ class _Listed:
         self._tensors = described["tensors"]
         self._arrays = described.get("arrays", [])
         self._locate = locate
-        self._made: dict[tuple[str, int], Any] = {}
+        self._cache: dict[tuple[str, int], Any] = {}
         self._types: dict[str, Any] = {}  # of members; one that had several could fill the memory
         self._shared: dict[Any, Any] = {}
         self._storages: dict[Any, Tensor] = {}  # of members that several tensors share
@@ -179,12 +179,12 @@ class _Listed:
         """A NumPy array by number."""
         return self._at("array", self._arrays, number, self._make_array)
 
-    def _at(self, what: str, listed: list[Any], number: int, make: Callable[[dict[str, Any]], Any]) -> Any:
-        if not 0 <= number < len(listed):
-            raise ValueError(f"it refers to {what} {number}, and has {len(listed)}")
-        if (what, number) not in self._made:
-            self._made[what, number] = make(listed[number])
-        return self._made[what, number]
+    def _at(self, what: str, table: list[Any], number: int, make: Callable[[dict[str, Any]], Any]) -> Any:
+        if not 0 <= number < len(table):
+            raise ValueError(f"it refers to {what} {number}, and has {len(table)}")
+        if (what, number) not in self._cache:
+            self._cache[what, number] = make(table[number])
+        return self._cache[what, number]
 
     def _type_of(self, entry: dict[str, Any]) -> tuple[str, tuple[int, ...], Any]:
         name, shape, dtype = _fields(entry)
@@ -202,33 +202,35 @@ class _Listed:
 
     def _alone(self, entry: dict[str, Any]) -> Tensor:
         name, shape, dtype = self._type_of(entry)
-        where = self._locate(str(entry["device"]), self._reader.size(name))
-        if (name, where) not in self._shared:
-            self._shared[name, where] = array_on(where, dtype, shape, self._reader.array(name))
-        return tensor_of(self._shared[name, where], dtype, where)
+        target = self._locate(str(entry["device"]), self._reader.size(name))
+        if (name, target) not in self._shared:
+            self._shared[name, target] = array_on(target, dtype, shape, self._reader.array(name))
+        return tensor_of(self._shared[name, target], dtype, target)
 
     def _aliased(self, entry: dict[str, Any]) -> Tensor:
         """A tensor that shares its elements with others."""
         name, shape, dtype = _fields(entry)
-        where = self._locate(str(entry["device"]), self._reader.size(name))
+        target = self._locate(str(entry["device"]), self._reader.size(name))
         places = placed(shape, entry["stride"], entry["offset"], dtype, self._reader.size(name))
-        if (name, where) not in self._storages:
+        if (name, target) not in self._storages:
             _, sizes, kind = _fields(self._wholes.get(name, entry))
             sizes = sizes if name in self._wholes else (self._reader.size(name) // kind.itemsize,)
-            self._storages[name, where] = tensor_of(array_on(where, kind, sizes, self._reader.array(name)), kind, where)
-        return view_of_storage(self._storages[name, where], places)
+            self._storages[name, target] = tensor_of(
+                array_on(target, kind, sizes, self._reader.array(name)), kind, target
+            )
+        return view_of_storage(self._storages[name, target], places)
 
     @cached_property
     def _wholes(self) -> dict[str, dict[str, Any]]:
         """The first tensor that is all of a shared member, by the member's name."""
-        found: dict[str, dict[str, Any]] = {}
+        wholes: dict[str, dict[str, Any]] = {}
         for entry in self._tensors:
             name, shape, dtype = _fields(entry)
             if not entry.get("offset") and entry.get("stride") == list(row_major(shape)) and (
                 prod(shape) * dtype.itemsize == self._reader.size(name)
             ):  # fmt: skip
-                found.setdefault(name, entry)
-        return found
+                wholes.setdefault(name, entry)
+        return wholes
 
     def _make_array(self, entry: dict[str, Any]) -> np.ndarray[Any, Any]:
         name, shape, dtype = self._type_of(entry)

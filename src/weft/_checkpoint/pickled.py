@@ -12,7 +12,7 @@ from pickletools import genops
 from typing import IO, Any
 
 from weft._base.dtype import DType
-from weft._checkpoint.keys import Keys
+from weft._checkpoint.keys import KeyChecker
 from weft.errors import CheckpointError, PickleError
 
 _LITERALS = (
@@ -28,7 +28,7 @@ _MODULES_OF_PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
 
 class Global:
-    """Something that a pickle names: `build(*args)` makes what the pickle calls it for, `state` what it sets on that.
+    """A global that a pickle names: `build(*args)` stands for calling it, `state` sets a state on the result.
 
     Either is None where that is refused.
     """
@@ -42,13 +42,13 @@ class Global:
         return self.name
 
 
-class Pickles:
+class Unpickler:
     """Rebuilds objects from pickles.
 
-    find      what a global name such as `torch._utils._rebuild_tensor_v2` stands for, or an error
-    stored    what a persistent id stands for
+    find      gives the object of a global name such as `torch._utils._rebuild_tensor_v2`, or raises
+    stored    gives the object of a persistent id
     set_state puts a state on an object that was built
-    keys      looks at the keys of containers
+    keys      checks the keys of containers
     encoding  of Python 2's strings; "bytes" leaves them bytes
     """
 
@@ -57,7 +57,7 @@ class Pickles:
         find: Callable[[str], Any],
         stored: Callable[[Any], Any],
         set_state: Callable[[Any, Any], Any],
-        keys: Keys,
+        keys: KeyChecker,
         encoding: str = "utf-8",
     ) -> None:
         self._find = find
@@ -102,9 +102,9 @@ class Pickles:
         self._stack = []
 
     def _since_mark(self) -> list[Any]:
-        found = self._stack
+        items = self._stack
         self._stack = self._below.pop()
-        return found
+        return items
 
     def _pop(self, _: Any) -> None:
         if self._stack:
@@ -215,33 +215,33 @@ class Pickles:
         self._stack.append(self._stored(self._stack.pop()))
 
 
-_STEPS: dict[str, Callable[[Pickles, Any], None]] = {
-    **dict.fromkeys(_LITERALS, Pickles._push),
-    **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING"), Pickles._push_text),
+_STEPS: dict[str, Callable[[Unpickler, Any], None]] = {
+    **dict.fromkeys(_LITERALS, Unpickler._push),
+    **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING"), Unpickler._push_text),
     **dict.fromkeys(("PROTO", "FRAME", "STOP"), lambda _, __: None),
     "NONE": lambda m, _: m._push(None), "NEWTRUE": lambda m, _: m._push(True), "NEWFALSE": lambda m, _: m._push(False),
     "EMPTY_TUPLE": lambda m, _: m._push(()), "EMPTY_LIST": lambda m, _: m._push([]),
     "EMPTY_DICT": lambda m, _: m._push({}), "EMPTY_SET": lambda m, _: m._push(set()),
-    "MARK": Pickles._mark, "POP": Pickles._pop, "POP_MARK": Pickles._pop_mark, "DUP": Pickles._dup,
-    "PUT": Pickles._put, "BINPUT": Pickles._put, "LONG_BINPUT": Pickles._put, "MEMOIZE": Pickles._memoize,
-    "GET": Pickles._get, "BINGET": Pickles._get, "LONG_BINGET": Pickles._get,
-    "TUPLE": Pickles._tuple, "LIST": Pickles._list, "DICT": Pickles._dict, "FROZENSET": Pickles._frozenset,
+    "MARK": Unpickler._mark, "POP": Unpickler._pop, "POP_MARK": Unpickler._pop_mark, "DUP": Unpickler._dup,
+    "PUT": Unpickler._put, "BINPUT": Unpickler._put, "LONG_BINPUT": Unpickler._put, "MEMOIZE": Unpickler._memoize,
+    "GET": Unpickler._get, "BINGET": Unpickler._get, "LONG_BINGET": Unpickler._get,
+    "TUPLE": Unpickler._tuple, "LIST": Unpickler._list, "DICT": Unpickler._dict, "FROZENSET": Unpickler._frozenset,
     "TUPLE1": lambda m, _: m._tuple_of(1), "TUPLE2": lambda m, _: m._tuple_of(2), "TUPLE3": lambda m, _: m._tuple_of(3),
-    "APPEND": Pickles._append, "APPENDS": Pickles._appends, "ADDITEMS": Pickles._add_items,
-    "SETITEM": Pickles._set_item, "SETITEMS": Pickles._set_items, "GLOBAL": Pickles._global,
-    "STACK_GLOBAL": Pickles._stack_global, "REDUCE": Pickles._reduce, "NEWOBJ": Pickles._new_object,
-    "BUILD": Pickles._build, "BINPERSID": Pickles._persistent,
+    "APPEND": Unpickler._append, "APPENDS": Unpickler._appends, "ADDITEMS": Unpickler._add_items,
+    "SETITEM": Unpickler._set_item, "SETITEMS": Unpickler._set_items, "GLOBAL": Unpickler._global,
+    "STACK_GLOBAL": Unpickler._stack_global, "REDUCE": Unpickler._reduce, "NEWOBJ": Unpickler._new_object,
+    "BUILD": Unpickler._build, "BINPERSID": Unpickler._persistent,
 }  # fmt: skip
 
 
-def shown(x: Any) -> str:
-    """What stands for an object in an error. A container's own `repr` may take for ever: it may hold itself twice."""
+def short_repr(x: Any) -> str:
+    """An object in the text of an error. A container's own `repr` may take for ever: it may hold itself twice."""
     return repr(x)[:80] if isinstance(x, (str, int, bytes, type(None), Global, DType)) else f"a {type(x).__name__}"
 
 
 def _called(function: Any, args: Any, how: str) -> Any:
     if type(function) is not Global or getattr(function, how) is None:
-        raise PickleError(f"its pickle calls {shown(function)}, which is nothing to call")
+        raise PickleError(f"its pickle calls {short_repr(function)}, which is nothing to call")
     if type(args) is not tuple:
         raise PickleError(f"its pickle calls {function.name} with a {type(args).__name__} instead of arguments")
     return getattr(function, how)(*args)
@@ -249,7 +249,7 @@ def _called(function: Any, args: Any, how: str) -> Any:
 
 def globals_named(file: IO[bytes]) -> set[str]:
     """The globals that a pickle names, such as `collections.OrderedDict`; nothing is built."""
-    found: set[str] = set()
+    names: set[str] = set()
     memo: dict[int, Any] = {}
     last: list[Any] = [None, None]  # the two objects on top, as far as they are strings
     for opcode, arg, _ in genops(file):
@@ -259,6 +259,6 @@ def globals_named(file: IO[bytes]) -> set[str]:
             continue
         if name == "GLOBAL" or name == "STACK_GLOBAL":
             module, _, called = arg.partition(" ") if arg is not None else (last[0], "", last[1])
-            found.add(f"{_MODULES_OF_PYTHON_2.get(module, module)}.{called}")
+            names.add(f"{_MODULES_OF_PYTHON_2.get(module, module)}.{called}")
         last = [last[1], memo.get(int(arg or 0)) if name in ("GET", "BINGET", "LONG_BINGET") else arg]
-    return found
+    return names

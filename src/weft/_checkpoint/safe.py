@@ -13,8 +13,8 @@ import numpy as np
 
 from weft._base.device import device
 from weft._base.size import Size
-from weft._checkpoint.keys import Keys
-from weft._checkpoint.pickled import Global, shown
+from weft._checkpoint.keys import KeyChecker
+from weft._checkpoint.pickled import Global, short_repr
 from weft.errors import ArgumentError, PickleError, ValueRangeError
 
 _NEVER = ("sys", "os", "posix", "nt")
@@ -28,7 +28,7 @@ class _Allowed:
 
 
 def _named(trusted: Iterable[Any]) -> dict[str, Any]:
-    found = {}
+    table = {}
     for entry in trusted:
         if isinstance(entry, tuple):
             if len(entry) != 2:
@@ -41,11 +41,11 @@ def _named(trusted: Iterable[Any]) -> dict[str, Any]:
                 raise ArgumentError(
                     f"Expected second item in tuple to be str of callable full path, but got: {type(name)}"
                 )
-            found[name] = entry
+            table[name] = entry
         else:
-            name = getattr(entry, "__qualname__", None)  # what has none, no file can ask for
-            found[f"{entry.__module__}.{name}" if name else repr(entry)] = entry
-    return found
+            name = getattr(entry, "__qualname__", None)  # files can ask for nothing that has no name
+            table[f"{entry.__module__}.{name}" if name else repr(entry)] = entry
+    return table
 
 
 def add_safe_globals(safe_globals: list[Any]) -> None:
@@ -85,19 +85,19 @@ def trusted_global(name: str) -> Global:
     if name.partition(".")[0] in _NEVER:
         raise PickleError(f"Trying to load unsupported GLOBAL {name} whose module {name.partition('.')[0]} is blocked.")
     if name not in _Allowed.by_name:
-        shown = name.removeprefix("builtins.")
+        short = name.removeprefix("builtins.")
         raise PickleError(
-            f"Unsupported global: GLOBAL {shown} was not an allowed global by default. Loading runs no code of a file, "
+            f"Unsupported global: GLOBAL {short} was not an allowed global by default. Loading runs no code of a file, "
             "with weights_only=False neither: save a state dict, or plain numbers and containers. If you trust this "
-            f"class or function, allow it with `torch.serialization.add_safe_globals([{shown}])` or within "
-            f"`torch.serialization.safe_globals([{shown}])`."
+            f"class or function, allow it with `torch.serialization.add_safe_globals([{short}])` or within "
+            f"`torch.serialization.safe_globals([{short}])`."
         )
     trusted = _Allowed.by_name[name]
     return Global(name, trusted, partial(trusted.__new__, trusted) if isinstance(trusted, type) else None)
 
 
 def set_trusted_state(x: Any, state: Any) -> Any:
-    """What Python's pickle does with a state, for an object of a trusted class."""
+    """Set a state on an object of a trusted class, as Python's pickle does."""
     if type(x) not in _Allowed.by_name.values():
         raise PickleError(f"its pickle sets the state of a {type(x).__name__}, which has none to set")
     if hasattr(x, "__setstate__"):
@@ -119,14 +119,14 @@ def is_trusted(name: str) -> bool:
 
 
 class Plain:
-    """Builds what Python's pickle calls functions for. What it copies is bounded by the size of the pickle."""
+    """Builds the plain objects that pickles make by calling functions; the pickle's size bounds what it copies."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
-        self.keys = Keys()
+        self.keys = KeyChecker()
 
     def table(self) -> dict[str, Any]:
-        """What the names of plain things stand for."""
+        """The globals of plain objects by name."""
         makers: dict[str, Callable[..., Any]] = {
             "collections.OrderedDict": self._ordered, "collections.Counter": self._counter,
             "builtins.set": self._set, "builtins.frozenset": lambda items=(): frozenset(self._set(items)),
@@ -147,17 +147,17 @@ class Plain:
         if self._left < 0:
             raise PickleError("its pickle copies what it holds again and again")
 
-    def _listed(self, items: Any) -> Any:
+    def _list(self, items: Any) -> Any:
         if not isinstance(items, (list, tuple, set, frozenset)):
             raise PickleError(f"its pickle makes a container from a {type(items).__name__}")
         self.spend(len(items))
         return items
 
     def _set(self, items: Any = ()) -> set[Any]:
-        return set(map(self.keys.checked, self._listed(items)))
+        return set(map(self.keys.checked, self._list(items)))
 
     def _ordered(self, items: Any = ()) -> OrderedDict[Any, Any]:
-        return OrderedDict((self.keys.checked(key), value) for key, value in map(self._listed, self._listed(items)))
+        return OrderedDict((self.keys.checked(key), value) for key, value in map(self._list, self._list(items)))
 
     def _counter(self, counts: Any = None) -> Counter[Any]:
         if type(counts) is not dict or not all(type(n) is int for n in counts.values()):
@@ -183,7 +183,7 @@ class Plain:
         return complex(real, imag)
 
     def _size(self, sizes: Any = ()) -> Size:
-        if not all(type(n) is int for n in self._listed(sizes)):
+        if not all(type(n) is int for n in self._list(sizes)):
             raise PickleError("its pickle makes a torch.Size of something else than integers")
         return Size(sizes)
 
@@ -194,7 +194,7 @@ class Plain:
 
     def _numpy_type(self, code: Any, *_: Any) -> np.dtype[Any]:
         if type(code) is not str or not _NUMBER_TYPE.fullmatch(code):
-            raise PickleError(f"its pickle holds NumPy elements of type {shown(code)}; numbers can be loaded")
+            raise PickleError(f"its pickle holds NumPy elements of type {short_repr(code)}; numbers can be loaded")
         return np.dtype(code)
 
     def _scalar(self, dtype: Any, content: Any) -> np.generic:
@@ -209,9 +209,9 @@ class Plain:
         return np.empty(0, np.uint8)
 
     def _full_array(self, content: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray[Any, Any]:
-        found = self._empty_array()
+        array = self._empty_array()
         content = content if type(content) is bytes else bytes(self._bytearray(content))
-        return set_numpy_state(found, (1, shape, dtype, order == "F", content), self.spend)
+        return set_numpy_state(array, (1, shape, dtype, order == "F", content), self.spend)
 
 
 def set_numpy_state(x: Any, state: Any, spend: Callable[[int], None]) -> Any:

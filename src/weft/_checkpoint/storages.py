@@ -27,7 +27,7 @@ def is_shape(shape: Any) -> bool:
 
 
 def placed(shape: tuple[int, ...], stride: Any, offset: Any, dtype: DType, nbytes: int) -> Layout:
-    """Places in a storage of so many bytes; `ValueError` for what is none, or could fill the memory."""
+    """A layout in a storage of so many bytes; `ValueError` for one that is invalid or could fill the memory."""
     numbers = [*stride, offset]
     if len(stride) != len(shape) or not all(type(n) is int and 0 <= n < MOST_SIZE for n in numbers):
         raise ValueError(f"it has a tensor of shape {list(shape)} with impossible strides {stride} or offset {offset}")

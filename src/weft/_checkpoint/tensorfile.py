@@ -133,10 +133,10 @@ class TensorFile:
             raise CheckpointError(f"File does not contain tensor {name}; it has {len(self._entries)} others")
         return self._entries[name][:2]
 
-    def tensor(self, name: str, where: device) -> Tensor:
+    def tensor(self, name: str, target: device) -> Tensor:
         """A tensor, on a device."""
         shape, dtype = self.type_of(name)
-        return tensor_of(array_on(where, dtype, shape, self._content(name)), dtype, where)
+        return tensor_of(array_on(target, dtype, shape, self._content(name)), dtype, target)
 
     def _content(self, name: str) -> Bytes:
         _, _, start, stop = self._entries[name]
@@ -147,7 +147,7 @@ class TensorFile:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Let no garbage be looked for, which takes twice the time of reading where a million objects come, and no cycles.
+    """Pause the garbage collector: for a million objects without cycles it takes twice the time of reading them.
 
     Threads may do this at once: at worst the collector runs again before the last of them is done.
     """
@@ -162,18 +162,20 @@ def _without_collector() -> Iterator[None]:
 
 def _read_object(pairs: list[tuple[str, Any]]) -> Any:
     """An object of the header: the description of a tensor as a tuple, which takes less room, all others as dicts."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("its header names something twice")
-    if type(found.get("shape")) is not list:
-        return found
-    return found["dtype"], tuple(found["shape"]), tuple(found["data_offsets"])
+    if type(fields.get("shape")) is not list:
+        return fields
+    return fields["dtype"], tuple(fields["shape"]), tuple(fields["data_offsets"])
 
 
-def _read_metadata(found: Any) -> dict[str, str] | None:
-    if found is not None and (type(found) is not dict or not all(type(value) is str for value in found.values())):
+def _read_metadata(metadata: Any) -> dict[str, str] | None:
+    if metadata is not None and (
+        type(metadata) is not dict or not all(type(value) is str for value in metadata.values())
+    ):
         raise ValueError("its metadata is no dict of strings")
-    return found
+    return metadata
 
 
 def _read_entry(name: str, entry: Any) -> tuple[tuple[int, ...], DType, int, int]:
@@ -193,8 +195,8 @@ def _read_entry(name: str, entry: Any) -> tuple[tuple[int, ...], DType, int, int
     return shape, dtype, start, stop
 
 
-def named_tensors(found: TensorFile, locate: Callable[[str, int], device]) -> Iterator[tuple[str, Tensor]]:
+def named_tensors(file: TensorFile, locate: Callable[[str, int], device]) -> Iterator[tuple[str, Tensor]]:
     """All tensors of a file by name, on the CPU unless `map_location` says otherwise."""
-    for name in found.keys():  # noqa: SIM118  no dict
-        shape, dtype = found.type_of(name)
-        yield name, found.tensor(name, locate("cpu", prod(shape) * dtype.itemsize))
+    for name in file.keys():  # noqa: SIM118  no dict
+        shape, dtype = file.type_of(name)
+        yield name, file.tensor(name, locate("cpu", prod(shape) * dtype.itemsize))

@@ -19,8 +19,8 @@ import numpy as np
 
 from weft._interop.structure import Flat, arrays_in
 from weft._interop.trace import NeedsValueError, traced
+from weft._tensor.codegen import function_of
 from weft._tensor.convert import from_host
-from weft._tensor.spelling import function_of
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.autograd._function import FunctionCtx
@@ -137,9 +137,9 @@ class CustomOp:
                 name = next(name for name, x in bound.items() if x is tensor)
                 raise CompileError(f"{self._name}: it writes to {name!r}, which mutates_args does not name")
         self._single = not isinstance(result, (tuple, list))
-        return [*self._listed(result), *written]
+        return [*self._outputs(result), *written]
 
-    def _listed(self, result: Any) -> list[Tensor]:
+    def _outputs(self, result: Any) -> list[Tensor]:
         """What the body or its fake returned; `TypeError` for what is no tensor."""
         results = [] if result is None else list(result) if isinstance(result, (tuple, list)) else [result]
         for x in results:
@@ -157,7 +157,7 @@ class CustomOp:
 
         def types_of(tensors: list[Tensor]) -> list[Tensor]:
             args, kwargs = flat.rebuilt(tensors)
-            return self._listed(fake(*args, **kwargs))
+            return self._outputs(fake(*args, **kwargs))
 
         structs = jax.eval_shape(lambda *a: tuple(traced(types_of, a, f"the fake of {self._name}")), *flat.inputs)
 

@@ -33,39 +33,39 @@ def from_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
     signatures: dict[Any, tuple[Signature, Any]] = {}
 
     def operator(*args: Any, **kwargs: Any) -> Any:
-        given = tensors_in((args, kwargs))
-        inputs = tuple([operand(tensor) for tensor in given.inputs])
-        key = (given.tree, tuple(map(_constant, given.rest)), tuple([x.aval for x in inputs]))
+        arguments = tensors_in((args, kwargs))
+        inputs = tuple([operand(tensor) for tensor in arguments.inputs])
+        key = (arguments.tree, tuple(map(_constant, arguments.rest)), tuple([x.aval for x in inputs]))
         try:
-            found = signatures.get(key)
+            entry = signatures.get(key)
         except TypeError:
-            odd = next(type(x).__name__ for x in given.rest if not _hashable(x))
+            odd = next(type(x).__name__ for x in arguments.rest if not _hashable(x))
             raise ArgumentError(
                 f"{name}(): arguments that hold no tensors are constants, and must be hashable; got {odd}"
             ) from None
-        if found is None:
+        if entry is None:
             if len(signatures) >= _MOST_SIGNATURES:
                 del signatures[next(iter(signatures))]
-            found = signatures[key] = _signature(fn, name, given, key[2])
-        signature, results = found
+            entry = signatures[key] = _signature(fn, name, arguments, key[2])
+        signature, results = entry
         outputs = apply_signature(signature, inputs) if signature.outputs else ()
         return jax.tree.unflatten(results, map(wrap, outputs))
 
     return update_wrapper(operator, fn) if hasattr(fn, "__name__") else operator
 
 
-def _signature(fn: Callable[..., Any], name: str, given: Flat, avals: tuple[Any, ...]) -> tuple[Signature, Any]:
+def _signature(fn: Callable[..., Any], name: str, arguments: Flat, avals: tuple[Any, ...]) -> tuple[Signature, Any]:
     """The function on inputs of these types, and the structure of its results."""
     trees: list[Any] = []
 
     def flat(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        args, kwargs = given.rebuilt(arrays)
+        args, kwargs = arguments.rebuilt(arrays)
         leaves, tree = jax.tree.flatten(fn(*args, **kwargs))
         trees[:] = [tree]
         return tuple(leaves)
 
-    where = common_device(name, avals) if avals else CPU
-    return Signature(name, flat, avals, device=where), trees[0]
+    device = common_device(name, avals) if avals else CPU
+    return Signature(name, flat, avals, device=device), trees[0]
 
 
 def _constant(x: Any) -> tuple[type, Any]:

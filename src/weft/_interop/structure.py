@@ -1,4 +1,4 @@
-"""Arguments and results taken apart: arrays or tensors on one side, what surrounds them on the other.
+"""Flattening of arguments and results: arrays or tensors on one side, the structure around them on the other.
 
 Containers are jax's pytrees, so whatever is registered there (named tuples, optax states, flax structs) is seen into.
 """
@@ -17,14 +17,14 @@ from weft._tensor.convert import from_jax_array
 from weft._tensor.tensor import Tensor
 
 
-class _Slot:
+class _InputSlot:
     """Stands for an input in a structure."""
 
     def __repr__(self) -> str:
         return "<input>"
 
 
-_SLOT = _Slot()
+_SLOT = _InputSlot()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Flat:
         return self.rebuilt([tensor_of(a) for a in self.inputs])
 
 
-def _taken_apart(structure: Any, is_input: Callable[[Any], bool]) -> Flat:
+def _flattened(structure: Any, is_input: Callable[[Any], bool]) -> Flat:
     leaves, tree = jax.tree.flatten(structure, is_leaf=is_input)
     inputs = [x for x in leaves if is_input(x)]
     return Flat(inputs, tuple(_SLOT if is_input(x) else x for x in leaves), tree)
@@ -53,13 +53,13 @@ def _taken_apart(structure: Any, is_input: Callable[[Any], bool]) -> Flat:
 
 def arrays_in(structure: Any) -> Flat:
     """The jax and NumPy arrays of a structure."""
-    return _taken_apart(structure, lambda x: isinstance(x, (jax.Array, np.ndarray, np.generic)))
+    return _flattened(structure, lambda x: isinstance(x, (jax.Array, np.ndarray, np.generic)))
 
 
 def tensors_in(structure: Any) -> Flat:
     """The tensors of a structure, and arrays as tensors."""
-    found = _taken_apart(structure, lambda x: isinstance(x, (Tensor, jax.Array, np.ndarray)))
-    return Flat([x if isinstance(x, Tensor) else tensor_of(x) for x in found.inputs], found.rest, found.tree)
+    flat = _flattened(structure, lambda x: isinstance(x, (Tensor, jax.Array, np.ndarray)))
+    return Flat([x if isinstance(x, Tensor) else tensor_of(x) for x in flat.inputs], flat.rest, flat.tree)
 
 
 def tensor_of(array: Any) -> Tensor:

@@ -35,20 +35,20 @@ def to_jax(fn: Callable[..., Any], *, random: bool = False) -> Callable[..., Any
             if not args:
                 raise ArgumentError(f"to_jax({name}, random=True): the first argument must be a jax.random.key")
             key, args = args[0], args[1:]
-        given = arrays_in((args, kwargs))
-        if key is None and not any(isinstance(a, jax.core.Tracer) for a in given.inputs):
-            args, kwargs = given.with_tensors()
+        arguments = arrays_in((args, kwargs))
+        if key is None and not any(isinstance(a, jax.core.Tracer) for a in arguments.inputs):
+            args, kwargs = arguments.with_tensors()
             return jax.tree.map(_as_array, fn(*args, **kwargs), is_leaf=_is_tensor)
         results: list[Flat] = []  # their structure alone: a tensor that is still held afterwards was not made inside
 
         def run(tensors: list[Tensor]) -> list[Tensor]:
-            args, kwargs = given.rebuilt(tensors)
-            found = tensors_in(fn(*args, **kwargs))
-            results.append(replace(found, inputs=[]))
-            return found.inputs
+            args, kwargs = arguments.rebuilt(tensors)
+            outputs = tensors_in(fn(*args, **kwargs))
+            results.append(replace(outputs, inputs=[]))
+            return outputs.inputs
 
-        found = traced(run, given.inputs, f"to_jax({name})", key=key, on_tape=True)
-        return results[0].rebuilt(found)
+        arrays = traced(run, arguments.inputs, f"to_jax({name})", key=key, on_tape=True)
+        return results[0].rebuilt(arrays)
 
     return update_wrapper(function, fn) if hasattr(fn, "__name__") else function
 

@@ -34,7 +34,7 @@ class NeedsValueError(CompileError):
     """A function that is being traced looks at a value, which is not there."""
 
 
-class Trace:
+class TensorTrace:
     """What a traced function touched besides its arguments: the ambient `capture` while it runs."""
 
     def __init__(self, name: str, key: Any) -> None:
@@ -78,7 +78,7 @@ class Trace:
     def lift(self, value: Value, getter: Callable[[], Any]) -> None:
         """A number that compiled functions read anew; here it is a constant."""
 
-    def made(self, value: Value) -> None:
+    def creates_leaf(self, value: Value) -> None:
         """The function makes a leaf, which is a constant."""
 
     def changes(self, tensor: Tensor, what: str) -> None:
@@ -105,7 +105,7 @@ class Trace:
         )
 
     def undo(self, mine: Iterable[Tensor]) -> None:
-        """Take back what would outlive the trace: writes to tensors and gradients from outside, by an error."""
+        """Raise for what would outlive the trace, writes to tensors and gradients from outside, and undo it."""
         own = set(map(id, mine))
         outside = [(ref(), old) for key, (ref, old) in self._written.items() if key not in own]
         kept = [(tensor, old) for tensor, old in outside if tensor is not None]
@@ -141,12 +141,12 @@ def traced(
     With `on_tape` the tensors require gradients, so that the function says where gradients stop.
     `CompileError` if it looks at values, writes to tensors from outside, or draws random numbers without a `key`.
     """
-    where = named(default_jax_device())
-    leaves = [Value(aval_of(tuple(a.shape), from_numpy(a.dtype), device=where), a) for a in arrays]
+    device = named(default_jax_device())
+    leaves = [Value(aval_of(tuple(a.shape), from_numpy(a.dtype), device=device), a) for a in arrays]
     for leaf in leaves:
         if on_tape and leaf.aval.dtype.is_differentiable:
             leaf.tape = Tape(leaf=True)
-    trace = Trace(name, key)
+    trace = TensorTrace(name, key)
     region = Pending()
     region.limit = 1 << 62
     with jax.ensure_compile_time_eval():  # what does not depend on the arrays is computed now
@@ -155,9 +155,9 @@ def traced(
             wanted = [result._read() for result in function(list(tensors))]
         trace.undo(tensors)
         signature, inputs = outline(wanted, region, name)
-        given = {id(leaf): a for leaf, a in zip(leaves, arrays, strict=True)}
-        held = {id(x): array_of(x) for x in inputs if id(x) not in given and x not in trace.drawn}
+        by_leaf = {id(leaf): a for leaf, a in zip(leaves, arrays, strict=True)}
+        held = {id(x): array_of(x) for x in inputs if id(x) not in by_leaf and x not in trace.drawn}
     for value, draw in trace.drawn.items():
-        given[id(value)] = draw()
-    full = (given[id(x)] if id(x) in given else jnp.asarray(held[id(x)], x.aval.dtype.numpy) for x in inputs)
+        by_leaf[id(value)] = draw()
+    full = (by_leaf[id(x)] if id(x) in by_leaf else jnp.asarray(held[id(x)], x.aval.dtype.numpy) for x in inputs)
     return list(signature.fn(*full))

@@ -1,9 +1,9 @@
-"""Checks: whether the values that an application was given are such that its results are numbers.
+"""Checks of input values: where one fails, an application's results mean nothing.
 
 An index in a tensor may lie outside of what it indexes; a matrix may be singular. Where such values are at hand, the
 call itself raises. Otherwise the check is recorded beside the application as one more operator, which gives a code.
-Until that has been read, every value that was computed from the application is in doubt; if it was bad, every read of
-such a value raises.
+Until the code is read, every value that was computed from the application is in doubt; if the code is bad, every read
+of such a value raises.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jax.core import Tracer
 from weft._base.site import user_site
 from weft._base.state import Ambient
 from weft._lazy.general import with_letters
-from weft._lazy.signature import Complaint, Output, Signature, structs_of
+from weft._lazy.signature import ErrorTemplate, Output, Signature, structs_of
 from weft._lazy.trace import Trace, restricted, traced
 from weft._lazy.value import Value, recorded
 from weft.errors import WeftError
@@ -30,11 +30,11 @@ from weft.errors import WeftError
 class Check:
     """A check that was recorded.
 
-    code      the value of its codes, one int64 for each complaint; None once they are known
+    code      the value of its codes, one int64 for each template; None once they are known
     passed    whether the call itself has checked, so that nobody needs to read the codes
-    failure   what they said, or None
+    failure   the failure that they report, or None
     reported  whether that was raised
-    doubt     a weak reference to the `Doubt` that values of the application hold; dead when nobody can read one
+    doubt     a weak reference to the `Doubt` that values of the application hold; dead when no such value is left
     """
 
     __slots__ = ("code", "doubt", "failure", "passed", "reported", "signature", "site")
@@ -42,14 +42,14 @@ class Check:
     def __init__(self, code: Value, signature: Signature, *, passed: bool) -> None:
         self.code: Value | None = code
         self.passed = passed
-        self.failure: tuple[Complaint, int] | None = None
+        self.failure: tuple[ErrorTemplate, int] | None = None
         self.reported = False
         self.signature = signature
         self.site = user_site()
         self.doubt: weakref.ref[Doubt] | None = None
 
-    def learn(self, codes: Sequence[int]) -> None:
-        """Take the codes, now that they are computed."""
+    def set_codes(self, codes: Sequence[int]) -> None:
+        """Store the codes, now that they are computed."""
         self.failure = _first_failure(self.signature, codes)
         self.code = None
 
@@ -61,7 +61,7 @@ class Check:
 
 
 class Doubt:
-    """What values hold that mean nothing if a check fails."""
+    """Held by the values that mean nothing if its check fails."""
 
     __slots__ = ("__weakref__", "check")
 
@@ -80,10 +80,10 @@ class Unconfirmed:
 
 
 def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> Doubt:
-    """Check an application that is about to be recorded: now if the values are at hand, and with its program.
+    """Check an application that is about to be recorded: now if the values are at hand, and again in its program.
 
-    The latter in any case, so that the program does not depend on what happened to be at hand. A check that has passed
-    lives as long as its application; any other runs although nobody reads the application's results.
+    The program always has the check, so that it does not depend on what was at hand. A check that has passed lives as
+    long as its application; any other runs even if nobody reads the application's results.
     """
     recipe = _recipe_of(signature)
     at_hand = _codes_at_hand(signature, recipe, inputs)
@@ -121,8 +121,10 @@ def _recipe_of(signature: Signature) -> _Recipe:
 
         device = signature.outputs[0].aval.device
         avals = tuple([signature.avals[i] for i in read])
-        made = Signature(f"check of {signature.name}", codes, avals, device=device, differentiable=False, trace=trace)
-        signature.check = _Recipe(made.outputs[0], read)
+        checker = Signature(
+            f"check of {signature.name}", codes, avals, device=device, differentiable=False, trace=trace
+        )
+        signature.check = _Recipe(checker.outputs[0], read)
     return signature.check
 
 
@@ -131,7 +133,7 @@ def _traced(codes: Callable[..., list[Any]], structs: Sequence[jax.ShapeDtypeStr
 
 
 def _traced_for_all_sizes(signature: Signature) -> Trace | None:
-    """What gives the codes, as it is traced with letters for sizes, or None where it cannot be."""
+    """The trace of the codes with letters for sizes; None where that is impossible."""
     if signature.general is None:
         return None
     general, sizes = signature.general
@@ -168,13 +170,13 @@ def _at_hand(value: Value) -> np.ndarray[Any, Any] | None:
     return None
 
 
-def _first_failure(signature: Signature, codes: Sequence[int]) -> tuple[Complaint, int] | None:
+def _first_failure(signature: Signature, codes: Sequence[int]) -> tuple[ErrorTemplate, int] | None:
     precondition = signature.precondition
     assert precondition is not None, "what is checked has one"
-    return next(((c, code) for c, code in zip(precondition.complaints, codes, strict=True) if code), None)
+    return next(((c, code) for c, code in zip(precondition.templates, codes, strict=True) if code), None)
 
 
-def _error(signature: Signature, failure: tuple[Complaint, int], lead: str) -> WeftError:
-    complaint, code = failure
+def _error(signature: Signature, failure: tuple[ErrorTemplate, int], lead: str) -> WeftError:
+    template, code = failure
     types = ", ".join(map(repr, signature.avals))
-    return complaint.error(f"{lead}{complaint.text(code)} (inputs {types})")
+    return template.error(f"{lead}{template.text(code)} (inputs {types})")

@@ -1,6 +1,6 @@
 """The folder of compiled programs. jax writes its entries in place, so a process that is killed leaves half of one.
 
-Of such an entry jax warns in every process that meets it, and never replaces it.
+jax warns of such an entry in every process that reads it, and never replaces it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ZLIB = b"\x78"  # how entries begin, unless jax finds another library, whose en
 
 
 def prepare(folder: Path) -> None:
-    """Remove what is damaged among the entries that came since the last check, and have jax pass over any other."""
+    """Remove damaged entries that are newer than the last check, and silence jax's warning about any other."""
     warnings.filterwarnings("ignore", message="Error reading persistent compilation cache entry")
     with suppress(OSError):  # a folder that is not there, or may not be written
         stamp = folder / _STAMP

@@ -13,12 +13,12 @@ from weft._lazy.precision import compiler_options
 from weft._lazy.runtime import jax_device
 
 
-def compiled(body: Callable[..., Any], where: device, donated: Sequence[int] = ()) -> Callable[..., Any]:
+def compiled(body: Callable[..., Any], target: device, donated: Sequence[int] = ()) -> Callable[..., Any]:
     """The body as a function that jax compiles at its first call; it may overwrite the arguments at `donated`.
 
-    Arguments may be NumPy arrays. Since the device is said here, which ones are does not make jax compile it again.
+    Arguments may be NumPy arrays. Since the device is fixed here, jax does not compile again for them.
     """
-    held = jax_device(where)
+    held = jax_device(target)
     there = SingleDeviceSharding(held)
     options = compiler_options(held.platform)
     return jax.jit(

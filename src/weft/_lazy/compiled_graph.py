@@ -13,19 +13,19 @@ import jax
 from weft._base.device import device
 from weft._lazy.compiled import compiled
 from weft._lazy.interpreted import PROGRAM_SECONDS, costs_of
-from weft._lazy.packs import PACKS, Place, unpacked
-from weft._lazy.precision import settled
+from weft._lazy.packs import PACKS, PackSlot, unpacked
+from weft._lazy.precision import rewrite_barrier
 from weft._lazy.runtime import on_fork
 from weft._lazy.segments import Application, Form, Segment, segments_of
 
-Run = Callable[..., Sequence[jax.Array]]
+Executable = Callable[..., Sequence[jax.Array]]
 
 
 class CompiledGraph:
-    """A graph that is compiled when that has been earned.
+    """A graph that XLA compiles, segment by segment, at its first run.
 
     leaves, wanted   numbers of entries
-    places           where the leaves are among the arguments of the compiled graph
+    slots            where the leaves are among the arguments of the compiled graph
     donated          positions, among leaves that are arrays, whose buffers may be overwritten
     """
 
@@ -33,15 +33,15 @@ class CompiledGraph:
         self,
         applications: Sequence[Application],
         leaves: Sequence[int],
-        places: Sequence[Place],
+        slots: Sequence[PackSlot],
         wanted: Sequence[int],
         donated: Sequence[int],
-        where: device,
+        target: device,
     ) -> None:
         self._form = Form(tuple(applications), tuple(leaves), tuple(wanted))
-        self._places = places
+        self._slots = slots
         self._donated = [PACKS + position for position in donated]
-        self._device = where
+        self._device = target
 
     @cached_property
     def seconds(self) -> float:
@@ -62,16 +62,16 @@ class CompiledGraph:
     def _forms(self) -> list[Form]:
         return list(dict.fromkeys([segment.form for segment in self._segments])) or [self._form]
 
-    def run(self) -> Run:
+    def run(self) -> Executable:
         """The graph as a function of the packs of numbers and the arrays, which is compiled in the first call."""
         if not self._segments:
             body = _body(self._form)
-            return compiled(lambda *args: body(*unpacked(args, self._places)), self._device, self._donated)
-        donated = {n for n, (at, _) in zip(self._form.leaves, self._places, strict=True) if at in self._donated}
+            return compiled(lambda *args: body(*unpacked(args, self._slots)), self._device, self._donated)
+        donated = {n for n, (at, _) in zip(self._form.leaves, self._slots, strict=True) if at in self._donated}
         steps, wanted = _steps(self._segments, donated, self._device), self._form.wanted
 
         def run(*args: Any) -> list[jax.Array]:
-            entries = dict(zip(self._form.leaves, unpacked(args, self._places), strict=True))
+            entries = dict(zip(self._form.leaves, unpacked(args, self._slots), strict=True))
             for program, inputs, results, ending in steps:
                 arrays = program(*[entries[number] for number in inputs])
                 entries.update(zip(results, arrays, strict=True))
@@ -82,9 +82,9 @@ class CompiledGraph:
         return run
 
 
-def _body(form: Form) -> Run:
+def _body(form: Form) -> Executable:
     """A form as the function of its leaves that jax traces."""
-    taken = {number for _, inputs, _ in form.applications for number in inputs}
+    operands = {number for _, inputs, _ in form.applications for number in inputs}
 
     def run(*leaves: Any) -> list[jax.Array]:
         entries: dict[int, jax.Array] = dict(zip(form.leaves, leaves, strict=True))
@@ -96,27 +96,27 @@ def _body(form: Form) -> Run:
                     results = equal[signature, inputs] = signature.fn(*[entries[i] for i in inputs])
             for number, index in values:
                 entry = results[index]
-                entries[number] = settled(entry) if signature.rounds and number in taken else entry
+                entries[number] = rewrite_barrier(entry) if signature.rounds and number in operands else entry
         return [entries[number] for number in form.wanted]
 
     return run
 
 
-_programs: WeakValueDictionary[Any, Run] = WeakValueDictionary()
+_programs: WeakValueDictionary[Any, Executable] = WeakValueDictionary()
 """By form, device and donated leaves, the programs of segments that some graph uses."""
 on_fork(_programs.clear)
 
 
 def _steps(
-    segments: Sequence[Segment], donated: set[int], where: device
-) -> list[tuple[Run, Sequence[int], Sequence[int], Sequence[int]]]:
+    segments: Sequence[Segment], donated: set[int], target: device
+) -> list[tuple[Executable, Sequence[int], Sequence[int], Sequence[int]]]:
     """(program, its inputs, its results, entries that end with it) of each segment.
 
     Only the last segment overwrites leaves: nothing is lost where the compilation of one is interrupted.
     """
     last = segments[-1]
     overwritten = _overwritten(last, donated)
-    return [(_program(s.form, where, overwritten if s is last else ()), *s[1:]) for s in segments]
+    return [(_program(s.form, target, overwritten if s is last else ()), *s[1:]) for s in segments]
 
 
 def _overwritten(segment: Segment, donated: set[int]) -> tuple[int, ...]:
@@ -134,10 +134,10 @@ def _overwritten(segment: Segment, donated: set[int]) -> tuple[int, ...]:
     return tuple(positions)
 
 
-def _program(form: Form, where: device, donated: tuple[int, ...]) -> Run:
+def _program(form: Form, target: device, donated: tuple[int, ...]) -> Executable:
     """The program of a form: that of an earlier segment where there is one."""
-    key = form, where, donated
+    key = form, target, donated
     program = _programs.get(key)
     if program is None:
-        program = _programs[key] = compiled(_body(form), where, donated)
+        program = _programs[key] = compiled(_body(form), target, donated)
     return program

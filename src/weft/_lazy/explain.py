@@ -1,4 +1,4 @@
-"""What was compiled, where, for how long, and why; and what is interpreted, since it has not earned that yet."""
+"""What was compiled, where, for how long, and why; and what is interpreted, since compiling it does not pay yet."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Interpretation:
 class Explanation(list[Compilation]):
     """The compilations so far, oldest first; `interpreted` are the graphs that are not compiled.
 
-    Prints as a line for each of the former, and for each place in the program that needs some of the latter.
+    Prints one line per compilation, and one per place in the program that needs interpreted graphs.
     """
 
     def __init__(self, compilations: Sequence[Compilation], interpreted: Sequence[Interpretation]) -> None:
@@ -102,7 +102,7 @@ def explain() -> Explanation:
     A compilation tells the difference to the nearest earlier graph, so that one sees what made it necessary. Graphs so
     small that they are computed without a program are not listed.
     """
-    interpreted = [(where, program) for program, where in _interpreted.items() if program.run is None]
+    interpreted = [(device, program) for program, device in _interpreted.items() if program.run is None]
     return Explanation(
         [entry for entry, _ in _log],
         [

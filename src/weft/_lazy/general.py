@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import jax
 from jax.export import symbolic_shape
 
-from weft._lazy.trace import Size, Sizes, Trace
+from weft._lazy.trace import SizeValues, SymbolicSize, Trace
 from weft._lazy.value import Aval
 from weft.ops._table import Kind
 
@@ -40,13 +40,13 @@ _MOST_EXAMPLES = 64
 
 
 class General:
-    """What an operator computes, with letters for some sizes; it stands for a signature where one is differentiated.
+    """An operator's function with letters for some sizes; it takes a signature's place in differentiation.
 
     fn, grads, main   as in `Signature`
-    structs   what stands for the inputs
+    structs   of the inputs
     trace     of `fn`
     precondition   as in `Signature`
-    derived   what was traced of its derivatives, by what they take and give (`_autograd/derive.py`)
+    derived   its derivatives traced so far, by which inputs and outputs take part (`_autograd/derive.py`)
     checked   whether the precondition was traced, and `check` what came of it, or None (`_lazy/checks.py`)
     """
 
@@ -72,12 +72,12 @@ class General:
         self.check: Trace | None = None
 
     def results(self) -> list[jax.ShapeDtypeStruct]:
-        """What stands for the outputs."""
+        """The structs of the outputs."""
         return [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in self.trace.result_avals()]
 
 
-class _Kind:
-    """Which sizes are letters: those at the positions of a group have one; those elsewhere are what they were."""
+class _SizePattern:
+    """Which sizes are letters: the positions of one group share a letter; all other sizes are fixed."""
 
     __slots__ = ("expressions", "fixed", "general", "groups", "names")
 
@@ -91,8 +91,8 @@ class _Kind:
         self.expressions: dict[int, Any] = {}
         self.general: General | None = None
 
-    def sizes(self, numbers: Numbers) -> Sizes | None:
-        """What the letters are for these numbers, or None if they are of another kind."""
+    def sizes(self, numbers: Numbers) -> SizeValues | None:
+        """The numbers of the letters for these sizes, or None if they do not fit the pattern."""
         fixed = set()
         for at, number in self.fixed:
             if numbers[at] != number:
@@ -104,54 +104,56 @@ class _Kind:
             if number < 2 or number in fixed or number in letters or any(numbers[at] != number for at in group):
                 return None
             letters.append(number)
-        return Sizes(dict(zip(self.names, letters, strict=True)), self.expressions)
+        return SizeValues(dict(zip(self.names, letters, strict=True)), self.expressions)
 
-    def symbols(self, length: int) -> list[Size]:
-        """The sizes with letters."""
-        found: list[Size] = [0] * length
+    def symbols(self, length: int) -> list[SymbolicSize]:
+        """All sizes, with letters for those that change."""
+        sizes: list[SymbolicSize] = [0] * length
         for at, number in self.fixed:
-            found[at] = number
+            sizes[at] = number
         bounds = [f"{name} >= 2" for name in self.names]
         letters = symbolic_shape(",".join(self.names), constraints=bounds)
         for letter, group in zip(letters, self.groups, strict=True):
             for at in group:
-                found[at] = letter
-        return found
+                sizes[at] = letter
+        return sizes
 
 
 class Family:
     """The signatures that differ in sizes alone.
 
-    examples  numbers and types of results of those that were traced as they are
-    kinds     for which there is a general trace
+    examples  sizes and result types of signatures that were traced with numbers
+    patterns  those with a general trace
     """
 
-    __slots__ = ("_of_shapes", "_refused", "examples", "kinds")
+    __slots__ = ("_of_shapes", "_refused", "examples", "patterns")
 
     def __init__(self, of_shapes: Iterable[int]) -> None:
         """`of_shapes`: positions of the numbers in shapes. Others, such as an exponent, are sizes if they equal one."""
         self._of_shapes = frozenset(of_shapes)
         self.examples: list[tuple[Numbers, Types]] = []
-        self.kinds: list[_Kind] = []
+        self.patterns: list[_SizePattern] = []
         self._refused: set[tuple[int, ...]] = set()
 
-    def find(self, numbers: Numbers, generalise: Callable[[Iterator[Size]], General]) -> tuple[General, Sizes] | None:
+    def find(
+        self, numbers: Numbers, generalise: Callable[[Iterator[SymbolicSize]], General]
+    ) -> tuple[General, SizeValues] | None:
         """The general trace for these numbers, made by `generalise` of sizes when there are examples enough."""
-        for kind in self.kinds:
-            sizes = kind.sizes(numbers)
-            if sizes is not None and kind.general is not None:
-                return kind.general, sizes
+        for pattern in self.patterns:
+            sizes = pattern.sizes(numbers)
+            if sizes is not None and pattern.general is not None:
+                return pattern.general, sizes
         return self._generalised(numbers, generalise) if len(self.examples) >= _EXAMPLES else None
 
     def add(self, numbers: Numbers, types: Types) -> None:
-        """Remember a signature that was traced as it is."""
+        """Remember a signature that was traced with numbers."""
         if len(self.examples) >= _MOST_EXAMPLES:
             del self.examples[0]
         self.examples.append((numbers, types))
 
     def _generalised(
-        self, numbers: Numbers, generalise: Callable[[Iterator[Size]], General]
-    ) -> tuple[General, Sizes] | None:
+        self, numbers: Numbers, generalise: Callable[[Iterator[SymbolicSize]], General]
+    ) -> tuple[General, SizeValues] | None:
         differing = Counter(
             tuple([at for at, (a, b) in enumerate(zip(example, numbers, strict=True)) if a != b])
             for example, _ in self.examples
@@ -159,35 +161,37 @@ class Family:
         for changing, times in differing.items():
             if times < _EXAMPLES or not changing or changing in self._refused:
                 continue
-            kind = _Kind(numbers, changing)
-            if any(self._of_shapes.isdisjoint(group) for group in kind.groups):
+            pattern = _SizePattern(numbers, changing)
+            if any(self._of_shapes.isdisjoint(group) for group in pattern.groups):
                 continue
-            sizes = kind.sizes(numbers)
-            known = [(s, types) for example, types in self.examples if (s := kind.sizes(example)) is not None]
-            if sizes is None or len(known) < _EXAMPLES:
+            sizes = pattern.sizes(numbers)
+            examples = [(s, types) for example, types in self.examples if (s := pattern.sizes(example)) is not None]
+            if sizes is None or len(examples) < _EXAMPLES:
                 continue
-            general = with_letters(partial(_checked, generalise, kind.symbols(len(numbers)), known))
+            general = with_letters(partial(_checked, generalise, pattern.symbols(len(numbers)), examples))
             if general is None:
                 self._refused.add(changing)
                 continue
-            kind.general = general
-            self.kinds.append(kind)
+            pattern.general = general
+            self.patterns.append(pattern)
             return general, sizes
         return None
 
 
 def _checked(
-    generalise: Callable[[Iterator[Size]], General], symbols: list[Size], known: list[tuple[Sizes, Types]]
+    generalise: Callable[[Iterator[SymbolicSize]], General],
+    symbols: list[SymbolicSize],
+    examples: list[tuple[SizeValues, Types]],
 ) -> General:
     """The general trace; `ValueError` if it does not give what is known of some signatures."""
     general = generalise(iter(symbols))
-    if any(general.trace.with_sizes(sizes).types() != types for sizes, types in known):
+    if any(general.trace.with_sizes(sizes).types() != types for sizes, types in examples):
         raise ValueError("the types of the results are not those of the examples")
     return general
 
 
 def with_letters(trace: Callable[[], T]) -> T | None:
-    """What a function gives that traces with letters for sizes, or None where that cannot be done without numbers.
+    """The result of `trace`, a function that traces with letters for sizes; None where the body needs numbers.
 
     It runs in a thread of its own: jax tries whether a letter is a number, and leaves the exception in a reference
     cycle, whose frames would hold whatever the callers hold, up to the user's, until the garbage collector comes by.
@@ -210,12 +214,12 @@ def is_valid(types: Types) -> bool:
     return all(size > 0 for shape, _ in types for size in shape)
 
 
-def filled(avals: Sequence[Aval], sizes: Iterator[Size]) -> list[jax.ShapeDtypeStruct]:
-    """What stands for inputs of these types with other sizes."""
+def filled(avals: Sequence[Aval], sizes: Iterator[SymbolicSize]) -> list[jax.ShapeDtypeStruct]:
+    """The structs of inputs of these types with other sizes."""
     return [jax.ShapeDtypeStruct(tuple([next(sizes) for _ in a.shape]), a.dtype.numpy) for a in avals]
 
 
-def static_with(call: Call, sizes: Iterator[Size]) -> tuple[Any, ...]:
+def static_with(call: Call, sizes: Iterator[SymbolicSize]) -> tuple[Any, ...]:
     """The static arguments of a call with other sizes for their integers."""
     return tuple([
         _with_sizes(entry, sizes) if param.kind in _SIZED else entry
@@ -223,7 +227,7 @@ def static_with(call: Call, sizes: Iterator[Size]) -> tuple[Any, ...]:
     ])  # fmt: skip
 
 
-def _with_sizes(entry: Any, sizes: Iterator[Size]) -> Any:
+def _with_sizes(entry: Any, sizes: Iterator[SymbolicSize]) -> Any:
     if type(entry) is int:
         return next(sizes)
     return tuple([_with_sizes(part, sizes) for part in entry]) if type(entry) is tuple else entry
@@ -240,8 +244,8 @@ _NUMBER = object()
 def family_of(call: Call, avals: Sequence[Aval]) -> tuple[Family, Numbers]:
     """The family that a call on inputs of these types belongs to, and its sizes there."""
     form, numbers = form_of(call, avals)
-    found = _families.get(form)
-    if found is None:
+    family = _families.get(form)
+    if family is None:
         if len(_families) >= _MOST_FAMILIES:
             _families.clear()
         kinds = [Kind.SHAPE] * sum(len(aval.shape) for aval in avals)
@@ -249,17 +253,17 @@ def family_of(call: Call, avals: Sequence[Aval]) -> tuple[Family, Numbers]:
             inside: list[int] = []
             _without_numbers(entry if param.kind in _SIZED else None, inside)
             kinds += [param.kind] * len(inside)
-        found = _families.setdefault(form, Family([at for at, kind in enumerate(kinds) if kind is Kind.SHAPE]))
-    return found, numbers
+        family = _families.setdefault(form, Family([at for at, kind in enumerate(kinds) if kind is Kind.SHAPE]))
+    return family, numbers
 
 
 def forget_families() -> None:
-    """Forget all of them: what operators mean has changed."""
+    """Forget all families: an operator's meaning has changed."""
     _families.clear()
 
 
 def form_of(call: Call, avals: Sequence[Aval]) -> tuple[Any, Numbers]:
-    """What calls have in common that differ in sizes alone; and the sizes."""
+    """The key of all calls that differ from this one in sizes alone, and its sizes."""
     numbers = [size for aval in avals for size in aval.shape]
     static = [
         _without_numbers(entry, numbers) if param.kind in _SIZED else entry
@@ -270,7 +274,7 @@ def form_of(call: Call, avals: Sequence[Aval]) -> tuple[Any, Numbers]:
 
 
 def _without_numbers(entry: Any, numbers: list[int]) -> Any:
-    """A static argument with a mark for every integer, which go to the end of `numbers`."""
+    """A static argument with a mark for every integer; the integers are appended to `numbers`."""
     if type(entry) is int:
         numbers.append(entry)
         return _NUMBER

@@ -17,8 +17,8 @@ from weft._base.site import warn_user
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.precision import is_half, widened
 from weft._lazy.refusal import refusal, require_int64, wrap_dim
-from weft._lazy.signature import Arrays, Complaint, Precondition, Signature, structs_of
-from weft._lazy.trace import Size, traced
+from weft._lazy.signature import Arrays, ErrorTemplate, Precondition, Signature, structs_of
+from weft._lazy.trace import SymbolicSize, traced
 from weft._lazy.value import Aval, marked
 from weft.errors import (
     ArgumentError,
@@ -28,7 +28,7 @@ from weft.errors import (
     WeftError,
 )
 from weft.ops._findings import Failures, Finding, finding
-from weft.ops._room import require_addressable
+from weft.ops._memory import require_addressable
 from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, OpDef, Promote
 
 Casts = tuple[Any, ...]
@@ -81,7 +81,7 @@ class Call:
     """An operator with its static arguments: one entry per parameter, in order.
 
     An entry is a `Many` for parameters that take inputs, else the value itself. One object per combination.
-    Signatures that warn are kept apart: a common call finds none, and so comes by `signature_of` every time.
+    Signatures that warn are in `warned`, where the fast path finds none, so every call goes through `signature_of`.
     """
 
     __slots__ = ("device", "op", "signatures", "static", "warned")
@@ -94,8 +94,10 @@ class Call:
         self.warned: dict[tuple[Aval, ...], Signature] = {}
 
     def __repr__(self) -> str:
-        shown = (f"{p.name}={s!r}" for p, s in zip(self.op.params, self.static, strict=True) if not isinstance(s, Many))
-        return f"{self.op.name}({', '.join(shown)})"
+        arguments = (
+            f"{p.name}={s!r}" for p, s in zip(self.op.params, self.static, strict=True) if not isinstance(s, Many)
+        )
+        return f"{self.op.name}({', '.join(arguments)})"
 
 
 _calls: dict[Any, Call] = {}
@@ -105,12 +107,12 @@ _MOST_CALLS = 65_536
 def call_of(op: OpDef, static: tuple[Any, ...], device: device | None = None) -> Call:
     """The one `Call` with this operator, static arguments and (for factories) device."""
     key = (op, static, device)
-    found = _calls.get(key)
-    if found is None:
+    call = _calls.get(key)
+    if call is None:
         if len(_calls) >= _MOST_CALLS:
             _calls.clear()
-        found = _calls.setdefault(key, Call(op, static, device))
-    return found
+        call = _calls.setdefault(key, Call(op, static, device))
+    return call
 
 
 def _forget_signatures() -> None:
@@ -125,26 +127,26 @@ state.on_dtype_change(_forget_signatures)
 
 def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
     """The signature of `call` on inputs of these types; raises what does not fit, in PyTorch's words."""
-    found = call.signatures.get(avals)
-    if found is None and any(aval.inference for aval in avals):
+    signature = call.signatures.get(avals)
+    if signature is None and any(aval.inference for aval in avals):
         return signature_of(call, tuple(marked(aval, False) for aval in avals))
-    if found is None:
+    if signature is None:
         plain = call_of(call.op, _normalised(call, avals), call.device)
         warning = call.op.warning(_shapes(call, avals)) if call.op.warning else ""
         if warning:
             warn_user(warning)
-        known = plain.warned if warning else plain.signatures
-        found = known.get(avals)
-        if found is None:
-            found = known.setdefault(avals, _infer(plain, avals))  # other threads may have been faster
+        table = plain.warned if warning else plain.signatures
+        signature = table.get(avals)
+        if signature is None:
+            signature = table.setdefault(avals, _infer(plain, avals))  # other threads may have been faster
         if not warning:
-            call.signatures[avals] = found
-    return found
+            call.signatures[avals] = signature
+    return signature
 
 
 def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     op = call.op
-    where = call.device or common_device(op.name, avals)
+    device = call.device or common_device(op.name, avals)
     _require_types(call, avals)
     misfit = _misfit(call, avals)
     structs = structs_of(avals)
@@ -157,12 +159,12 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     try:
         types = None if trace is None else [dtype for _, dtype in trace.types()]
         body = _bodied(call, avals, structs, types)
-        found = Signature(
-            op.name, body.fn, avals, device=where, aux=op.aux, differentiable=op.differentiable, call=call,
+        signature = Signature(
+            op.name, body.fn, avals, device=device, aux=op.aux, differentiable=op.differentiable, call=call,
             grads=body.grads, rounds=op.arithmetic is not Arithmetic.NONE, trace=trace, general=general,
         )  # fmt: skip
         if op.check is not None:
-            found.require(_precondition(op, body.place, structs, None if general is None else general[0]))
+            signature.require(_precondition(op, body.unflatten, structs, None if general is None else general[0]))
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
@@ -171,69 +173,69 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     if misfit is not None:
         raise misfit
     if general is None:
-        family.add(numbers, found.trace.types())
-    for output in found.outputs:
+        family.add(numbers, signature.trace.types())
+    for output in signature.outputs:
         if len(output.aval.shape) > 64:
             raise ShapeError("only tensors with up to 64 dims are supported")
         require_addressable(output.aval.shape, output.aval.dtype.itemsize)
-    return found
+    return signature
 
 
-def _generalised(call: Call, avals: tuple[Aval, ...], sizes: Iterator[Size]) -> General:
-    """What a call computes for other sizes, which may be letters."""
+def _generalised(call: Call, avals: tuple[Aval, ...], sizes: Iterator[SymbolicSize]) -> General:
+    """The general trace of a call: with other sizes, which may be letters."""
     op = call.op
     structs = filled(avals, sizes)
     body = _bodied(Call(op, static_with(call, sizes), call.device), avals, structs)
     trace = traced(body.fn, structs)
-    precondition = _precondition(op, body.place, structs) if op.check is not None else None
+    precondition = _precondition(op, body.unflatten, structs) if op.check is not None else None
     main = len(trace.results) - op.aux
     return General(body.fn, body.grads, main, structs, trace, precondition)
 
 
 # --- what an operator computes ---
 
-Place = Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]
+Unflattener = Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]
 
 
 class _Body(NamedTuple):
-    """`fn` and `grads` as in `Signature`; `place` puts flat inputs where the row's functions take them."""
+    """`fn` and `grads` as in `Signature`; `unflatten` puts flat inputs where the row's functions take them."""
 
     fn: Callable[..., Arrays]
     grads: Callable[..., list[jax.Array | None]] | None
-    place: Place
+    unflatten: Unflattener
 
 
 def _bodied(
     call: Call, avals: tuple[Aval, ...], structs: Sequence[jax.ShapeDtypeStruct], types: Sequence[Any] | None = None
 ) -> _Body:
-    """What a call computes of inputs of these types and the sizes of `structs`; `types` of results, if known."""
+    """The functions of a call on inputs of these types with the sizes of `structs`; `types` of results, if known."""
     op = call.op
     casts = _casts(call, avals)
     wide = _wide_casts(call, avals, casts)
-    place = _placed(call, casts)
-    fn = _body(op, place)
+    unflatten = _unflattener(call, casts)
+    fn = _body(op, unflatten)
     if wide is not None:  # what the body refuses, and the types of its results, follow from the inputs' own types
         if types is None:
             types = [result.dtype for result in jax.eval_shape(fn, *structs)]
-        fn = _rounded(_body(op, _placed(call, wide)), types[: len(types) - op.aux])
-    grads = _hand_written(call, _placed(call, wide or casts), wide is not None) if op.vjp else None
-    return _Body(fn, grads, place)
+        fn = _rounded(_body(op, _unflattener(call, wide)), types[: len(types) - op.aux])
+    grads = _hand_written(call, _unflattener(call, wide or casts), wide is not None) if op.vjp else None
+    return _Body(fn, grads, unflatten)
 
 
-def _placed(call: Call, casts: Sequence[Casts]) -> Place:
-    """What puts flat inputs, cast one after another, where the body takes them."""
+def _unflattener(call: Call, casts: Sequence[Casts]) -> Unflattener:
+    """A function that casts flat inputs and puts them where the body takes them."""
 
-    def place(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
+    def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
         return _arguments(call, [reduce(_cast, dtypes, a) for a, dtypes in zip(arrays, casts, strict=True)])
 
-    return place
+    return unflatten
 
 
-def _body(op: OpDef, place: Place) -> Callable[..., Arrays]:
+def _body(op: OpDef, unflatten: Unflattener) -> Callable[..., Arrays]:
     """The body over flat inputs."""
 
     def fn(*arrays: jax.Array) -> Arrays:
-        args, kwargs = place(arrays)
+        args, kwargs = unflatten(arrays)
         out = op.impl(*args, **kwargs)
         return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
@@ -241,7 +243,7 @@ def _body(op: OpDef, place: Place) -> Callable[..., Arrays]:
 
 
 def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[..., Arrays]:
-    """The body with its first results in these types; the further ones only serve the derivative."""
+    """The body with its main results cast to these types; the further ones only serve the derivative."""
 
     def fn(*arrays: jax.Array) -> Arrays:
         results = body(*arrays)
@@ -251,14 +253,14 @@ def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[...,
 
 
 def _precondition(
-    op: OpDef, place: Place, structs: Sequence[jax.ShapeDtypeStruct], general: General | None = None
+    op: OpDef, unflatten: Unflattener, structs: Sequence[jax.ShapeDtypeStruct], general: General | None = None
 ) -> Precondition | None:
-    """What the row's check demands of inputs of these types, or None; `general`: where it is known for all sizes."""
+    """The row's check as a precondition on inputs of these types, or None; `general` has it for all sizes."""
     check = op.check
     assert check is not None, "only called where there is one"
 
     def findings(*arrays: Any) -> Finding | None:
-        args, kwargs = place(arrays)
+        args, kwargs = unflatten(arrays)
         result = check(*args, **kwargs)
         return None if result is None else finding(result)
 
@@ -268,12 +270,12 @@ def _precondition(
         return [result.code()]
 
     abstract = cache(lambda: jax.eval_shape(findings, *structs))
-    known = general.precondition if general is not None else None
-    if (known if general is not None else abstract()) is None:
+    for_all_sizes = general.precondition if general is not None else None
+    if (for_all_sizes if general is not None else abstract()) is None:
         return None
-    fails = known.waits if known is not None else isinstance(abstract(), Failures)
+    fails = for_all_sizes.waits if for_all_sizes is not None else isinstance(abstract(), Failures)
     template = op.check_text if fails else f"{op.name}(): {op.check_text}"
-    return Precondition(codes, [Complaint(op.check_error, template, abstract)], on_host=not fails, waits=fails)
+    return Precondition(codes, [ErrorTemplate(op.check_error, template, abstract)], on_host=not fails, waits=fails)
 
 
 def _require_types(call: Call, avals: tuple[Aval, ...]) -> None:
@@ -281,9 +283,9 @@ def _require_types(call: Call, avals: tuple[Aval, ...]) -> None:
     op, kinds = call.op, kinds_of(call)
     operands = [a for a, kind in zip(avals, kinds, strict=True) if kind in TENSOR_KINDS]
     if operands and not op.of_numbers and all(a.weak for a in operands):
-        given = ", ".join(_PYTHON_NAMES.get(a.dtype, a.dtype.name) for a in operands)
+        text = ", ".join(_PYTHON_NAMES.get(a.dtype, a.dtype.name) for a in operands)
         raise ArgumentError(
-            f"{op.name}() received an invalid combination of arguments - got ({given}), but one of them must be Tensor"
+            f"{op.name}() received an invalid combination of arguments - got ({text}), but one of them must be Tensor"
         )
     if op.types is not None:
         names = [p.name for p, entry in zip(op.params, call.static, strict=True) if isinstance(entry, Many)]
@@ -294,7 +296,7 @@ _PYTHON_NAMES = {bool_: "bool", int64: "int", float64: "float", complex128: "com
 
 
 def _misfit(call: Call, avals: tuple[Aval, ...]) -> WeftError | None:
-    """What the dim rule has against the shapes. What the body itself finds says more, and comes first."""
+    """The dim rule's error for the shapes, or None. An error of the body says more, and comes first."""
     if call.op.dims is None:
         return None
     try:
@@ -309,19 +311,19 @@ def _shapes(call: Call, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
     return [a.shape for a, kind in zip(avals, kinds_of(call), strict=True) if kind in TENSOR_KINDS]
 
 
-def _hand_written(call: Call, place: Place, wide: bool) -> Callable[..., list[jax.Array | None]]:
+def _hand_written(call: Call, unflatten: Unflattener, wide: bool) -> Callable[..., list[jax.Array | None]]:
     """The row's derivative, over flat inputs; a wide one takes 16-bit floats in float32, as the body does."""
     op = call.op
 
     def grads(arrays: Arrays, outputs: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
         assert op.vjp is not None
-        args, kwargs = place(arrays)
+        args, kwargs = unflatten(arrays)
         if wide:
             outputs, cotangents = (tuple(map(widened, group)) for group in (outputs, cotangents))
         g = cotangents[0] if len(cotangents) == 1 else cotangents
         out = outputs[0] if len(outputs) == 1 else outputs
-        found = op.vjp(g, out, *args, **kwargs)
-        pending = list(found) if isinstance(found, (tuple, list)) else [found]
+        gradients = op.vjp(g, out, *args, **kwargs)
+        pending = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
         flat: list[jax.Array | None] = []
         for param, entry in zip(op.params, call.static, strict=True):
             count = entry.count if isinstance(entry, Many) else 0
@@ -403,7 +405,7 @@ def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Casts]:
 
 
 def _wide_casts(call: Call, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> list[Casts] | None:
-    """The same for a body that computes in float32 what it would get as 16-bit floats; None if there are none such.
+    """The casts for a body that computes 16-bit floats in float32; None if no input is one.
 
     Where types are promoted, numbers are rounded like the tensors beside them, unless the row takes them exactly.
     """
@@ -450,8 +452,8 @@ def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
         if param.kind is Kind.DIM and entry is not None:
             entry = wrap_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
         elif param.kind is Kind.DIMS and entry is not None:
-            listed = entry if isinstance(entry, tuple) else (entry,)
-            entry = tuple(wrap_dim(d, ndim, f"{call.op.name}(): argument {param.name!r}") for d in listed)
+            dims = entry if isinstance(entry, tuple) else (entry,)
+            entry = tuple(wrap_dim(d, ndim, f"{call.op.name}(): argument {param.name!r}") for d in dims)
             if len(set(entry)) != len(entry):
                 twice = next(d for d in entry if entry.count(d) > 1)
                 raise ShapeError(f"dim {twice} appears multiple times in the list of dims")

@@ -23,7 +23,7 @@ from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
 
 Run = Callable[[Sequence[Array]], Sequence[Array]]
-Step = tuple[Run, tuple[int, ...], Sequence[tuple[int, int]], tuple[int, ...]]
+InterpreterStep = tuple[Run, tuple[int, ...], Sequence[tuple[int, int]], tuple[int, ...]]
 """(what computes an application, numbers of its inputs, (number, output) of each of its values, numbers to forget)."""
 
 
@@ -38,7 +38,7 @@ _LEAF = 4e-6  # seconds to hand an array to a program
 _COMPILED = Costs(PROGRAM_SECONDS, 2 * LEAST_PROGRAM)  # what the interpreter lacks: a program for each application
 
 COMPILED_AT_ONCE = Costs(0.0, inf)
-"""The costs of what nobody wants to see interpreted."""
+"""The costs that make a program compile at its first run."""
 
 
 class InterpretedGraph:
@@ -63,7 +63,7 @@ class InterpretedGraph:
         self._leaves = tuple(leaves)
         self._size = len(leaves) + sum(len(values) for _, _, values in applications)
         self._wanted = wanted
-        self._steps: list[Step] | None = None
+        self._steps: list[InterpreterStep] | None = None
 
     def __call__(self, leaves: Sequence[Array]) -> list[Array]:
         entries: list[Any] = [None] * self._size
@@ -79,7 +79,7 @@ class InterpretedGraph:
                 for number in ending:
                     entries[number] = None
         results = [entries[number] for number in self._wanted]
-        return [apart(result) for result in results] if self._device is CPU else results
+        return [compact(result) for result in results] if self._device is CPU else results
 
     @property
     def seconds(self) -> float:
@@ -102,9 +102,9 @@ class InterpretedGraph:
                 seconds += PROGRAM_SECONDS + costs.compiling
         return max(0.0, seconds)
 
-    def _prepared(self) -> list[Step]:
+    def _prepared(self) -> list[InterpreterStep]:
         needed = set(self._wanted)
-        steps: list[Step] = []
+        steps: list[InterpreterStep] = []
         for signature, inputs, values in reversed(self._applications):
             ending = {*inputs, *[number for number, _ in values]} - needed
             needed |= ending
@@ -112,7 +112,7 @@ class InterpretedGraph:
         return steps[::-1]
 
 
-def apart(array: Array) -> Array:
+def compact(array: Array) -> Array:
     """A result whose elements lie side by side, and which keeps no larger array alive."""
     base = array.base
     if not array.flags.c_contiguous or (isinstance(base, np.ndarray) and base.nbytes > 2 * array.nbytes):
@@ -126,11 +126,11 @@ def run_of(signature: Signature) -> Run:
     Where that lacks a primitive, and on other devices, it is a compiled program of this one application.
     """
     if signature.run is None:
-        where = device_of(signature)
-        interpreted = prepare(signature.trace) if where is CPU else None
-        if where is CPU and signature.costs is None:
+        device = device_of(signature)
+        interpreted = prepare(signature.trace) if device is CPU else None
+        if device is CPU and signature.costs is None:
             signature.costs = _COMPILED if interpreted is None else interpreted.costs
-        signature.run = _compiled(signature, where) if interpreted is None else interpreted.run
+        signature.run = _compiled(signature, device) if interpreted is None else interpreted.run
     return signature.run
 
 
@@ -152,7 +152,7 @@ def device_of(signature: Signature) -> device:
 
 
 def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
-    """What an application gives that has one output, within `quiet()`; None if an input is not at hand."""
+    """The result of an application with one output, computed within `quiet()`; None if an input is not at hand."""
     arrays = []
     for x in inputs:
         array = x.array
@@ -164,11 +164,11 @@ def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
             else:
                 return None
         arrays.append(array)
-    return apart(run_of(origin.signature)(arrays)[0])
+    return compact(run_of(origin.signature)(arrays)[0])
 
 
-def _compiled(signature: Signature, where: device) -> Run:
-    program = compiled(signature.fn, where)  # which is refused where XLA cannot run
-    if where is CPU:
+def _compiled(signature: Signature, target: device) -> Run:
+    program = compiled(signature.fn, target)  # which is refused where XLA cannot run
+    if target is CPU:
         return lambda arrays: [np.asarray(result) for result in program(*arrays)]
     return lambda arrays: program(*arrays)

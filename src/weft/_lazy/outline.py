@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.device import CPU
-from weft._lazy.precision import settled
+from weft._lazy.precision import rewrite_barrier
 from weft._lazy.signature import Output, Precondition, Signature
 from weft._lazy.value import Value, inputs_first
 
-Step = tuple[Output, tuple[int, ...], bool]
+RegionStep = tuple[Output, tuple[int, ...], bool]
 """An output of an application, the numbers of its inputs, and whether gradients stop at it."""
 
 _signatures: dict[Any, Signature] = {}
@@ -36,36 +36,36 @@ def outline(
     inside = {id(value) for value in region if value.array is None}
     numbers: dict[Value, int] = {}
     leaves: list[Value] = []
-    places: list[int] = []  # the number of each leaf
-    steps: list[Step] = []
-    made: list[int] = []  # the number of each step
+    leaf_numbers: list[int] = []  # the number of each leaf
+    steps: list[RegionStep] = []
+    step_numbers: list[int] = []  # the number of each step
     for value in wanted:
         for here in inputs_first(value, lambda x: x not in numbers, lambda x: id(x) in inside):
             if id(here) in inside:
                 assert here.origin is not None, "a pending value has an origin"
                 steps.append((here.origin, tuple([numbers[x] for x in here.inputs]), _stops(here)))
-                made.append(len(numbers))
+                step_numbers.append(len(numbers))
             else:
                 leaves.append(here)
-                places.append(len(numbers))
+                leaf_numbers.append(len(numbers))
             numbers[here] = len(numbers)
     avals = tuple(leaf.aval for leaf in leaves)
     results = tuple(numbers[value] for value in wanted)
-    key = (name, barrier, avals, tuple(places), tuple(steps), results)
-    found = _signatures.get(key)
-    if found is None:
+    key = (name, barrier, avals, tuple(leaf_numbers), tuple(steps), results)
+    signature = _signatures.get(key)
+    if signature is None:
         if len(_signatures) >= _MOST_SIGNATURES:
             del _signatures[next(iter(_signatures))]
-        run = _runner(steps, made, places, results, barrier)
-        where = next((leaf.aval.device for leaf in leaves if not leaf.aval.weak), CPU)
-        found = _signatures[key] = Signature(
-            name, run, avals, device=where, precondition=_precondition(steps, made, places)
+        run = _runner(steps, step_numbers, leaf_numbers, results, barrier)
+        device = next((leaf.aval.device for leaf in leaves if not leaf.aval.weak), CPU)
+        signature = _signatures[key] = Signature(
+            name, run, avals, device=device, precondition=_precondition(steps, step_numbers, leaf_numbers)
         )
-    return found, leaves
+    return signature, leaves
 
 
 def _stops(value: Value) -> bool:
-    """Whether a gradient that flows to an input does not come from this value: it was recorded outside of the tape."""
+    """Whether gradients stop at this value: it is outside of the tape although an input is on it."""
     flows = value.tape is not None and not value.tape.leaf
     return not flows and any(x.tape is not None for x in value.inputs)
 
@@ -77,7 +77,11 @@ def has_user_derivatives(region: Sequence[Value]) -> bool:
 
 
 def _runner(
-    steps: Sequence[Step], made: Sequence[int], places: Sequence[int], results: Sequence[int], barrier: bool
+    steps: Sequence[RegionStep],
+    step_numbers: Sequence[int],
+    leaf_numbers: Sequence[int],
+    results: Sequence[int],
+    barrier: bool,
 ) -> Callable[..., tuple[jax.Array, ...]]:
     """The region as a function of its leaves."""
     used = {(output.signature, inputs, output.index) for output, inputs, _ in steps}
@@ -85,35 +89,37 @@ def _runner(
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         if barrier:
             arrays = jax.lax.optimization_barrier(arrays)
-        entries: dict[int, jax.Array] = dict(zip(places, arrays, strict=True))
+        entries: dict[int, jax.Array] = dict(zip(leaf_numbers, arrays, strict=True))
         applications: dict[Any, tuple[jax.Array, ...]] = {}
-        for (output, inputs, stops), number in zip(steps, made, strict=True):
+        for (output, inputs, stops), number in zip(steps, step_numbers, strict=True):
             signature = output.signature
-            found = applications.get((signature, inputs))
-            if found is None:
+            outputs = applications.get((signature, inputs))
+            if outputs is None:
                 reads_aux = any((signature, inputs, i) in used for i in range(signature.main, len(signature.outputs)))
                 body = signature.fn if reads_aux else with_derivative(signature)
-                found = applications[signature, inputs] = body(*[entries[i] for i in inputs])
-            entry = settled(found[output.index]) if signature.rounds else found[output.index]
+                outputs = applications[signature, inputs] = body(*[entries[i] for i in inputs])
+            entry = rewrite_barrier(outputs[output.index]) if signature.rounds else outputs[output.index]
             entries[number] = jax.lax.stop_gradient(entry) if stops else entry
         return tuple(entries[n] for n in results)
 
     return run
 
 
-def _precondition(steps: Sequence[Step], made: Sequence[int], places: Sequence[int]) -> Precondition | None:
+def _precondition(
+    steps: Sequence[RegionStep], step_numbers: Sequence[int], leaf_numbers: Sequence[int]
+) -> Precondition | None:
     """All that must hold in the region."""
     demands = {(o.signature, ins): o.signature.precondition for o, ins, _ in steps if o.signature.precondition}
     if not demands:
         return None
-    numbers = tuple(dict.fromkeys([*places, *made]))
-    run = _runner(steps, made, places, numbers, barrier=False)
+    numbers = tuple(dict.fromkeys([*leaf_numbers, *step_numbers]))
+    run = _runner(steps, step_numbers, leaf_numbers, numbers, barrier=False)
 
     def codes(*arrays: jax.Array) -> list[jax.Array]:
         entries = dict(zip(numbers, run(*arrays), strict=True))
         return [code for (_, ins), demand in demands.items() for code in demand.codes(*[entries[i] for i in ins])]
 
-    return Precondition(codes, [c for demand in demands.values() for c in demand.complaints])
+    return Precondition(codes, [c for demand in demands.values() for c in demand.templates])
 
 
 def with_derivative(signature: Signature) -> Callable[..., tuple[jax.Array, ...]]:
@@ -136,8 +142,8 @@ def with_derivative(signature: Signature) -> Callable[..., tuple[jax.Array, ...]
             jnp.zeros_like(o) if g.dtype == jax.dtypes.float0 else g
             for g, o in zip(cotangents[: signature.main], outputs, strict=False)
         )
-        found = grads(arrays, outputs, smooth)
-        return tuple(_cotangent(g, a) for g, a in zip(found, arrays, strict=True))
+        gradients = grads(arrays, outputs, smooth)
+        return tuple(_cotangent(g, a) for g, a in zip(gradients, arrays, strict=True))
 
     run.defvjp(forward, backward)
     return run

@@ -13,19 +13,19 @@ from weft._lazy.value import Aval, Value
 PACKS = 3
 """Floats, ints (with bools) and complex numbers; a program takes the packs, and then the arrays."""
 
-Place = tuple[int, int | None]
+PackSlot = tuple[int, int | None]
 """Where among a program's arguments a leaf is, and where in that one if it is a pack."""
 
 
-def places_of(avals: Iterable[Aval]) -> list[Place]:
+def slots_of(avals: Iterable[Aval]) -> list[PackSlot]:
     """The place of each leaf."""
     counts = [0] * (PACKS + 1)
-    places: list[Place] = []
+    slots: list[PackSlot] = []
     for aval in avals:
         kind = _pack_of(aval) if aval.weak else PACKS
-        places.append((kind, counts[kind]) if aval.weak else (PACKS + counts[kind], None))
+        slots.append((kind, counts[kind]) if aval.weak else (PACKS + counts[kind], None))
         counts[kind] += 1
-    return places
+    return slots
 
 
 def packs_of(leaves: Iterable[Value]) -> tuple[Any, Any, Any]:
@@ -41,9 +41,9 @@ def packs_of(leaves: Iterable[Value]) -> tuple[Any, Any, Any]:
     )
 
 
-def unpacked(args: Sequence[Any], places: Iterable[Place]) -> list[Any]:
-    """The leaves at these places among a program's arguments."""
-    return [args[at] if within is None else args[at][within] for at, within in places]
+def unpacked(args: Sequence[Any], slots: Iterable[PackSlot]) -> list[Any]:
+    """The leaves at these slots of a program's arguments."""
+    return [args[at] if within is None else args[at][within] for at, within in slots]
 
 
 def _pack_of(aval: Aval) -> int:

@@ -2,7 +2,7 @@
 
 Liveness is read off reference counts. A value that somebody besides other pending values holds must come out of the
 program. A leaf that only this flush holds may give its buffer to a result. What counting itself adds is calibrated
-(`holders`).
+(`refcounts`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from weft._lazy import holders
+from weft._lazy import refcounts
 from weft._lazy.checks import Check, Doubt, Unconfirmed
 from weft._lazy.program import Graph, Program, program_of
 from weft._lazy.runtime import is_ready
@@ -44,7 +44,7 @@ class Busy(Exception):
         self.ticket = ticket
 
 
-class _Shared:
+class _Registry:
     """State of all flushes.
 
     reads  set by the autograd layer: which inputs and outputs the derivative of a value's application reads
@@ -54,24 +54,24 @@ class _Shared:
 
 
 def register_reads(reads: Reads) -> None:
-    """Let the layer above say what must outlive a flush for its sake."""
-    _Shared.reads = reads
+    """Let the autograd layer say which values must outlive a flush for derivatives."""
+    _Registry.reads = reads
 
 
 def read_inputs(value: Value) -> Sequence[int]:
     """Positions of the inputs of a value's application that its derivative will read."""
-    return _Shared.reads(value)[0]
+    return _Registry.reads(value)[0]
 
 
 class Batch:
     """What one program is to compute."""
 
-    __slots__ = ("arrays", "doubts", "graph", "made", "program", "ticket")
+    __slots__ = ("arrays", "doubts", "graph", "outputs", "program", "ticket")
     arrays: list[Any]
     graph: Graph
-    made: list[Value]
+    outputs: list[Value]
     program: Program
-    doubts: dict[Value, tuple[Doubt, ...]]  # of those of `made` that have some
+    doubts: dict[Value, tuple[Doubt, ...]]  # of those of `outputs` that have some
     ticket: Ticket
 
 
@@ -92,7 +92,7 @@ def plan(values: list[Value], wanted: tuple[Value, ...]) -> Batch | None:
 
 
 def _batch(graph: _Numbering) -> Batch | None:
-    made, leaves, uses = graph.made, graph.leaves, graph.uses
+    nodes, leaves, uses = graph.nodes, graph.leaves, graph.uses
     for value in graph.with_extras:  # what values keep for their derivatives, the graph holds itself
         for extra in value.extras:
             if extra.num >= 0:
@@ -101,12 +101,12 @@ def _batch(graph: _Numbering) -> Batch | None:
     for value in (*graph.doubtful, *graph.unconfirmed):
         uses[value.num] += 1
     value = None
-    taped = graph.taped and any(map(is_taped, made))
-    own = 2 + holders.IN_A_LOCAL  # entries, made
-    chosen = [v for v in made if getrefcount(v) - uses[v.num] > own]
+    taped = graph.taped and any(map(is_taped, nodes))
+    own = 2 + refcounts.IN_A_LOCAL  # entries, nodes
+    chosen = [v for v in nodes if getrefcount(v) - uses[v.num] > own]
     if taped:
-        kept = _for_derivatives(made, chosen)
-        chosen = [v for v in made if v.num in kept]
+        kept = _for_derivatives(nodes, chosen)
+        chosen = [v for v in nodes if v.num in kept]
     if not chosen:
         return None
     batch = Batch()
@@ -115,13 +115,13 @@ def _batch(graph: _Numbering) -> Batch | None:
     if graph.unconfirmed:
         batch.arrays = [a.array if type(a) is Unconfirmed else a for a in batch.arrays]
     batch.graph = Graph(
-        graph.steps, made, leaves, [v.num for v in chosen], () if taped else _donated(leaves, uses, chosen)
+        graph.steps, nodes, leaves, [v.num for v in chosen], () if taped else _donated(leaves, uses, chosen)
     )
     batch.program = program_of(batch.graph)
     if graph.unconfirmed or graph.doubtful:
         batch.doubts = graph.doubts_of(chosen)
     batch.ticket = Ticket()
-    batch.made = chosen
+    batch.outputs = chosen
     for value in chosen:
         value.array = batch.ticket
     return batch
@@ -131,21 +131,21 @@ class _Numbering:
     """A graph as it is being numbered, in order of first use.
 
     entries      every value so far; its position is its number
-    made         those that the program computes
+    nodes        those that the program computes
     leaves       those that it is given
     uses         of each entry, the references that the graph itself holds
     taped        whether some may take part in a backward pass to come
-    doubtful     those of `made` whose application was checked, or derives from one that was, with an open outcome
+    doubtful     those of `nodes` whose application, or the one that it is a derivative of, has an unread check
     unconfirmed  leaves in doubt
     """
 
     __slots__ = (
-        "doubtful", "entries", "leaves", "made", "shared", "steps", "taped", "unconfirmed", "uses", "with_extras",
+        "doubtful", "entries", "leaves", "nodes", "shared", "steps", "taped", "unconfirmed", "uses", "with_extras",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.entries: list[Value] = []
-        self.made: list[Value] = []
+        self.nodes: list[Value] = []
         self.leaves: list[Value] = []
         self.uses: list[int] = []
         self.steps: list[tuple[Output, tuple[int, ...]]] = []
@@ -157,7 +157,7 @@ class _Numbering:
 
     def add(self, values: list[Value]) -> None:
         """Number pending values; their inputs first, where they have no number yet."""
-        entries, uses, steps, made = self.entries, self.uses, self.steps, self.made
+        entries, uses, steps, nodes = self.entries, self.uses, self.steps, self.nodes
         for value in values:
             if value.num >= 0 or value.array is not None:  # another thread may have computed it since it was taken
                 continue
@@ -181,11 +181,11 @@ class _Numbering:
                 self.with_extras.append(value)
             value.num = len(entries)
             entries.append(value)
-            made.append(value)
+            nodes.append(value)
             uses.append(0)
 
     def _shared_inputs(self, origin: Any, inputs: tuple[Value, ...]) -> tuple[int, ...]:
-        """Numbers of inputs that outputs of one application share; after the first output, where that stands."""
+        """Numbers of the inputs that outputs of one application share; for further outputs `~` the first one's step."""
         first = self.shared.get(id(inputs))
         if first is not None and self.steps[first][0].signature is origin.signature:
             return (~first,)
@@ -213,13 +213,13 @@ class _Numbering:
         return value.num
 
     def doubts_of(self, values: list[Value]) -> dict[Value, tuple[Doubt, ...]]:
-        """The doubts of those of some values of the graph that depend on anything in doubt."""
+        """The doubts of each of these values that depends on something in doubt."""
         doubts: list[Doubt] = []
         masks = [0] * len(self.entries)  # of each entry, a bit for each doubt
         for leaf in self.unconfirmed:
             masks[leaf.num] = _mask(doubts, [d for d in leaf.array.doubts if not _is_settled(d.check)])
         sources = {value.num: value.doubt for value in self.doubtful}
-        for value in self.made:
+        for value in self.nodes:
             mask = masks[value.num]
             for x in value.inputs:
                 mask |= masks[x.num]
@@ -234,7 +234,7 @@ class _Numbering:
 
 
 def _mask(doubts: list[Doubt], some: Sequence[Doubt | None]) -> int:
-    """A bit for each of some doubts, which are added to the list where they are missing."""
+    """A bit mask of some doubts by their positions in the list, to which missing ones are added."""
     mask = 0
     for doubt in some:
         assert doubt is not None, "only those with a doubt are noted"
@@ -249,7 +249,7 @@ def _is_settled(check: Check) -> bool:
     code = check.code
     array = None if code is None else code.array
     if type(array) is np.ndarray or (isinstance(array, jax.Array) and is_ready(array)):
-        check.learn(np.asarray(array).tolist())
+        check.set_codes(np.asarray(array).tolist())
     return check.code is None and check.failure is None
 
 
@@ -258,17 +258,17 @@ def _pending_ancestors(value: Value) -> list[Value]:
     return inputs_first(value, lambda x: x.num < 0 and x.array is None, lambda _: True)
 
 
-def _for_derivatives(made: list[Value], outside: list[Value]) -> set[int]:
+def _for_derivatives(nodes: list[Value], outside: list[Value]) -> set[int]:
     """Numbers of the values held outside of the graph, and of those that a living tape will read."""
     kept = {value.num for value in outside}
     reached = set(kept)
-    for value in reversed(made):
+    for value in reversed(nodes):
         if value.num not in reached or not is_taped(value):
             continue
         reached.update(x.num for x in value.inputs)
         origin = value.origin
         assert origin is not None, "a pending value has an origin"
-        inputs, outputs = _Shared.reads(value)
+        inputs, outputs = _Registry.reads(value)
         kept.update(value.inputs[i].num for i in inputs)
         for index in outputs:
             if index == origin.index:
@@ -286,14 +286,14 @@ def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[
             wanted[value.aval] = wanted.get(value.aval, 0) + 1
     donated = []
     position = -1
-    own = 2 + holders.IN_A_LOCAL
+    own = 2 + refcounts.IN_A_LOCAL
     for leaf in leaves:
         if leaf.aval.weak:
             continue
         position += 1
         array = leaf.array
         if type(array) is Unconfirmed:
-            if getrefcount(array) != 1 + holders.IN_A_LOCAL:  # the leaf
+            if getrefcount(array) != 1 + refcounts.IN_A_LOCAL:  # the leaf
                 continue
             array = array.array
         if (

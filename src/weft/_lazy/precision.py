@@ -37,19 +37,19 @@ def widened(array: jax.Array) -> jax.Array:
 
 
 @jax.custom_jvp
-def settled(array: jax.Array) -> jax.Array:
-    """The array as it is, which XLA merges with nothing that follows.
+def rewrite_barrier(array: jax.Array) -> jax.Array:
+    """The array unchanged, and hidden from XLA's rewriting of what follows.
 
     A choice that depends on the value is what neither XLA nor LLVM sees through, and costs two instructions; a barrier
     would keep XLA from fusing loops. 16-bit results need none: a cast ends them.
     """
     if jnp.iscomplexobj(array):
-        return lax.complex(settled(array.real), settled(array.imag))
+        return lax.complex(rewrite_barrier(array.real), rewrite_barrier(array.imag))
     if not jnp.issubdtype(array.dtype, jnp.floating) or is_half(array.dtype):
         return array
     return jnp.where(array == array, array, jnp.nan)
 
 
-@settled.defjvp
-def _settled_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    return settled(primals[0]), tangents[0]
+@rewrite_barrier.defjvp
+def _rewrite_barrier_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return rewrite_barrier(primals[0]), tangents[0]

@@ -22,7 +22,7 @@ from weft._lazy import explain
 from weft._lazy.compiled_graph import CompiledGraph
 from weft._lazy.interpreted import InterpretedGraph
 from weft._lazy.interpreter import Costs
-from weft._lazy.packs import packs_of, places_of
+from weft._lazy.packs import packs_of, slots_of
 from weft._lazy.runtime import jax_device, on_fork, tier_of
 from weft._lazy.segments import Application
 from weft._lazy.signature import Output
@@ -39,24 +39,24 @@ class Graph:
     """A graph in canonical form. Entries are numbered in order of first use.
 
     steps     the recorded outputs, in order
-    made      the values of the steps, numbered
+    nodes     the values of the steps, numbered
     inputs    the values of the leaves, numbered
     wanted    numbers of the entries to return
     donated   positions, among leaves that are arrays, whose buffers may be overwritten
     """
 
-    __slots__ = ("donated", "inputs", "made", "steps", "wanted")
+    __slots__ = ("donated", "inputs", "nodes", "steps", "wanted")
 
     def __init__(
         self,
         steps: Sequence[Step],
-        made: Sequence[Value],
+        nodes: Sequence[Value],
         inputs: Sequence[Value],
         wanted: Sequence[int],
         donated: Sequence[int],
     ) -> None:
         self.steps = steps
-        self.made = made
+        self.nodes = nodes
         self.inputs = inputs
         self.wanted = wanted
         self.donated = donated
@@ -64,18 +64,18 @@ class Graph:
     @property
     def numbers(self) -> list[int]:
         """The number of each step, while the graph is being planned."""
-        return [value.num for value in self.made]
+        return [value.num for value in self.nodes]
 
     def applications(self) -> list[Application]:
         """What is to be computed, while the graph is being planned; the outputs of one application together."""
-        found: dict[int, list[tuple[int, int]]] = {}
+        outputs: dict[int, list[tuple[int, int]]] = {}
         result: list[Application] = []
-        for at, ((output, inputs), value) in enumerate(zip(self.steps, self.made, strict=True)):
+        for at, ((output, inputs), value) in enumerate(zip(self.steps, self.nodes, strict=True)):
             first = ~inputs[0] if inputs and inputs[0] < 0 else at
             if first == at:
-                found[at] = []
-                result.append((output.signature, inputs, found[at]))
-            found[first].append((value.num, output.index))
+                outputs[at] = []
+                result.append((output.signature, inputs, outputs[at]))
+            outputs[first].append((value.num, output.index))
         return result
 
     @property
@@ -89,15 +89,15 @@ def place(value: Value) -> None:
     value.array = placed(value.array, value.aval.device)
 
 
-def placed(host: np.ndarray[Any, Any], where: device) -> jax.Array:
+def placed(host: np.ndarray[Any, Any], target: device) -> jax.Array:
     """A NumPy array on a device."""
     # Twice as fast as `device_put`.
-    return jax.make_array_from_callback(host.shape, _sharding(where), lambda _: host)
+    return jax.make_array_from_callback(host.shape, _sharding(target), lambda _: host)
 
 
 @lru_cache(maxsize=64)  # key: the device
-def _sharding(where: Any) -> SingleDeviceSharding:
-    return SingleDeviceSharding(jax_device(where))
+def _sharding(target: Any) -> SingleDeviceSharding:
+    return SingleDeviceSharding(jax_device(target))
 
 
 on_fork(_sharding.cache_clear)
@@ -119,9 +119,9 @@ class Program:
     def __init__(self, graph: Graph) -> None:
         self.device = graph.steps[0][0].aval.device
         applications, leaves = graph.applications(), [leaf.num for leaf in graph.inputs]
-        wanted, places = tuple(graph.wanted), places_of([leaf.aval for leaf in graph.inputs])
+        wanted, slots = tuple(graph.wanted), slots_of([leaf.aval for leaf in graph.inputs])
         self.interpreted = InterpretedGraph(applications, leaves, wanted, self.device)
-        self.compiled = CompiledGraph(applications, leaves, places, wanted, graph.donated, self.device)
+        self.compiled = CompiledGraph(applications, leaves, slots, wanted, graph.donated, self.device)
         self.run: Callable[..., Sequence[jax.Array]] | None = None
         self.maps = 4 + len(graph.steps)  # memory maps that its code takes, as counted on Linux
         self.spent = 0.0
@@ -133,7 +133,7 @@ class Program:
         return Costs(self.compiled.seconds, self.interpreted.seconds)
 
     def is_worth_compiling(self) -> bool:
-        """Whether one more interpreted run would bring what was spent on them to what compiling costs."""
+        """Whether one more interpreted run would raise the cost of all of them to that of compiling."""
         costs = self.costs
         return self.spent + costs.interpreting >= costs.compiling
 
@@ -157,14 +157,14 @@ _MOST_MAPS = 32_768  # of the 65,530 memory maps that Linux allows a process
 def program_of(graph: Graph) -> Program:
     """The program for a graph, from the cache when one of the same structure has run before."""
     key = graph.key
-    found = _programs.get(key)
-    if found is None:
-        found = Program(graph)
-        held = found.maps + sum([program.maps for program in _programs.values()])
+    entry = _programs.get(key)
+    if entry is None:
+        entry = Program(graph)
+        held = entry.maps + sum([program.maps for program in _programs.values()])
         while _programs and held > _MOST_MAPS:
             held -= _programs.pop(next(iter(_programs))).maps
-        found = _programs.setdefault(key, found)
-    return found
+        entry = _programs.setdefault(key, entry)
+    return entry
 
 
 def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:

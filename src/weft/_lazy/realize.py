@@ -17,7 +17,7 @@ import numpy as np
 from weft._base import config
 from weft._base.device import CPU
 from weft._base.state import LEAST_LIMIT, Pending, ambient
-from weft._lazy import holders
+from weft._lazy import refcounts
 from weft._lazy.checks import Check, Unconfirmed
 from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
@@ -41,13 +41,13 @@ _STAND_INS = (Ticket, Unconfirmed)
 
 def array_of(value: Value) -> Any:
     """The jax array of a value, computed now if need be. Execution is asynchronous; nothing waits for the result."""
-    if type(held_by(value)) is np.ndarray:
+    if type(raw_array(value)) is np.ndarray:
         place(value)
     return value.array
 
 
-def held_by(value: Value) -> Any:
-    """The same, or the NumPy array of a value that came from elsewhere and was not yet needed on its device.
+def raw_array(value: Value) -> Any:
+    """A value's array as `array_of` gives it, or its NumPy array if it was not needed on its device yet.
 
     Waits for checks that the value depends on, and raises what they have found.
     """
@@ -73,14 +73,14 @@ def confirm(check: Check, *, at_the_call: bool = False) -> None:
 
 
 def _wait_for(check: Check) -> None:
-    """Learn what a check has found."""
+    """Read a check's codes, once they are computed."""
     code = check.code
     if code is not None:
-        check.learn(np.asarray(held_by(code)).tolist())
+        check.set_codes(np.asarray(raw_array(code)).tolist())
 
 
 def report(pending: Pending, most: int = 0) -> None:
-    """Raise what checks of this thread have found and no value is left to tell. At most `most` stay unread."""
+    """Raise the failures of this thread's checks that no living value can raise. At most `most` checks stay unread."""
     checks = pending.checks
     if len(checks) <= most:
         return
@@ -114,7 +114,7 @@ def flush(pending: Pending, wanted: tuple[Value, ...] = ()) -> None:
 
 
 def flush_pending() -> None:
-    """Compute what this thread has recorded, apart from what comes next; in a capture, or in `keeping`, nothing."""
+    """Compute what this thread has recorded, apart from what follows; does nothing in a capture or in `keeping`."""
     state = ambient()
     if state.capture is None and not state.pending.kept:
         flush(state.pending)
@@ -122,7 +122,7 @@ def flush_pending() -> None:
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Leave what is recorded in here to be computed later: by whoever calls `flush_pending` or needs a value."""
+    """Leave what is recorded in the block uncomputed, until `flush_pending` is called or a value is needed."""
     pending = ambient().pending
     before, pending.kept = pending.kept, True
     try:
@@ -131,7 +131,7 @@ def keeping() -> Iterator[None]:
         pending.kept = before
 
 
-def relieve(pending: Pending) -> None:
+def flush_if_full(pending: Pending) -> None:
     """Called when a list has reached its limit: drop the dead; compute if too many live."""
     values = _take(pending)
     if len(values) < config.NODE_CAP:
@@ -172,7 +172,7 @@ def escaping(region: Pending) -> set[int]:
         for x in (*held, *(value.extras or ())):
             uses[id(x)] = uses.get(id(x), 0) + 1
     value = held = x = None  # references are counted from here on
-    own = 1 + holders.IN_A_LOCAL  # the region
+    own = 1 + refcounts.IN_A_LOCAL  # the region
     codes = {id(check.code) for check in (*region.checks, *_checks_of(region))}
     return {id(v) for v in region if v.array is None and getrefcount(v) - uses.get(id(v), 0) > own} - codes
 
@@ -190,7 +190,7 @@ def _checks_of(region: Pending) -> Iterator[Check]:
 def _take(pending: list[Value]) -> list[Value]:
     """Empty the list; return the living, in order. Dead values go last to first, so whole dead graphs fall."""
     living: list[Value] = []
-    own = holders.IN_A_LOCAL
+    own = refcounts.IN_A_LOCAL
     try:
         while True:
             value = pending.pop()
@@ -233,7 +233,7 @@ def _compute_at_once(values: list[Value]) -> bool:
 
 
 def _forget_inputs(value: Value) -> None:
-    """Let go of what a computed value was made of, unless a backward pass may come."""
+    """Drop the inputs of a computed value, unless a backward pass may need them."""
     if not is_taped(value):
         value.inputs = ()
         value.extras = None
@@ -241,8 +241,8 @@ def _forget_inputs(value: Value) -> None:
 
 def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> None:
     if not _on_one_device(values):  # values of different devices never meet in one application
-        for where in {v.aval.device: None for v in values}:
-            _flush([v for v in values if v.aval.device is where], pending, ())
+        for device in {v.aval.device: None for v in values}:
+            _flush([v for v in values if v.aval.device is device], pending, ())
         values = []
     while True:
         try:
@@ -292,17 +292,17 @@ def _repeating(origins: list[Any], least: int) -> tuple[int, int, int]:
 
 
 def _run(batch: Batch, pending: Pending) -> None:
-    made, arrays = batch.made, batch.arrays
+    outputs, arrays = batch.outputs, batch.arrays
     batch.arrays = []
     try:
         results = execute(batch.program, batch.graph, arrays)
     except BaseException:
-        for value in made:  # still pending: whoever needs one may try again
+        for value in outputs:  # still pending, so that a later read tries again
             value.array = None
         raise
     else:
         doubts = batch.doubts
-        for value, array in zip(made, results, strict=True):
+        for value, array in zip(outputs, results, strict=True):
             value.array = Unconfirmed(array, doubts[value]) if value in doubts else array
             _forget_inputs(value)
     finally:

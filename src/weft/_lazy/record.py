@@ -43,7 +43,7 @@ def record(
             value.doubt = doubt
     pending = ambient.pending
     if len(pending) > pending.limit:
-        realize.relieve(pending)
+        realize.flush_if_full(pending)
     if precondition is not None and precondition.waits and doubt is not None and ambient.capture is None:
         realize.confirm(doubt.check, at_the_call=True)
     if ambient.anomaly or ambient.eager:
@@ -69,5 +69,5 @@ def _serve_modes(values: tuple[Value, ...], ambient: Ambient) -> None:
     if ambient.eager and ambient.capture is None:
         realize.flush(ambient.pending)
         for value in values[:1]:
-            realize.held_by(value)  # raises what its check has found
+            realize.raw_array(value)  # raises what its check has found
         realize.report(ambient.pending)

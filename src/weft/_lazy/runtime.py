@@ -59,7 +59,7 @@ _PLATFORMS = {"cpu": "cpu", "cuda": "cuda", "gpu": "gpu", "tpu": "tpu", "mps": "
 
 
 @lru_cache(maxsize=64)
-def jax_device(where: device) -> Any:
+def jax_device(target: device) -> Any:
     """The jax device behind a name. `xla` is the default backend's; `RuntimeError` when there is none such, and in a
     process that was forked from one that has computed.
     """
@@ -69,23 +69,23 @@ def jax_device(where: device) -> Any:
             "fork. What is on the CPU is computed with NumPy; for anything else start processes with the 'spawn' or "
             "'forkserver' method (as weft.multiprocessing does), or fork before anything is computed"
         )
-    if where.type not in _PLATFORMS:
-        raise DeviceError(f"{where}: there are no {where.type} devices here; use one of {', '.join(_PLATFORMS)}")
-    platform_name = _PLATFORMS[where.type]
+    if target.type not in _PLATFORMS:
+        raise DeviceError(f"{target}: there are no {target.type} devices here; use one of {', '.join(_PLATFORMS)}")
+    platform_name = _PLATFORMS[target.type]
     _Started.begun = True
     try:
-        found = jax.local_devices(backend=platform_name)
+        devices = jax.local_devices(backend=platform_name)
     except RuntimeError as error:
-        text = f"{where}: this machine has no {where.type} device that jax can use"
-        if where.type == "cuda":
+        text = f"{target}: this machine has no {target.type} device that jax can use"
+        if target.type == "cuda":
             raise NoDeviceError(f"Torch not compiled with CUDA enabled; {text}") from error
         raise DeviceError(text) from error
-    if found[0].platform != "cpu":  # where the first tier is programs of single applications
+    if devices[0].platform != "cpu":  # where the first tier is programs of single applications
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    index = where.index or 0
-    if index >= len(found):
-        raise DeviceError(f"{where}: this machine has {len(found)} {where.type} device(s), counted from 0")
-    return found[index]
+    index = target.index or 0
+    if index >= len(devices):
+        raise DeviceError(f"{target}: this machine has {len(devices)} {target.type} device(s), counted from 0")
+    return devices[index]
 
 
 class _Started:
@@ -101,7 +101,7 @@ class _Forked:
 
 
 def _before_fork() -> None:
-    """Let everything be computed: in the child nobody would do it."""
+    """Wait until everything is computed: in the child nothing would finish it."""
     if has_started():
         for array in jax.live_arrays():
             array.block_until_ready()
@@ -134,9 +134,9 @@ def fix_tier(fixed: bool) -> None:
     _Tiers.fixed = fixed
 
 
-def tier_of(where: device) -> str:
-    """How programs are computed on a device: "compiled", "interpreted", or "auto": this, and then that."""
-    if _Forked.from_started and where.type == "cpu":
+def tier_of(target: device) -> str:
+    """How programs are computed on a device: "compiled", "interpreted", or "auto": first interpreted, then compiled."""
+    if _Forked.from_started and target.type == "cpu":
         return "interpreted"
     return "compiled" if _Tiers.fixed and config.TIER == "auto" else config.TIER
 
@@ -159,7 +159,7 @@ def default_jax_device() -> Any:
 
 
 def matmul_precision() -> str | None:
-    """What `set_matmul_precision` was told, or None."""
+    """The precision that `set_matmul_precision` has set, or None."""
     return jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]  made at run time
 
 
@@ -270,15 +270,15 @@ class _Shutdown(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="leave XLA's runtime", daemon=True)
-        self._asked = threading.Event()
+        self._requested = threading.Event()
 
     def run(self) -> None:
-        self._asked.wait()
+        self._requested.wait()
         jax.distributed.shutdown()
 
     def within(self, seconds: float) -> bool:
-        """Leave the runtime; whether that took less than so many seconds."""
-        self._asked.set()
+        """Leave the runtime; returns whether that took less than `seconds`."""
+        self._requested.set()
         self.join(seconds)
         return not self.is_alive()
 

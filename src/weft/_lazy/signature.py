@@ -9,7 +9,7 @@ import jax
 
 from weft._base.device import device
 from weft._base.dtype import from_numpy
-from weft._lazy.trace import Sizes, Trace, traced
+from weft._lazy.trace import SizeValues, Trace, traced
 from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
 from weft.errors import WeftError
 
@@ -43,8 +43,8 @@ class Output:
         self.alone = True
 
 
-class Complaint:
-    """What is said of inputs that an operator cannot take; `finding()` reads codes (`ops/_findings.py`)."""
+class ErrorTemplate:
+    """The error for input values that an operator cannot take; `finding()` reads codes (`ops/_findings.py`)."""
 
     __slots__ = ("error", "finding", "template")
 
@@ -54,31 +54,31 @@ class Complaint:
         self.finding = finding
 
     def text(self, code: int) -> str:
-        """What a code that is not 0 says."""
+        """The error's text for a code that is not 0."""
         return self.finding().text(self.template, code)
 
 
 class Precondition:
-    """What must hold of the values that a signature is applied to, or its results are no numbers.
+    """What must hold of a signature's input values, or its results mean nothing.
 
-    codes       arrays -> for each complaint an int64, 0 unless there is reason for it
-    complaints  in the order of the codes
+    codes       arrays -> for each template an int64, 0 unless it applies
+    templates   in the order of the codes
     on_host     whether `codes` takes NumPy arrays, too
     waits       whether a call waits for the codes: programs try factorisations, and something else when they fail
     """
 
-    __slots__ = ("codes", "complaints", "on_host", "waits")
+    __slots__ = ("codes", "on_host", "templates", "waits")
 
     def __init__(
         self,
         codes: Callable[..., list[Any]],
-        complaints: list[Complaint],
+        templates: list[ErrorTemplate],
         *,
         on_host: bool = False,
         waits: bool = False,
     ) -> None:
         self.codes = codes
-        self.complaints = complaints
+        self.templates = templates
         self.on_host = on_host
         self.waits = waits
 
@@ -89,13 +89,13 @@ class Signature:
     fn        arrays -> tuple of arrays, one per output
     main      how many outputs are the operator's; the rest only serve its derivative
     precondition   what must hold of the inputs' values, or None
-    doubtful  whether there is one, or one of the signature that this is the derivative of
+    doubtful  whether it has a precondition, or is the derivative of a signature that has one
     grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
               row has a hand-written derivative; or None
-    rounds    whether floating results must be `settled` before another application takes them
+    rounds    whether floating results must be passed through `rewrite_barrier` before another application takes them
     trace     `fn` as it was traced for these types
     general   what computes it for all sizes, and which they are here, where that is known
-    run       what computes it on NumPy arrays, once it was asked for (`_lazy/interpreted.py`)
+    run       a function that computes it on NumPy arrays, set at its first use (`_lazy/interpreted.py`)
     costs     what it costs in either tier, known when `run` is
     derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
     """
@@ -134,7 +134,7 @@ class Signature:
         grads: Callable[..., Sequence[jax.Array | None]] | None = None,
         rounds: bool = True,
         trace: Trace | None = None,
-        general: tuple[General, Sizes] | None = None,
+        general: tuple[General, SizeValues] | None = None,
     ) -> None:
         self.general = general
         self.name = name
@@ -162,7 +162,7 @@ class Signature:
         return f"{self.name}({', '.join(map(repr, self.avals))})"
 
     def require(self, precondition: Precondition | None, *, doubtful: bool = False) -> None:
-        """Set what must hold of the inputs; `doubtful` without one, where that of another signature counts."""
+        """Set the precondition; `doubtful` without one marks the derivative of a signature that has one."""
         self.precondition = precondition
         self.doubtful = doubtful or precondition is not None
         for output in self.outputs:

@@ -15,7 +15,7 @@ import jax
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr
 
-Size = Any
+SymbolicSize = Any
 """A number, or an expression of letters."""
 
 _PLAIN = frozenset({int, float, bool, str, type(None)})
@@ -28,28 +28,28 @@ def _compiled(text: str) -> CodeType:
     return compile(text.replace("^", "**"), "<size>", "eval")
 
 
-class Sizes:
-    """Numbers in place of sizes, given those of the letters by name.
+class SizeValues:
+    """The numbers of the letters by name; evaluates sizes.
 
-    `codes` is shared by all that put numbers into one trace: the code of each expression, by its identity.
+    All of one trace share `codes`: the compiled code of each expression, by its identity.
     """
 
     __slots__ = ("_codes", "letters")
 
-    def __init__(self, letters: dict[str, int], codes: dict[int, tuple[Size, CodeType]]) -> None:
+    def __init__(self, letters: dict[str, int], codes: dict[int, tuple[SymbolicSize, CodeType]]) -> None:
         self.letters = letters
         self._codes = codes
 
-    def number(self, size: Size) -> int:
+    def number(self, size: SymbolicSize) -> int:
         """The number that a size stands for."""
         if type(size) is int:
             return size
-        known = self._codes.get(id(size))
-        if known is None:
-            known = self._codes[id(size)] = (size, _compiled(str(size)))  # which keeps the identity in use
-        return eval(known[1], _FUNCTIONS, self.letters)
+        entry = self._codes.get(id(size))
+        if entry is None:
+            entry = self._codes[id(size)] = (size, _compiled(str(size)))  # which keeps the identity in use
+        return eval(entry[1], _FUNCTIONS, self.letters)
 
-    def shape(self, shape: Sequence[Size]) -> tuple[int, ...]:
+    def shape(self, shape: Sequence[SymbolicSize]) -> tuple[int, ...]:
         """A shape in numbers."""
         return tuple([size if type(size) is int else self.number(size) for size in shape])
 
@@ -83,15 +83,15 @@ class Trace:
         closed: ClosedJaxpr,
         inputs: Sequence[int] | None = None,
         results: Sequence[int] | None = None,
-        sizes: Sizes | None = None,
+        sizes: SizeValues | None = None,
     ) -> None:
         self.closed = closed
         self.inputs = range(len(closed.in_avals)) if inputs is None else inputs
         self.results = range(len(closed.out_avals)) if results is None else results
         self.sizes = sizes
 
-    def with_sizes(self, sizes: Sizes) -> Trace:
-        """The same with numbers for the letters."""
+    def with_sizes(self, sizes: SizeValues) -> Trace:
+        """This trace with numbers for the letters."""
         return Trace(self.closed, self.inputs, self.results, sizes)
 
     def types(self) -> list[tuple[tuple[int, ...], Any]]:

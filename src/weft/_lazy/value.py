@@ -47,17 +47,17 @@ _avals: dict[Any, Aval] = {}
 def aval_of(shape: tuple[int, ...], dtype: DType, *, weak: bool = False, device: device = CPU) -> Aval:
     """The one `Aval` with these properties."""
     key = (shape, dtype, weak, device)
-    found = _avals.get(key)
-    return found if found is not None else _avals.setdefault(key, Aval(*key))
+    aval = _avals.get(key)
+    return aval if aval is not None else _avals.setdefault(key, Aval(*key))
 
 
 def marked(aval: Aval, inference: bool) -> Aval:
-    """The same type, of values made in inference mode or not."""
+    """The type for values that were made in inference mode, or not."""
     if aval.inference is inference:
         return aval
     key = (aval.shape, aval.dtype, aval.weak, aval.device, *((True,) if inference else ()))
-    found = _avals.get(key)
-    return found if found is not None else _avals.setdefault(key, Aval(*key))
+    result = _avals.get(key)
+    return result if result is not None else _avals.setdefault(key, Aval(*key))
 
 
 class Tape:
@@ -102,7 +102,7 @@ FREED = Tape(freed=True)
 """The tape of a value whose graph is gone altogether."""
 
 
-class Passed(Tape):
+class ExecutedTape(Tape):
     """The tape of a value whose application a backward pass has executed: the links of the graph, without arrays.
 
     inputs   for each input what stands for it: its tape, `OUTSIDE`, or the value where the pass has not come to it
@@ -143,7 +143,7 @@ class Value:
     extras   outputs of the same application that only the derivative reads; or, for an imported buffer, its owner
     num      scratch of the flush that is being planned
     time     number of the recording; whatever uses a value was recorded after it
-    doubt    what is not known about the application's inputs, set only where `signature.doubtful`; or None
+    doubt    the `Doubt` about the application's inputs, set only where `signature.doubtful`; or None
     """
 
     __slots__ = ("array", "aval", "doubt", "extras", "inputs", "num", "origin", "tape", "time")
@@ -189,7 +189,7 @@ _new = object.__new__
 def recorded(origin: Output, inputs: tuple[Value, ...], ambient: Ambient) -> Value:
     """A pending value, on the list and, where it belongs there, on the tape: one output of an application.
 
-    `_tensor/hot.py` has the same statements inlined; a test holds the two together.
+    `_tensor/fast_path.py` has the same statements inlined; a test holds the two together.
     """
     value = _new(Value)
     value.origin = origin
@@ -210,7 +210,7 @@ def recorded(origin: Output, inputs: tuple[Value, ...], ambient: Ambient) -> Val
 
 
 def inputs_first(value: Value, enters: Callable[[Value], bool], expands: Callable[[Value], bool]) -> list[Value]:
-    """`value` and what it needs, each after its inputs: those that `enters`, through those that `expands`."""
+    """`value` and its ancestors where `enters(value)`, inputs first; inputs are followed where `expands(value)`."""
     order: list[Value] = []
     seen: set[int] = set()
     stack: list[tuple[Value, bool]] = [(value, False)]

@@ -1,4 +1,4 @@
-"""What a view is a view of, and where its elements lie."""
+"""Views: the tensor that a view starts from, and the layout of its elements."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from weft.ops._table import TABLE, Kind
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
 
-Step = tuple[Call, tuple[Value, ...]]
-Path = tuple[Step, ...]
+PathStep = tuple[Call, tuple[Value, ...]]
+Path = tuple[PathStep, ...]
 
 
 class Alias:
-    """What a view is a view of.
+    """What a view is a view of. A view is tracked, or apart: a leaf, or with a graph of its own.
 
-    base     the tensor that the path starts at: for a view that gradients flow through the nearest one with a place of
-             its own in the graph, which owns the storage or is apart; for one that is apart the owner of the storage
+    base     where the path starts: of a view that is apart the owner of the storage; of a tracked view the nearest
+             tensor with its own place in the graph, which is the owner of the storage or apart
     steps    view operators from the base on, each with its inputs after the first; none where all elements are shared
-    tracked  whether gradients of the view flow to the base; else it is apart: a leaf, or a graph of its own
-    hidden   whether the base is no tensor that anybody holds, since the view has become what it was: `x.t_()`
+    tracked  whether gradients of the view flow to the base
+    hidden   whether no user holds the base, since the view has taken its place: `x.t_()`
     place    of a stale view that is apart and requires a gradient, a value with its place in the graph
     layout   where the elements lie, once somebody has asked
     """
@@ -104,9 +104,9 @@ def _of_owner(aval: Aval) -> Layout:
 
 
 def _after(layout: Layout, call: Call, others: tuple[Value, ...], exact: bool) -> Layout:
-    found = layout_after(layout, call, others, exact=exact)
-    assert found is not None, "a copy is no view"
-    return found
+    result = layout_after(layout, call, others, exact=exact)
+    assert result is not None, "a copy is no view"
+    return result
 
 
 def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact: bool = False) -> Layout | None:
@@ -135,7 +135,7 @@ def _number(value: Value, exact: bool) -> Any:
     capture = ambient().capture
     if capture is not None:
         capture.needs_value()
-    return int(np.asarray(realize.held_by(value)))
+    return int(np.asarray(realize.raw_array(value)))
 
 
 # --- the way to places that are given in full -------------------------------------------------------------------

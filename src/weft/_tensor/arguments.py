@@ -1,7 +1,7 @@
 """Arguments: what PyTorch takes for a parameter of each kind, and the `TypeError` for anything else.
 
 Each function here takes what was given, and the names of the parameter and of the operator. They are called from
-functions that are written as source (`spelling.py`), which first look for the common type by themselves.
+functions that are written as source (`codegen.py`), which first look for the common type by themselves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
 from weft._base.site import raised_here
 from weft._lazy.value import Value
-from weft._tensor.foreign import kind_of, way_in
+from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, operand
 from weft.errors import ArgumentError, IntegerRangeError, WeftError
@@ -25,21 +25,21 @@ from weft.ops._table import OpDef
 
 def refusal(x: Any, name: str, op: str, expected: str) -> ArgumentError:
     """The error that says what was given for a parameter, and what is expected."""
-    return ArgumentError(f"{op}(): argument '{name}' must be {expected}, not {kind_of(x)}{way_in(x)}")
+    return ArgumentError(f"{op}(): argument '{name}' must be {expected}, not {kind_of(x)}{array_hint(x)}")
 
 
-def combination(op: str, *given: Any) -> ArgumentError:
+def combination(op: str, *values: Any) -> ArgumentError:
     """The error that says that an operator takes no such arguments together."""
-    kinds = ", ".join(map(kind_of, given))
+    kinds = ", ".join(map(kind_of, values))
     return ArgumentError(f"{op}() received an invalid combination of arguments - got ({kinds})")
 
 
 LEAKS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
-"""What Python raises of arguments that nobody has looked at before they are used."""
+"""The exceptions that Python raises for arguments that were not checked before their use."""
 
 
 def leaked(op: str, error: Exception) -> Exception:
-    """What is raised for an exception of `LEAKS`: itself, if it was raised on purpose or by the user's code."""
+    """The error to raise for an exception of `LEAKS`: itself, if it was raised on purpose or by the user's code."""
     if isinstance(error, WeftError) or not raised_here(error):
         return error
     return ArgumentError(f"{op}() received an invalid combination of arguments: {str(error).splitlines()[0]}")
@@ -136,7 +136,7 @@ def element_type(x: Any, name: str, op: str) -> DType:
 
 
 def tensors(x: Any, name: str, op: str) -> Sequence[Any]:
-    """A sequence of tensors. Of those inside, `operands` says which is none."""
+    """A sequence of tensors; `operands` checks its elements."""
     if isinstance(x, Tensor) or not isinstance(x, Sequence):
         raise refusal(x, name, op, "tuple of Tensors")
     return x
@@ -147,7 +147,7 @@ def all_tensors(x: Sequence[Any], position: int = 0) -> Sequence[Tensor]:
     for at, entry in enumerate(x):
         if not isinstance(entry, Tensor):
             raise ArgumentError(
-                f"expected Tensor as element {at} in argument {position}, but got {kind_of(entry)}{way_in(entry)}"
+                f"expected Tensor as element {at} in argument {position}, but got {kind_of(entry)}{array_hint(entry)}"
             )
     return x
 
@@ -185,8 +185,8 @@ def one_or_more_ints(x: Any, name: str, op: str) -> Any:
 
 def sizes(x: Any, name: str, op: str) -> tuple[int, ...]:
     """Sizes in one sequence, or a single one."""
-    found = one_or_more_ints(x, name, op)
-    return found if isinstance(found, tuple) else (found,)
+    numbers = one_or_more_ints(x, name, op)
+    return numbers if isinstance(numbers, tuple) else (numbers,)
 
 
 def sizes_one_by_one(x: tuple[Any, ...], name: str, op: str) -> tuple[int, ...]:

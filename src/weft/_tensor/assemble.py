@@ -10,9 +10,9 @@ from typing import Any
 import weft._tensor.composite as _composites  # the import registers them
 import weft.ops as _ops  # the import registers the rows
 from weft._base.layout import strided
-from weft._tensor import copying, display, exchange, former, gradients, subscript
+from weft._tensor import copying, display, gradients, legacy_types, protocols, subscript
+from weft._tensor.codegen import COMPOSITES, dunders_of, inplace_of, op
 from weft._tensor.derived import Derived
-from weft._tensor.spelling import COMPOSITES, dunders_of, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft.ops._table import TABLE
 
@@ -25,7 +25,7 @@ PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {}
 
 def _publish(module: str, name: str, function: Callable[..., Any]) -> None:
     _export(module, name, function)
-    _say_home(function, f"weft.{module}".rstrip("."), name)
+    _set_home(function, f"weft.{module}".rstrip("."), name)
 
 
 def _export(module: str, name: str, function: Callable[..., Any]) -> None:
@@ -40,14 +40,14 @@ def _attach(name: str, function: Any) -> None:
         raise TypeError(f"Tensor.{name} is defined twice, by hand or by the table; keep one of them")
     setattr(Derived, name, function)
     if isinstance(function, FunctionType) and not _PUBLIC_HOME.fullmatch(function.__module__ or ""):
-        _say_home(function, "weft", f"Tensor.{name}")
+        _set_home(function, "weft", f"Tensor.{name}")
 
 
 _PUBLIC_HOME = re.compile(r"weft(\.[a-z]+)*")
 
 
-def _say_home(function: Callable[..., Any], module: str, name: str) -> None:
-    """Have a function tell where users find it, by which `pickle` does."""
+def _set_home(function: Callable[..., Any], module: str, name: str) -> None:
+    """Set a function's public module and name, by which `pickle` finds it."""
     function.__module__, function.__qualname__ = module, name
 
 
@@ -73,7 +73,7 @@ def _attach_rows() -> None:
             _export(row.also, row.name, function)
         for name, special in dunders_of(row, function).items():
             setattr(Derived, name, special)
-            _say_home(special, "weft", f"Tensor.{name}")
+            _set_home(special, "weft", f"Tensor.{name}")
 
 
 def _attach_composites() -> None:
@@ -129,15 +129,15 @@ def _attach_properties() -> None:
 
 
 _SPECIAL: dict[str, Callable[..., Any]] = {
-    "__new__": staticmethod(former.new_tensor),
+    "__new__": staticmethod(legacy_types.new_tensor),
     "__getitem__": subscript.getitem,
     "__setitem__": subscript.setitem,
     "__delitem__": subscript.delitem,
     "__repr__": display.show,
     "__format__": display.formatted,
-    "__contains__": exchange.contains,
-    "__array_wrap__": exchange.wrapped,
-    "__copy__": exchange.copied,
+    "__contains__": protocols.contains,
+    "__array_wrap__": protocols.wrapped,
+    "__copy__": protocols.copied,
     "__deepcopy__": copying.deepcopy,
     "__reduce_ex__": copying.reduce,
     "backward": gradients.backward,

@@ -35,7 +35,7 @@ from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
 from weft._lazy.signature import Signature
 from weft._lazy.value import Aval, Tape, Value, aval_of, marked, tick
-from weft._tensor.captured import depends_on, leaf
+from weft._tensor.capture_hooks import depends_on, leaf
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
@@ -43,26 +43,26 @@ from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRange
 
 def resolve_device(device: Any) -> device_class:
     """A device from a device, a string, an index, or None for the default."""
-    found = default_device() if device is None else device
-    return CPU if found is None else existing(found)
+    target = default_device() if device is None else device
+    return CPU if target is None else existing(target)
 
 
 def existing(device: Any) -> device_class:
     """A device that this machine has; `RuntimeError` for others."""
-    found = canonical(device)
-    if found is not CPU:
-        jax_device(found)
-    return found
+    target = canonical(device)
+    if target is not CPU:
+        jax_device(target)
+    return target
 
 
 def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
     """A tensor with a copy of a NumPy array's elements, on a device."""
-    where = resolve_device(device)
+    target = resolve_device(device)
     dtype = type_of(array)
     own = room_like(array.shape, array.dtype)
     own[...] = array
-    held = own if where is CPU else jax.device_put(own, jax_device(where))
-    return _leaf(aval_of(tuple(array.shape), dtype, device=where), held)
+    held = own if target is CPU else jax.device_put(own, jax_device(target))
+    return _leaf(aval_of(tuple(array.shape), dtype, device=target), held)
 
 
 def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
@@ -116,11 +116,11 @@ def tensor(
             "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
             stacklevel=2,
         )
-        made = data.detach().clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
-        made = made.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
-        return wrap(own(made._read()))._require_grad(requires_grad)
-    made = from_host(_host_array(data, dtype), device)
-    return made._require_grad(True) if requires_grad else made
+        result = data.detach().clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+        result = result.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
+        return wrap(own(result._read()))._require_grad(requires_grad)
+    result = from_host(_host_array(data, dtype), device)
+    return result._require_grad(True) if requires_grad else result
 
 
 def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
@@ -137,7 +137,7 @@ def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
         if isinstance(data, bytes):
             raise ArgumentError("new(): invalid data type 'bytes'")
         if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, dict):
-            return _nested(_listed(data), wanted)
+            return _nested(_as_list(data), wanted)
         raise DTypeError(f"Could not infer dtype of {type(data).__name__}; numbers, sequences and arrays are taken")
     array = np.asarray(data)
     return _cast(array, wanted or type_of(array))
@@ -157,7 +157,7 @@ def refuse_negative_strides(array: np.ndarray[Any, Any]) -> None:
         )
 
 
-def _listed(data: Any) -> list[Any]:
+def _as_list(data: Any) -> list[Any]:
     """The items of what can be indexed like a list."""
     try:
         return [data[at] for at in range(len(data))]
@@ -283,8 +283,8 @@ def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
 
 def from_jax_array(array: jax.Array, owner: Any = None) -> Tensor:
     """A tensor that holds a jax array."""
-    where, kept = device_of(array), array if owner is None else owner
-    return _leaf(aval_of(tuple(array.shape), from_numpy(array.dtype), device=where), array, owner=kept)
+    target, kept = device_of(array), array if owner is None else owner
+    return _leaf(aval_of(tuple(array.shape), from_numpy(array.dtype), device=target), array, owner=kept)
 
 
 def _leaf(aval: Aval, array: Any, owner: Any = None) -> Tensor:
@@ -296,19 +296,19 @@ def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None)
     return tensor(value, dtype=dtype or default_dtype(), device=device)
 
 
-def moved(source: Tensor, where: device_class) -> Tensor:
+def moved(source: Tensor, target: device_class) -> Tensor:
     """A copy on another device. Its gradient flows back as a copy the other way."""
     value = operand(source)
-    return source if value.aval.device == where else wrap(_moved_value(value, where))
+    return source if value.aval.device == target else wrap(_moved_value(value, target))
 
 
-def _moved_value(value: Value, where: device_class) -> Value:
+def _moved_value(value: Value, target: device_class) -> Value:
     depends_on("to move a tensor to another device")
-    aval = aval_of(value.aval.shape, value.aval.dtype, device=where)
-    found = Value(aval, jax.device_put(array_of(value), jax_device(where)))
+    aval = aval_of(value.aval.shape, value.aval.dtype, device=target)
+    result = Value(aval, jax.device_put(array_of(value), jax_device(target)))
     if value.tape is not None and ambient().grad:  # an application that is computed already
-        signature = Signature("to_device", lambda x: (x,), (value.aval,), device=where)
-        found.origin, found.inputs, found.time = signature.outputs[0], (value,), tick()
-        found.tape = Tape()
-        found.tape.custom = lambda given, _: [_moved_value(given[0], value.aval.device)]
-    return found
+        signature = Signature("to_device", lambda x: (x,), (value.aval,), device=target)
+        result.origin, result.inputs, result.time = signature.outputs[0], (value,), tick()
+        result.tape = Tape()
+        result.tape.custom = lambda cotangents, _: [_moved_value(cotangents[0], value.aval.device)]
+    return result

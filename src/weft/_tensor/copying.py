@@ -23,9 +23,9 @@ _HANDLE = ("_value", "_alias", "_views", "_tape", "_writes", "_address")
 
 def handle_on(kind: type[Tensor], source: Tensor, requires_grad: bool) -> Tensor:
     """A new leaf of a tensor class with the elements of `source`."""
-    made: Tensor = object.__new__(kind)
-    made._value = own(source._read())
-    return made.requires_grad_(requires_grad)
+    handle: Tensor = object.__new__(kind)
+    handle._value = own(source._read())
+    return handle.requires_grad_(requires_grad)
 
 
 def extras_of(tensor: Tensor) -> dict[str, Any]:
@@ -38,22 +38,22 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
 
     Copies share elements where the originals do.
     """
-    found = memo.get(id(self))
-    if found is not None:
-        return found
+    earlier = memo.get(id(self))
+    if earlier is not None:
+        return earlier
     if not self.is_leaf:
         raise GradientError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
             "Deep-copy `tensor.detach()` instead."
         )
-    made = _copy(self, memo)
-    made._read().aval = marked(made._read().aval, ambient().inference)
-    made.requires_grad_(self.requires_grad)
-    memo[id(self)] = made
-    made.__dict__.update(extras_of(self))
+    result = _copy(self, memo)
+    result._read().aval = marked(result._read().aval, ambient().inference)
+    result.requires_grad_(self.requires_grad)
+    memo[id(self)] = result
+    result.__dict__.update(extras_of(self))
     if self.grad is not None:
-        made.grad = deepcopy(self.grad, memo)
-    return made
+        result.grad = deepcopy(self.grad, memo)
+    return result
 
 
 def _copy(self: Tensor, memo: dict[Any, Any]) -> Tensor:
@@ -63,12 +63,12 @@ def _copy(self: Tensor, memo: dict[Any, Any]) -> Tensor:
     if key not in memo:
         memo[key] = handle_on(Tensor, owner, False)
     with using(grad=False):
-        found: Tensor = memo[key].detach()
+        view: Tensor = memo[key].detach()
         for call, others in path_of(self):
-            found = make_view(wrap(apply(call, (found._read(), *others))[0]), found, call, others)
-    made: Tensor = object.__new__(type(self))
-    share(made, found)
-    return made
+            view = make_view(wrap(apply(call, (view._read(), *others))[0]), view, call, others)
+    result: Tensor = object.__new__(type(self))
+    share(result, view)
+    return result
 
 
 _STORAGE = "storage"  # in a memo, beside the ids of objects
@@ -85,6 +85,6 @@ def rebuild(
     kind: type[Tensor], elements: np.ndarray[Any, Any], device: str, requires_grad: bool, extras: dict[str, Any]
 ) -> Tensor:
     """The tensor that `reduce` took apart."""
-    made = handle_on(kind, from_host(elements, device), requires_grad)
-    made.__dict__.update(extras)
-    return made
+    result = handle_on(kind, from_host(elements, device), requires_grad)
+    result.__dict__.update(extras)
+    return result

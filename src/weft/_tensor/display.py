@@ -50,9 +50,9 @@ def set_printoptions(
     """
     if profile is not None and profile not in _PROFILES:
         raise ValueRangeError(f"set_printoptions(): profile is one of {', '.join(_PROFILES)}, not {profile!r}")
-    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    options = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
     wanted = {} if profile is None else asdict(_PROFILES[profile])
-    wanted |= {name: value for name, value in given.items() if value is not None}
+    wanted |= {name: value for name, value in options.items() if value is not None}
     for name, value in (wanted | {"sci_mode": sci_mode}).items():
         setattr(_options, name, value)
 
@@ -131,7 +131,7 @@ class _Complex:
 # --- all elements ---------------------------------------------------------------------------------------------
 
 
-def _shown(tensor: Tensor, cut: tuple[bool, ...]) -> np.ndarray[Any, Any]:
+def _printed_elements(tensor: Tensor, cut: tuple[bool, ...]) -> np.ndarray[Any, Any]:
     """The elements that are printed: of each cut dim, those at both ends. Only they leave the device."""
     array = tensor._array()
     if tensor.device.type == "cpu":
@@ -141,18 +141,18 @@ def _shown(tensor: Tensor, cut: tuple[bool, ...]) -> np.ndarray[Any, Any]:
         [*range(edge), *range(size - edge, size)] if is_cut else range(size)
         for size, is_cut in zip(tensor.shape, cut, strict=True)
     ]
-    found = np.asarray(array[np.ix_(*ends)] if any(cut) else array)
+    elements = np.asarray(array[np.ix_(*ends)] if any(cut) else array)
     report(ambient().pending)
     dtype = tensor.dtype
     wide = np.float64 if dtype.is_floating_point else np.complex128 if dtype.is_complex else dtype.numpy
-    return found.astype(wide)
+    return elements.astype(wide)
 
 
 def _body(tensor: Tensor, indent: int) -> str:
     """The elements in brackets."""
     summarised = tensor.numel() > _options.threshold
     cut = tuple([summarised and size > 2 * _options.edgeitems for size in tensor.shape])
-    elements = _shown(tensor, cut)
+    elements = _printed_elements(tensor, cut)
     spell = _Complex(elements) if tensor.dtype.is_complex else _Real(elements)
     return _nested(elements.tolist(), cut, indent, spell) if cut else spell(elements.item())
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft._base.device import CPU
 from weft._base.device import device as device_class
-from weft._tensor.captured import depends_on
+from weft._tensor.capture_hooks import depends_on
 from weft.errors import SettingError, ValueRangeError
 
 _MASK = (1 << 63) - 1
@@ -83,8 +83,8 @@ class Generator:
         """Go back to what `state` returned."""
         depends_on("to seed a generator")
         with self._lock:
-            found = self._state
-            found.seed, found.offset = state
+            current = self._state
+            current.seed, current.offset = state
 
     def __getstate__(self) -> dict[str, Any]:
         return {"device": self._device, "state": self.state()}

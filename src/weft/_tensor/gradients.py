@@ -10,8 +10,8 @@ from weft._autograd import engine
 from weft._base.state import ambient, using
 from weft._lazy.runtime import filled_array as _filled
 from weft._lazy.value import Tape, Value
-from weft._tensor.captured import leaf
-from weft._tensor.foreign import kind_of, way_in
+from weft._tensor.capture_hooks import leaf
+from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
 
@@ -28,7 +28,7 @@ def backward(
     `grad_tensors` are the cotangents; a tensor of one element has one by default. The graph is freed unless
     `retain_graph` (which follows `create_graph` by default) says otherwise.
     """
-    roots = _roots(_listed(tensors), grad_tensors)
+    roots = _roots(_as_list(tensors), grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
 
     def deliver(tape: Tape, grad: Value) -> None:
@@ -37,7 +37,7 @@ def backward(
     if inputs is None:
         engine.backward(roots, deliver=deliver, retain_graph=keep, create_graph=create_graph)
         return
-    wanted = _listed(inputs)
+    wanted = _as_list(inputs)
     if not wanted:
         raise GradientError("`inputs` argument to `backward()` cannot be empty.")
     for tensor in wanted:
@@ -73,10 +73,10 @@ def grad(
         raise ValueRangeError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
-    wanted = _listed(inputs)
+    wanted = _as_list(inputs)
     if not wanted:
         raise GradientError("`inputs` argument to `grad()` cannot be empty.")
-    roots = _roots(_listed(outputs), grad_outputs)
+    roots = _roots(_as_list(outputs), grad_outputs)
     for tensor in wanted:
         if not tensor.requires_grad:
             raise GradientError("One of the differentiated Tensors does not require grad")
@@ -136,21 +136,21 @@ def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
                     raise GradientError("Tensor post accumulate grad hooks should return None.")
 
 
-def _listed(tensors: Any) -> list[Tensor]:
-    listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    for tensor in listed:
+def _as_list(tensors: Any) -> list[Tensor]:
+    items = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    for tensor in items:
         if not isinstance(tensor, Tensor):
-            raise ArgumentError(f"expected Tensors or a sequence of Tensors, got {kind_of(tensor)}{way_in(tensor)}")
-    return listed
+            raise ArgumentError(f"expected Tensors or a sequence of Tensors, got {kind_of(tensor)}{array_hint(tensor)}")
+    return items
 
 
 def _roots(outputs: list[Tensor], cotangents: Any) -> list[tuple[Value, Value]]:
-    given = [cotangents] if cotangents is None or isinstance(cotangents, Tensor) else list(cotangents)
-    if given == [None]:
-        given = [None] * len(outputs)
-    if len(given) != len(outputs):
-        raise GradientError(f"got {len(outputs)} tensors and {len(given)} gradients")
-    pairs = list(enumerate(zip(outputs, given, strict=True)))
+    gradients = [cotangents] if cotangents is None or isinstance(cotangents, Tensor) else list(cotangents)
+    if gradients == [None]:
+        gradients = [None] * len(outputs)
+    if len(gradients) != len(outputs):
+        raise GradientError(f"got {len(outputs)} tensors and {len(gradients)} gradients")
+    pairs = list(enumerate(zip(outputs, gradients, strict=True)))
     seeds = [_seed(at, tensor, cotangent) for at, (tensor, cotangent) in pairs]
     for at, tensor in enumerate(outputs):
         if not tensor.requires_grad:
@@ -161,8 +161,8 @@ def _roots(outputs: list[Tensor], cotangents: Any) -> list[tuple[Value, Value]]:
 def _seed(at: int, tensor: Tensor, cotangent: Any) -> Value | None:
     """The cotangent of an output: what is given, in the output's type, or 1; None for one outside of the tape."""
     if cotangent is not None and not isinstance(cotangent, Tensor):
-        given = f"{kind_of(cotangent)}{way_in(cotangent)}"
-        raise ArgumentError(f"gradients can be either Tensors or None, but got {given}")
+        kind = f"{kind_of(cotangent)}{array_hint(cotangent)}"
+        raise ArgumentError(f"gradients can be either Tensors or None, but got {kind}")
     value = tensor._read()
     if cotangent is None:
         return None if value.tape is None else _one(tensor, value)

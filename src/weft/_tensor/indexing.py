@@ -21,7 +21,7 @@ _MASKS = ("bool", "uint8")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ViewStep:
     """One call of a view row: `row(x, **static, **scalars)`; scalars are inputs of the program."""
 
     row: str
@@ -30,34 +30,34 @@ class Step:
 
 
 @dataclass(slots=True)
-class Plan:
+class IndexPlan:
     """View steps in order, then `index(x, indices, spec)` where there are indices.
 
     `spec` names the indexed dim for each of `indices`, counted after the steps. `masks` are those that some of the
     indices were made of.
     """
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ViewStep] = field(default_factory=list)
     indices: list[Any] = field(default_factory=list)
     spec: tuple[int, ...] = ()
     masks: list[Any] = field(default_factory=list)
 
 
-def normalise_index(index: Any, shape: Sequence[int], make: Make, nonzero: Nonzero) -> Plan:
+def normalise_index(index: Any, shape: Sequence[int], make: Make, nonzero: Nonzero) -> IndexPlan:
     """The plan for indexing a tensor of this shape.
 
     Raises `IndexError` for what cannot be an index or lies out of range, `ValueError` for steps below one.
     """
     items = _items(index)
     resolved = [make(_typed(item)) if _is_sequence(item) else item for item in items]
-    taken = sum(_dims_taken(item) for item in resolved)
-    if taken > len(shape):
+    count = sum(_dims_taken(item) for item in resolved)
+    if count > len(shape):
         raise IndexRangeError(_too_many(len(shape), index))
     walk = _Walk(shape, make, nonzero)
     for item in resolved:
         if item is Ellipsis:
-            walk.skip(len(shape) - taken)
-            taken = len(shape)  # a second ellipsis stands for no dims
+            walk.skip(len(shape) - count)
+            count = len(shape)  # a second ellipsis stands for no dims
         else:
             walk.take(item)
     walk.plan.spec = tuple(walk.spec)
@@ -118,7 +118,7 @@ class _Walk:
         self.sizes = list(shape)  # of the result of the steps so far
         self.make = make
         self.nonzero = nonzero
-        self.plan = Plan()
+        self.plan = IndexPlan()
         self.spec: list[int] = []
         self.source = 0  # dim of the indexed tensor, for messages
         self.dim = 0
@@ -141,7 +141,7 @@ class _Walk:
             self._select(item)
 
     def _step(self, row: str, static: dict[str, Any], scalars: dict[str, Any]) -> None:
-        self.plan.steps.append(Step(row, static, scalars))
+        self.plan.steps.append(ViewStep(row, static, scalars))
 
     def _index(self, tensor: Any) -> None:
         self.plan.indices.append(tensor)
@@ -211,8 +211,8 @@ class _Walk:
     def _mask(self, mask: Any) -> None:
         """A mask stands for the integer vectors of its true places, one for each of its dims."""
         covered = self.sizes[self.dim : self.dim + len(mask.shape)]
-        for offset, (given, size) in enumerate(zip(mask.shape, covered, strict=True)):
-            if given != size:
+        for offset, (length, size) in enumerate(zip(mask.shape, covered, strict=True)):
+            if length != size:
                 raise IndexRangeError(
                     f"The shape of the mask {list(mask.shape)} at index {offset} does not match "
                     f"the shape of the indexed tensor {self.sizes} at index {self.dim + offset}"

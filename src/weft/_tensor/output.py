@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._base.state import ambient
-from weft._tensor.foreign import kind_of, way_in
+from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_cast, check_overlap, write
 from weft.errors import ArgumentError, DTypeError, GradientError
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 
 
 def write_out(out: Any, result: Any, text: str = "", sources: Sequence[Any] = (), separate: Sequence[Any] = ()) -> Any:
@@ -25,10 +25,10 @@ def write_out(out: Any, result: Any, text: str = "", sources: Sequence[Any] = ()
             write_out(target, part, text, sources, separate)
         return out
     if not isinstance(out, Tensor):
-        raise ArgumentError(f"argument 'out' must be Tensor, not {kind_of(out)}{way_in(out)}")
+        raise ArgumentError(f"argument 'out' must be Tensor, not {kind_of(out)}{array_hint(out)}")
     if out.dtype is not result.dtype and text:
         both = (result.dtype, out.dtype)
-        raise DTypeError(text.format(*map(scalar_word, both), *map(c_word, both)))
+        raise DTypeError(text.format(*map(scalar_name, both), *map(c_name, both)))
     check_cast(result.dtype, out.dtype)
     check_overlap(out, [x for x in sources if isinstance(x, Tensor)])
     check_overlap(out, [x for x in separate if isinstance(x, Tensor)], wholly=True)

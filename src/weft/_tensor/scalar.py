@@ -12,9 +12,9 @@ import numpy as np
 from weft._base.dtype import BOOL, COMPLEX, INTEGER, DType, bool_, complex128, float64, int64, uint64
 from weft._base.limits import INT64, limits
 from weft._lazy.value import Value, aval_of
-from weft._tensor.foreign import kind_of, way_in
+from weft._tensor.kind_names import array_hint, kind_of
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError
-from weft.ops._words import c_word
+from weft.ops._type_names import c_name
 
 Number = bool | int | float | complex
 
@@ -35,7 +35,7 @@ def number(x: Any, name: str = "", op: str = "") -> Value:
             if isinstance(x, abstract):
                 return number(kind(x))
         expected = f"{op}(): argument '{name}' must be Tensor, not" if op else "expected a Tensor or a number, got"
-        raise ArgumentError(f"{expected} {kind_of(x)}{way_in(x)}")
+        raise ArgumentError(f"{expected} {kind_of(x)}{array_hint(x)}")
     if aval.dtype is int64 and x not in INT64:
         return _unsigned(x)
     return Value(aval, x)
@@ -56,7 +56,7 @@ def fitting(x: Any, dtype: DType) -> Any:
     `RuntimeError` where that loses something. In unsigned types negative ones wrap around.
     """
     if not _fits(x, dtype):
-        word = f"{dtype.name}_t" if dtype.category == INTEGER else c_word(dtype)
+        word = f"{dtype.name}_t" if dtype.category == INTEGER else c_name(dtype)
         raise DTypeError(f"value cannot be converted to type {word} without overflow")
     if not isinstance(x, complex | np.complexfloating) or dtype.category == COMPLEX:
         return x

@@ -1,4 +1,4 @@
-"""Handles that come to look at other elements: `p.data = x`, `Parameter(x)`, `t_()`."""
+"""Tensors that switch to other elements: `p.data = x`, `Parameter(x)`, `t_()`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.value import Value
-from weft._tensor.alias import Alias, Step, current, owner_of, path_of
+from weft._tensor.alias import Alias, PathStep, current, owner_of, path_of
 from weft._tensor.view import attach, check_writable, own, placed
 from weft.errors import GradientError
 
@@ -54,7 +54,7 @@ def set_data(target: Tensor, source: Tensor) -> None:
         capture.wrote(target, old)
 
 
-def become(target: Tensor, result: Tensor) -> Tensor:
+def rebind(target: Tensor, result: Tensor) -> Tensor:
     """Make `target` its own view `result`, as `t_()` does. Where it owned its storage, a hidden tensor does now."""
     state = ambient()
     check_writable(target, state.grad)
@@ -75,7 +75,7 @@ def become(target: Tensor, result: Tensor) -> Tensor:
     return target
 
 
-def _in_graph(old: Value, value: Value, step: Step) -> Value:
+def _in_graph(old: Value, value: Value, step: PathStep) -> Value:
     """`value`, which a view operator made of `old` without gradients, at the place of `old` in the graph."""
     if value.aval is old.aval:
         return placed(old, value)
@@ -84,13 +84,13 @@ def _in_graph(old: Value, value: Value, step: Step) -> Value:
         return apply(call, (old, *others))[0]
 
 
-def set_apart(view: Tensor) -> None:
+def detach_view(view: Tensor) -> None:
     """Cut a view, through which no gradient flows yet, off the graph of its base: it becomes a leaf of its own."""
     attach(view, Alias(owner_of(view), path_of(view), False))
 
 
 def _leave_storage(target: Tensor) -> None:
-    """Hand the elements of `target`, and its views, to a hidden tensor: it is about to look elsewhere."""
+    """Move the elements of `target`, and its views, to a hidden tensor: `target` is about to get other elements."""
     alias, views = target._alias, target._views
     target._alias = target._views = None
     if not views:

@@ -1,4 +1,4 @@
-"""What stands behind a tensor's elements, as far as programs ask: which memory, and how much of it."""
+"""The storage of a tensor, as far as programs ask for it: which memory, and how much of it."""
 
 from __future__ import annotations
 

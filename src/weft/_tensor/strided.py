@@ -10,7 +10,7 @@ from weft._tensor.alias import Alias, layout_of, owner_of, path_to
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import attach, replayed
 from weft.errors import DTypeError, ShapeError
-from weft.ops._room import require_addressable_places
+from weft.ops._memory import require_addressable_places
 from weft.ops._strides import Layout
 
 
@@ -32,8 +32,8 @@ def strided_view(
     if start._alias is not None and not (ambient().grad and start.requires_grad):
         start = owner_of(start)
     tracked = ambient().grad and (start is input or (alias is not None and alias.tracked))
-    found = Alias(start, path_to(start, places), tracked)
-    return attach(wrap(replayed(found)), found)
+    view = Alias(start, path_to(start, places), tracked)
+    return attach(wrap(replayed(view)), view)
 
 
 def _check(places: Layout, room: int) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from weft import _api
 from weft._tensor.assemble import PUBLIC
+from weft._tensor.codegen import COMPOSITES, signature_text
 from weft._tensor.derived import Derived
-from weft._tensor.spelling import COMPOSITES, signature_text
 from weft.ops._table import TABLE, Kind, OpDef, Param
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -69,13 +69,13 @@ def _plain(function: Callable[..., Any], name: str, *, method: bool = False) -> 
             parts.append("*")
         star = {param.VAR_POSITIONAL: "*", param.VAR_KEYWORD: "**"}.get(param.kind, "")
         note = param.annotation if isinstance(param.annotation, str) else "Any"
-        note = note if set(note.replace("|", " ").split()) <= _KNOWN else "Any"
+        note = note if set(note.replace("|", " ").split()) <= _STUB_TYPES else "Any"
         parts.append(f"{star}{param.name}: {note}" + ("" if param.default is param.empty else " = ..."))
     result = signature.return_annotation
-    return f"def {name}({', '.join(parts)}) -> {result if result in _KNOWN else 'Any'}: ..."
+    return f"def {name}({', '.join(parts)}) -> {result if result in _STUB_TYPES else 'Any'}: ..."
 
 
-_KNOWN = {"Tensor", "int", "float", "bool", "str", "None", "Any", "DType"}
+_STUB_TYPES = {"Tensor", "int", "float", "bool", "str", "None", "Any", "DType"}
 
 
 def _stub(name: str, function: Callable[..., Any], *, method: bool = False) -> str:
@@ -118,7 +118,7 @@ def _methods() -> Iterator[str]:
 
 def _special(name: str, function: Callable[..., Any]) -> str:
     count = len(inspect.signature(function).parameters)
-    given = {1: "self", 2: "self, other: Any"}.get(count, "self, *args: Any, **kwargs: Any")
+    params = {1: "self", 2: "self, other: Any"}.get(count, "self, *args: Any, **kwargs: Any")
     if name in ("__eq__", "__ne__"):
         return f"def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]"
     if name == "__setitem__":
@@ -126,7 +126,7 @@ def _special(name: str, function: Callable[..., Any]) -> str:
     result = {"__repr__": "str", "__format__": "str", "__contains__": "bool", "__reduce_ex__": "Any"}.get(
         name, "Tensor"
     )
-    return f"def {name}({given}) -> {result}: ..."
+    return f"def {name}({params}) -> {result}: ..."
 
 
 def derived_stub() -> str:
@@ -143,9 +143,9 @@ def package_stub() -> str:
     """`__init__.pyi`."""
     modules = "\n".join(f"from weft import {name} as {name}" for name in sorted(_api.MODULES))
     named = "\n".join(
-        f"from {module} import {attribute} as {name}" for name, (module, attribute) in sorted(_api.WHERE.items())
+        f"from {module} import {attribute} as {name}" for name, (module, attribute) in sorted(_api.LOCATIONS.items())
     )
-    functions = _functions({n: f for n, f in PUBLIC[""].items() if n not in _api.WHERE})
+    functions = _functions({n: f for n, f in PUBLIC[""].items() if n not in _api.LOCATIONS})
     text = f"Number = int | float | bool | complex\n__version__: str\n\n{functions}\n"
     spelled = re.sub(
         r"(?<![\w.])(bool|int|float|complex|str|tuple)(?![\w(])", r"builtins.\1", text

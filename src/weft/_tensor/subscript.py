@@ -11,15 +11,15 @@ from weft._base.dtype import bool_, uint8
 from weft._base.site import warn_user
 from weft._base.state import ambient
 from weft._tensor.alias import owner_of
+from weft._tensor.codegen import op
 from weft._tensor.convert import from_host, tensor
-from weft._tensor.foreign import kind_of, way_in
-from weft._tensor.indexing import Plan, normalise_index
+from weft._tensor.indexing import IndexPlan, normalise_index
+from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.scalar import fitting
-from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_overlap, check_writable, write
 from weft.errors import ArgumentError, DTypeError
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 
 
 def _make(item: Any) -> Tensor:
@@ -31,14 +31,14 @@ def nonzero_dims(mask: Tensor) -> tuple[Tensor, ...]:
     the size of the result."""
     if mask.dtype is uint8:
         warn_user("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
-    return tuple(from_host(found.astype(np.int64), mask.device) for found in np.nonzero(mask.detach()._host()))
+    return tuple(from_host(places.astype(np.int64), mask.device) for places in np.nonzero(mask.detach()._host()))
 
 
-def _plan(x: Tensor, index: Any) -> Plan:
+def _plan(x: Tensor, index: Any) -> IndexPlan:
     return normalise_index(index, x.shape, _make, nonzero_dims)
 
 
-def _walked(x: Tensor, plan: Plan) -> Tensor:
+def _walked(x: Tensor, plan: IndexPlan) -> Tensor:
     for step in plan.steps:
         x = getattr(op, step.row)(x, **step.static, **step.scalars)
     return x
@@ -51,10 +51,10 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         if sizes and -sizes[0] <= index < sizes[0]:
             return op.select(x, 0, index % sizes[0])
     plan = _plan(x, index)
-    found = _walked(x, plan)
+    view = _walked(x, plan)
     if plan.indices:
-        return op.index(found, indices=plan.indices, spec=plan.spec)
-    return found if plan.steps else op.alias(x)
+        return op.index(view, indices=plan.indices, spec=plan.spec)
+    return view if plan.steps else op.alias(x)
 
 
 def setitem(x: Tensor, index: Any, values: Any) -> None:
@@ -66,7 +66,7 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
     if not isinstance(values, (Tensor, int, float, complex, np.generic)):
         if not isinstance(values, (np.ndarray, list, tuple)):
             raise ArgumentError(
-                f"can't assign a {kind_of(values)} to a torch.{scalar_word(x.dtype)}Tensor{way_in(values)}"
+                f"can't assign a {kind_of(values)} to a torch.{scalar_name(x.dtype)}Tensor{array_hint(values)}"
             )
         values = tensor(values, dtype=x.dtype, device=x.device)
     if isinstance(index, Tensor) and index.dtype is bool_ and index.shape == x.shape and _is_single(values):
@@ -96,7 +96,7 @@ def as_filling(x: Tensor, masks: Sequence[Tensor], indices: int, values: Tensor)
     if values.numel() != 1 or len(masks) != 1 or masks[0].ndim != indices:
         return values
     if masks[0].dtype is not bool_:
-        raise DTypeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {c_word(masks[0].dtype)}")
+        raise DTypeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {c_name(masks[0].dtype)}")
     return values if values.dtype is x.dtype else op.to_dtype(values, x.dtype)
 
 

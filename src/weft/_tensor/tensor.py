@@ -21,9 +21,9 @@ from weft._lazy.refusal import wrap_dim
 from weft._lazy.value import Tape, Value
 from weft._tensor import sharing, view
 from weft._tensor.alias import Alias, owner_of
-from weft._tensor.captured import changes
+from weft._tensor.capture_hooks import changes
 from weft._tensor.derived import Derived
-from weft._tensor.foreign import kind_of, way_in
+from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.view import own
 from weft.errors import (
     ArgumentError,
@@ -35,12 +35,12 @@ from weft.errors import (
     ShapeError,
     ValueRangeError,
 )
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 
 _new = object.__new__
 
 NO_GRADIENT = "Only Tensors of floating point and complex dtype can require gradients"
-"""What is said of new tensors whose elements have no gradients."""
+"""The error for new tensors whose elements have no gradients."""
 
 
 class Tensor(Derived):
@@ -55,7 +55,7 @@ class Tensor(Derived):
     _views: list[weakref.ref[Tensor]] | None = None
     _tape: Tape | None = None  # what a leaf collects its gradient in
     _writes: int = 0  # of a tensor that owns its storage: how often that was written
-    _address: int = 0  # of a tensor that owns its storage: what stands for where that is, once somebody has asked
+    _address: int = 0  # of a tensor that owns its storage: its `data_ptr()`, once somebody has asked
 
     # --- what it is -------------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Tensor(Derived):
         return self._require_grad(requires_grad, "only Tensors of floating point dtype can require gradients")
 
     def _require_grad(self, requires_grad: bool, refusal: str = NO_GRADIENT) -> Tensor:
-        """`requires_grad_`, and what is said of elements that have no gradients."""
+        """`requires_grad_`, with an error for elements that have no gradients."""
         if not isinstance(requires_grad, bool):
             raise ArgumentError(
                 f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
@@ -164,7 +164,7 @@ class Tensor(Derived):
             raise GradientError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
         changes(self, "whether a tensor requires a gradient")
         if self._alias is not None:
-            sharing.set_apart(self)
+            sharing.detach_view(self)
         self._value = fresh = own(value)
         if requires_grad:
             if self._tape is None:
@@ -191,8 +191,8 @@ class Tensor(Derived):
     def grad(self, grad: Tensor | None) -> None:
         if grad is not None:
             if not isinstance(grad, Tensor):
-                given = f"{kind_of(grad)}{way_in(grad)}"
-                raise ArgumentError(f"assigned grad expected to be a Tensor or None but got grad of type {given}")
+                kind = f"{kind_of(grad)}{array_hint(grad)}"
+                raise ArgumentError(f"assigned grad expected to be a Tensor or None but got grad of type {kind}")
             if grad is self:
                 raise GradientError("can't assign Variable as its own grad")
             if grad.shape != self.shape:
@@ -202,8 +202,8 @@ class Tensor(Derived):
                 )
             if grad.dtype is not self.dtype:
                 raise DTypeError(
-                    f"attempting to assign a gradient with dtype '{c_word(grad.dtype)}' to a tensor with grad_dtype "
-                    f"'{scalar_word(self.dtype)}'. The gradient must match the tensor's grad_dtype, which is its dtype"
+                    f"attempting to assign a gradient with dtype '{c_name(grad.dtype)}' to a tensor with grad_dtype "
+                    f"'{scalar_name(self.dtype)}'. The gradient must match the tensor's grad_dtype, which is its dtype"
                 )
         elif self._tape is None:
             return
@@ -255,7 +255,7 @@ class Tensor(Derived):
                 return None
             if not isinstance(replacement, Tensor):
                 kind = kind_of(replacement)
-                raise ArgumentError(f"expected Variable, but hook returned '{kind}'{way_in(replacement)}")
+                raise ArgumentError(f"expected Variable, but hook returned '{kind}'{array_hint(replacement)}")
             return operand(replacement)
 
         on_value.__name__ = getattr(hook, "__name__", "<unknown>")  # how errors name it
@@ -272,7 +272,7 @@ class Tensor(Derived):
 
     def detach(self) -> Tensor:
         """A view of the same elements that no gradient flows through."""
-        return view.make_apart(wrap(own(operand(self))), self)
+        return view.make_detached_view(wrap(own(operand(self))), self)
 
     def detach_(self) -> Tensor:
         """Make it a leaf: forget how it was computed. The gradient that it has collected stays."""
@@ -284,7 +284,7 @@ class Tensor(Derived):
             grad, self._value, self._tape = self.grad, own(value), None
             self.grad = grad
             if self._alias is not None and self._alias.tracked:
-                sharing.set_apart(self)
+                sharing.detach_view(self)
         return self
 
     @property
@@ -295,7 +295,7 @@ class Tensor(Derived):
     @data.setter
     def data(self, source: Tensor) -> None:
         if not isinstance(source, Tensor):
-            raise ArgumentError(f"Variable data has to be a tensor, but got {kind_of(source)}{way_in(source)}")
+            raise ArgumentError(f"Variable data has to be a tensor, but got {kind_of(source)}{array_hint(source)}")
         sharing.set_data(self, source)
 
     @data.deleter
@@ -320,7 +320,7 @@ class Tensor(Derived):
 
     # --- values -----------------------------------------------------------------------------------------------
 
-    def _looked_at(self) -> Value:
+    def _read_concrete(self) -> Value:
         capture = ambient().capture
         if capture is not None:
             capture.needs_value()
@@ -328,14 +328,14 @@ class Tensor(Derived):
 
     def _array(self) -> Any:
         """The jax array, computed now if need be."""
-        return realize.array_of(self._looked_at())
+        return realize.array_of(self._read_concrete())
 
     def _host(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, after all index checks so far."""
-        found = np.asarray(realize.held_by(self._looked_at()))
-        found.flags.writeable = False
+        array = np.asarray(realize.raw_array(self._read_concrete()))
+        array.flags.writeable = False
         realize.report(ambient().pending)
-        return found
+        return array
 
     def item(self) -> Any:
         """The only element, as a Python number."""
@@ -354,10 +354,10 @@ class Tensor(Derived):
         return self._host()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        found = self.numpy()
-        if dtype is not None and found.dtype != dtype:
-            return found.astype(dtype)
-        return found.copy() if copy else found
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
 
     def __dlpack__(self, **options: Any) -> Any:
         if self.requires_grad:
@@ -376,13 +376,13 @@ class Tensor(Derived):
     def _single(self, kind: Any) -> Any:
         if self.numel() != 1:
             raise ValueRangeError("only one element tensors can be converted to Python scalars")
-        found = self.item()
-        if isinstance(found, complex) and kind is not complex:
-            if found.imag:
+        item = self.item()
+        if isinstance(item, complex) and kind is not complex:
+            if item.imag:
                 word = "double" if kind is float else "int64_t"
                 raise DTypeError(f"value cannot be converted to type {word} without overflow: it is complex")
-            found = found.real
-        return kind(found)
+            item = item.real
+        return kind(item)
 
     def __int__(self) -> int:
         return self._single(int)
@@ -494,4 +494,4 @@ def operand(x: Any, *, name: str = "", op: str = "") -> Value:
         if capture is not None:
             capture.read(x, value)
         return value
-    raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {kind_of(x)}{way_in(x)}")
+    raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {kind_of(x)}{array_hint(x)}")

@@ -29,7 +29,7 @@ from weft._tensor.alias import Alias, Path, current, layout_of, owner_of, path_o
 from weft.errors import DTypeError, InPlaceError, ShapeError
 from weft.ops._dims import Sizes, broadcast_shapes
 from weft.ops._table import TABLE, Kind, OpDef, Param
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 def make_view(result: Tensor, source: Tensor, call: Call, others: tuple[Value, ...]) -> Tensor:
     """Mark `result`, which is `call` applied to `source`, as a view of it."""
-    _mark_alike(result._read(), source._read())
+    _copy_inference_mark(result._read(), source._read())
     alias = source._alias
     step = (call, others)
     if not (ambient().grad and call.op.differentiable):
@@ -49,14 +49,14 @@ def make_view(result: Tensor, source: Tensor, call: Call, others: tuple[Value, .
     return attach(result, Alias(alias.base, (*alias.steps, step), True))
 
 
-def make_apart(result: Tensor, source: Tensor) -> Tensor:
+def make_detached_view(result: Tensor, source: Tensor) -> Tensor:
     """Mark `result` as a view of all elements of `source` that no gradient flows through."""
-    _mark_alike(result._read(), source._read())
+    _copy_inference_mark(result._read(), source._read())
     return attach(result, Alias(owner_of(source), path_of(source), False))
 
 
 def attach(view: Tensor, alias: Alias) -> Tensor:
-    """Give a tensor a place in a storage; its base tells it of writes."""
+    """Make a tensor a view by its alias; writes to the base mark it stale."""
     view._alias = alias
     base = alias.base
     views = base._views
@@ -69,8 +69,8 @@ def attach(view: Tensor, alias: Alias) -> Tensor:
     return view
 
 
-def _mark_alike(value: Value, other: Value) -> None:
-    """A fresh value of storage that was made in inference mode, or not, as another value of that was."""
+def _copy_inference_mark(value: Value, other: Value) -> None:
+    """Mark a fresh value as made in inference mode, or not, like another value of its storage."""
     if value.aval.inference is not other.aval.inference:
         value.aval = marked(value.aval, other.aval.inference)
 
@@ -80,25 +80,25 @@ def refresh(view: Tensor) -> Value:
     alias = view._alias
     assert alias is not None, "only views are stale"
     value = replayed(alias)
-    _mark_alike(value, alias.base._read())
+    _copy_inference_mark(value, alias.base._read())
     place = alias.place
     if place is not None:
         value = placed(place, value)
         alias.place = None
     view._value = value
     if view._tape is not None:
-        _keep_on(view, value)
+        _move_retain_grad(view, value)
     return value
 
 
-def _keep_no_more(tensor: Tensor, old: Value) -> None:
+def _drop_retain_grad(tensor: Tensor, old: Value) -> None:
     kept = tensor._tape
     if kept is not None and not kept.leaf and old.tape is not None and old.tape.hooks:
         old.tape.hooks.pop(Tape.KEEP, None)
 
 
-def _keep_on(tensor: Tensor, value: Value) -> None:
-    """What `retain_grad` asked for is the gradient of what a tensor has become, no more that of what it was."""
+def _move_retain_grad(tensor: Tensor, value: Value) -> None:
+    """Let `retain_grad` collect the gradient of a tensor's new value instead of its old one."""
     kept = tensor._tape
     if kept is None or kept.leaf or not kept.hooks or value.tape is None:
         return
@@ -106,7 +106,7 @@ def _keep_on(tensor: Tensor, value: Value) -> None:
 
 
 def replayed(alias: Alias) -> Value:
-    """What an alias leads to now."""
+    """The current value of an alias: its path replayed from the base."""
     value = current(alias.base)
     with using(grad=alias.tracked):
         for call, others in alias.steps:
@@ -153,13 +153,13 @@ def write(target: Tensor, value: Value, *, uniform: bool = False) -> Tensor:
         _put(target, value, state.grad)
         return target
     if alias.base._alias is not None and spreads(target) and _is_scattered(alias.base):
-        return _write_past(target, value)
+        return _write_to_storage(target, value)
     in_graph = target._read().tape is not None
     with using(grad=state.grad):
-        new = _written(_way_back(target, alias), current(alias.base), value)
+        new = _written(_write_path(target, alias), current(alias.base), value)
     _put(alias.base, new, state.grad)
     if value.tape is None and not in_graph:  # else its place in the graph follows from that of the base
-        _mark_alike(value, alias.base._read())
+        _copy_inference_mark(value, alias.base._read())
         target._value = value
     return target
 
@@ -169,8 +169,8 @@ def _is_scattered(base: Tensor) -> bool:
     return spreads(base) or not layout_of(base).is_contiguous
 
 
-def _write_past(target: Tensor, value: Value) -> Tensor:
-    """Write a part of a tensor that is apart and shows elements in several places: straight to the storage."""
+def _write_to_storage(target: Tensor, value: Value) -> Tensor:
+    """Write to a part of a detached view that shows elements in several places: straight to the storage."""
     if value.tape is not None:
         raise InPlaceError(
             "a view of a detached tensor that shows elements several times takes no value with a gradient; clone() it"
@@ -182,8 +182,8 @@ def _write_past(target: Tensor, value: Value) -> Tensor:
     return target
 
 
-def _way_back(view: Tensor, alias: Alias) -> Path:
-    """The steps to write through: past an element that is shown in several places, straight to those of the view."""
+def _write_path(view: Tensor, alias: Alias) -> Path:
+    """The steps to write through: straight to the view's places where it shows an element several times."""
     if not spreads(view):
         return alias.steps
     layout = layout_of(view, exact=True)
@@ -203,7 +203,7 @@ def _written(steps: Path, base: Value, value: Value) -> Value:
 def _put(base: Tensor, value: Value, grad: bool) -> None:
     """Make `value` the contents of a tensor that owns its storage or is apart; its place in the graph stays."""
     old = base._read()
-    _mark_alike(value, old)
+    _copy_inference_mark(value, old)
     if old.tape is not None and not grad:
         value = placed(old, value)
     elif old.tape is not None and value.tape is None:  # the gradient of what was there before is zero
@@ -213,13 +213,13 @@ def _put(base: Tensor, value: Value, grad: bool) -> None:
     if alias is None:
         set_value(base, value)
         if grad and base._tape is not None:
-            _keep_no_more(base, old)
-            _keep_on(base, value)
+            _drop_retain_grad(base, old)
+            _move_retain_grad(base, value)
         if capture is not None:
             capture.wrote(base, old)
         return
     with using(grad=False):
-        shared = _written(_way_back(base, alias), current(alias.base), value)
+        shared = _written(_write_path(base, alias), current(alias.base), value)
         _put(alias.base, own(value) if shared is value else shared, False)
     base._value, alias.place = value, None
     if capture is not None and value.tape is not None and not value.tape.leaf:
@@ -241,23 +241,23 @@ def placed(old: Value, value: Value) -> Value:
 def set_value(base: Tensor, value: Value) -> None:
     """Point a tensor that owns its storage to another value; its views are read anew."""
     if base._value is not None:
-        _mark_alike(value, base._value)
+        _copy_inference_mark(value, base._value)
     base._value = value
     base._writes += 1
     if base._views is not None:
-        _outdate(base)
+        _mark_views_stale(base)
 
 
-def _outdate(base: Tensor) -> None:
+def _mark_views_stale(base: Tensor) -> None:
     for ref in base._views or ():
         view = ref()
         if view is None or (old := view._value) is None:
             continue
         alias = view._alias
-        if alias is None or alias.base is not base:  # it looks elsewhere now
+        if alias is None or alias.base is not base:  # it is a view of another base now
             continue
         if view._tape is not None:
-            _keep_no_more(view, old)
+            _drop_retain_grad(view, old)
         tape = old.tape
         if tape is not None and not alias.tracked:
             if tape.leaf:  # the contents are not needed any more
@@ -266,7 +266,7 @@ def _outdate(base: Tensor) -> None:
             alias.place = old
         view._value = None
         if view._views is not None:
-            _outdate(view)
+            _mark_views_stale(view)
 
 
 def replace_value(target: Tensor, value: Value) -> None:
@@ -336,7 +336,7 @@ def check_cast(have: DType, want: DType) -> None:
     """Raise `RuntimeError` where results of one type cannot be written to a tensor of another one."""
     if not can_cast(have, want):
         raise DTypeError(
-            f"result type {scalar_word(have)} can't be cast to the desired output type {scalar_word(want)}"
+            f"result type {scalar_name(have)} can't be cast to the desired output type {scalar_name(want)}"
         )
 
 

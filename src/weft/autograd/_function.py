@@ -7,14 +7,14 @@ from functools import wraps
 from typing import Any
 
 from weft._autograd.engine import check_finite
-from weft._autograd.graph import second_time
+from weft._autograd.graph import second_backward_error
 from weft._base.state import ambient, using
 from weft._lazy.record import record, saved_inference
 from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
 from weft._lazy.value import Aval, Tape, Value
-from weft._tensor.captured import leaf
-from weft._tensor.foreign import kind_of
+from weft._tensor.capture_hooks import leaf
+from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import write
 from weft.errors import ArgumentError, GradientError, InPlaceError, ShapeError
@@ -47,7 +47,7 @@ class FunctionCtx:
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors that `save_for_backward` kept."""
         if self._freed:
-            raise second_time()
+            raise second_backward_error()
         if self._once and not self._unread:
             raise GradientError(
                 "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
@@ -265,10 +265,11 @@ def _custom(
             )
         inputs = [grad for grad, wanted in zip(gradients, is_tensor, strict=True) if wanted]
         return [
-            _fitted(f"{cls.__name__}Backward", *each) for each in zip(range(len(taken)), inputs, taken, strict=True)
+            _fitted(f"{cls.__name__}Backward", *each)
+            for each in zip(range(len(input_avals)), inputs, input_avals, strict=True)
         ]
 
-    taken = [a._read().aval for a in args if isinstance(a, Tensor)]
+    input_avals = [a._read().aval for a in args if isinstance(a, Tensor)]
     return custom
 
 

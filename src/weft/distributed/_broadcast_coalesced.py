@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft._base.state import using
-from weft._tensor.spelling import op as rows
+from weft._tensor.codegen import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
 from weft.distributed._bucket import buckets_of

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from weft._tensor.foreign import kind_of
-from weft._tensor.spelling import op as rows
+from weft._tensor.codegen import op as rows
+from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup
 from weft.distributed._reduce_op import ReduceOp, Reduction, as_reduction, supports_complex

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import empty
-from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._world import require_group

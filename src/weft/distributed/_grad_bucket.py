@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.state import using
+from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import split
-from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
 from weft.errors import GradientError, OptionError
 from weft.futures import Future

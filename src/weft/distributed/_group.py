@@ -20,7 +20,7 @@ import numpy as np
 
 from weft._base.state import ambient
 from weft._comm.deadline import Deadline
-from weft._lazy.realize import array_of, held_by
+from weft._lazy.realize import array_of, raw_array
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import replace_value
@@ -345,7 +345,7 @@ class ProcessGroup(GroupCollectives):
         if capture is not None:
             capture.needs_value("other ranks, by a collective,")
         values = [tensor._read() for tensor in tensors]
-        return list(map(held_by if self._backend.on_host else array_of, values))
+        return list(map(raw_array if self._backend.on_host else array_of, values))
 
     def _under_way(self, message: Message, results: list[Tensor]) -> MessageWork:
         work = MessageWork(message, lambda found: put(results, found), self.ranks)

@@ -16,9 +16,9 @@ from weft._autograd.engine import queue_callback
 from weft._base.state import using
 from weft._lazy.realize import flush_pending
 from weft._lazy.value import Value, inputs_first
+from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
 from weft._tensor.convert import tensor
-from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _collectives
 from weft.distributed._bucket import buckets_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import unbind
-from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed._world import is_initialized, require_group
 from weft.distributed.nn.functional import all_gather

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft.errors import StateDictError, ValueRangeError
 from weft.nn._module import Module
 from weft.nn.utils.stateless import call_with
@@ -40,21 +40,21 @@ def functional_call(
 
 def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Parameters and buffers of several models of one class, by name, each stacked along a new first dim."""
-    listed = list(models)
-    if not listed:
+    modules = list(models)
+    if not modules:
         raise StateDictError("stack_module_state: Expected at least one model, got 0.")
-    if len({model.training for model in listed}) > 1:
+    if len({model.training for model in modules}) > 1:
         raise StateDictError("stack_module_state: Expected all models to have the same training/eval mode.")
-    if len({type(model) for model in listed}) > 1:
+    if len({type(model) for model in modules}) > 1:
         raise StateDictError("stack_module_state: Expected all models to be of the same class.")
     return (
-        _stacked([model.named_parameters() for model in listed]),
-        _stacked([model.named_buffers() for model in listed]),
+        _stacked([model.named_parameters() for model in modules]),
+        _stacked([model.named_buffers() for model in modules]),
     )
 
 
-def _stacked(listed: list[Iterable[tuple[str, Any]]]) -> dict[str, Any]:
-    dicts = [dict(named) for named in listed]
+def _stacked(entries: list[Iterable[tuple[str, Any]]]) -> dict[str, Any]:
+    dicts = [dict(named) for named in entries]
     return {name: _stacked_leaf(name, [each[name] for each in dicts]) for name in dicts[0]}
 
 

@@ -1,4 +1,4 @@
-"""Fetching: what is fetched stands at its place whole, or not at all."""
+"""Downloads: a file is at its place in full, or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pooch import HTTPDownloader
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from weft._base.files import written_whole
+from weft._base.files import atomic_write
 from weft.errors import CheckpointError, DownloadError, ValueRangeError
 
 _CHUNK = 128 * 1024
@@ -34,7 +34,7 @@ def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, pro
     before. The SHA256 digest must start with `hash_prefix` where that is given, else `CheckpointError`.
     `DownloadError` says why nothing came. With `progress`, a bar is shown where stderr is a terminal.
     """
-    with written_whole(Path(os.path.expanduser(dst))) as file:
+    with atomic_write(Path(os.path.expanduser(dst))) as file:
         _fetch(url, file, {}, progress=progress)
         if hash_prefix is not None:
             file.seek(0)
@@ -64,7 +64,7 @@ def _fetch(url: str, file: IO[bytes], headers: Mapping[str, str], *, progress: b
         except OSError as error:
             raise DownloadError(f"cannot download {url}: {error}") from error
     elif parts.scheme in ("http", "https"):
-        with _bar(os.path.basename(parts.path), shown=progress and sys.stderr.isatty()) as bar:
+        with _bar(os.path.basename(parts.path), visible=progress and sys.stderr.isatty()) as bar:
             _request(url, file, headers, bar)
     else:
         raise ValueRangeError(f"unknown url type: {url!r}; use an http, https or file URL")
@@ -135,8 +135,8 @@ class _Bar:
 
 
 @contextmanager
-def _bar(name: str, *, shown: bool) -> Iterator[_Bar | bool]:
-    if not shown:
+def _bar(name: str, *, visible: bool) -> Iterator[_Bar | bool]:
+    if not visible:
         yield False
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())

@@ -109,10 +109,10 @@ def _entry(module: ModuleType, model: str) -> Callable[..., Any]:
     missing = [name for name in getattr(module, "dependencies", None) or () if not _is_installed(name)]
     if missing:
         raise HubError(f"Missing dependencies: {', '.join(missing)}")
-    found = getattr(module, model, None)
-    if not callable(found):
+    function = getattr(module, model, None)
+    if not callable(function):
         raise HubError(f"Cannot find callable {model} in hubconf")
-    return found
+    return function
 
 
 def _is_installed(name: str) -> bool:

@@ -6,7 +6,7 @@ import os
 import warnings
 
 
-class _Chosen:
+class _HubFolder:
     """What `set_dir` was told, for the whole process."""
 
     folder: str | None = None
@@ -20,12 +20,12 @@ def get_dir() -> str:
     """
     if os.environ.get("TORCH_HUB"):
         warnings.warn("TORCH_HUB is deprecated, please use env TORCH_HOME instead", stacklevel=2)
-    return _Chosen.folder if _Chosen.folder is not None else os.path.join(_home(), "hub")
+    return _HubFolder.folder if _HubFolder.folder is not None else os.path.join(_home(), "hub")
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
     """Keep downloads in this folder from now on; it is made when it is needed."""
-    _Chosen.folder = os.path.expanduser(d)
+    _HubFolder.folder = os.path.expanduser(d)
 
 
 def _home() -> str:

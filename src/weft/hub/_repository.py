@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 from weft._base.files import remove_folder, temporary_folder
 from weft.errors import DownloadError, HubError, ValueRangeError
+from weft.hub._archive_limits import excess
 from weft.hub._download import download_url_to_file, read
 from weft.hub._folder import get_dir
-from weft.hub._sizes import excess
 
 Trust = bool | Literal["check"]
 
@@ -42,13 +42,13 @@ class _Repository:
         return f"{_GITHUB}/{self.owner}/{self.name}"
 
     @property
-    def listed(self) -> str:
+    def list_line(self) -> str:
         """Its line in the list of trusted repositories."""
         return f"{self.owner}/{self.name}"
 
     @property
     def folder(self) -> Path:
-        """Its place in the cache, which no other repository or ref has: not `a/b_c` that of `a_b/c`."""
+        """Its folder in the cache, which no other repository or ref has: `a/b_c` and `a_b/c` have different ones."""
         parts = (quote(part, safe="").replace("_", "%5F") for part in (self.owner, self.name, self.ref))
         return Path(get_dir(), "_".join(parts))
 
@@ -72,10 +72,10 @@ def cached(github: str, *, force_reload: bool, trust_repo: Trust, verbose: bool,
 
 
 def _parse(github: str) -> _Repository:
-    found = _NAME.fullmatch(github)
-    if found is None:
+    match = _NAME.fullmatch(github)
+    if match is None:
         raise ValueRangeError(f"expected a repository as 'owner/name' or 'owner/name:ref', got {github!r}")
-    owner, name, ref = found["owner"], found["name"], found["ref"]
+    owner, name, ref = match["owner"], match["name"], match["ref"]
     return _Repository(owner, name, ref) if ref else _on_default_branch(_Repository(owner, name, "main"))
 
 
@@ -136,7 +136,7 @@ def _check_trust(repository: _Repository, trust_repo: Trust) -> None:
     listing = Path(get_dir(), "trusted_list")
     listing.touch()
     trusted = (
-        repository.listed in (line.strip() for line in listing.read_text().splitlines())
+        repository.list_line in (line.strip() for line in listing.read_text().splitlines())
         or repository.folder.is_dir()
         or repository.owner in _TRUSTED_OWNERS
     )
@@ -144,12 +144,12 @@ def _check_trust(repository: _Repository, trust_repo: Trust) -> None:
         _ask_for_trust(repository, trusted)
     if not trusted:
         with listing.open("a") as file:
-            file.write(f"{repository.listed}\n")
+            file.write(f"{repository.list_line}\n")
 
 
 def _ask_for_trust(repository: _Repository, trusted: bool) -> None:
     answer = input(
-        f"The repository {repository.listed} does not belong to the list of trusted repositories and as such cannot "
+        f"The repository {repository.list_line} does not belong to the list of trusted repositories and as such cannot "
         "be downloaded. Do you trust this repository and wish to add it to the trusted list of repositories (y/N)?"
     )
     if answer.lower() in ("n", "no", ""):

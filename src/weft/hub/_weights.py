@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from weft.errors import CheckpointError, ValueRangeError
+from weft.hub._archive_limits import excess
 from weft.hub._download import check_digest, download_url_to_file
 from weft.hub._folder import get_dir
-from weft.hub._sizes import excess
 from weft.serialization import load
 
 _HASH = re.compile(r"-([a-f0-9]{8,64})\.")  # `bfd8deac` of `resnet18-bfd8deac.weft`
@@ -56,13 +56,13 @@ def load_state_dict_from_url(
 
 
 def _hash_in(name: str) -> str:
-    found = _HASH.search(name)
-    if found is None:
+    match = _HASH.search(name)
+    if match is None:
         raise ValueRangeError(
             f"check_hash=True takes a name with at least 8 digits of the SHA256 digest, such as net-5c106cde.weft, got "
             f"{name!r}; give such a file_name, or leave check_hash out"
         )
-    return found[1]
+    return match[1]
 
 
 def _unpacked(path: str) -> str | io.BytesIO:

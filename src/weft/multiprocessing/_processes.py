@@ -19,7 +19,7 @@ from multiprocessing.reduction import DupFd
 from time import monotonic
 from typing import IO, Any, NoReturn
 
-from weft._base.signals import heed
+from weft._base.signals import restore_defaults
 from weft.errors import ArgumentError, ProcessExitedException, ProcessRaisedException, ValueRangeError
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _GRACE_SECONDS = 30.0  # until processes that were told to end are killed
 _RUNTIME = "weft._lazy.runtime"
 
 
-class _Report:
+class _ErrorFile:
     """A file without a name, in which a process tells its parent what it raised."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -51,20 +51,20 @@ class _Report:
         self._file.close()
 
 
-def _attached(file: Any) -> _Report:
-    return _Report(os.fdopen(file.detach(), "w+b"))
+def _attached(file: Any) -> _ErrorFile:
+    return _ErrorFile(os.fdopen(file.detach(), "w+b"))
 
 
-def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], report: _Report) -> None:
+def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], error_file: _ErrorFile) -> None:
     """The body of a process."""
-    heed(signal.SIGINT)
+    restore_defaults(signal.SIGINT)
     threading.Thread(target=_end_with_parent, name="end with the parent", daemon=True).start()
     try:
         fn(index, *args)
     except KeyboardInterrupt:
         pass  # as the parent was, or because it is gone
     except Exception:
-        report.write(traceback.format_exc())
+        error_file.write(traceback.format_exc())
         sys.exit(1)
 
 
@@ -78,7 +78,7 @@ def _end_with_parent() -> None:
 class ProcessContext:
     """Processes that were started together; `join` tells how they end."""
 
-    def __init__(self, processes: Sequence[BaseProcess], error_files: Sequence[_Report]) -> None:
+    def __init__(self, processes: Sequence[BaseProcess], error_files: Sequence[_ErrorFile]) -> None:
         self.processes = list(processes)
         self.error_files = list(error_files)
         self.sentinels = {process.sentinel: index for index, process in enumerate(self.processes)}
@@ -127,13 +127,13 @@ class ProcessContext:
             process.join(max(0.0, end - monotonic()))
 
     def _raise(self, failed: int) -> NoReturn:
-        process, told = self.processes[failed], self.error_files[failed].read()
+        process, error = self.processes[failed], self.error_files[failed].read()
         self._close()
         code, pid = process.exitcode, process.pid
         assert code is not None, "this process has ended"
         assert pid is not None, "this process was started"
-        if told:
-            text = f"\n\n-- Process {failed:d} terminated with the following error:\n{told}"
+        if error:
+            text = f"\n\n-- Process {failed:d} terminated with the following error:\n{error}"
             raise ProcessRaisedException(text, failed, pid)
         if code > 0:
             text = f"process {failed:d} terminated with exit code {code:d}"
@@ -144,14 +144,14 @@ class ProcessContext:
         raise ProcessExitedException(f"process {failed:d} terminated with signal {name}", failed, pid, code, name)
 
     def _close(self) -> None:
-        for report in self.error_files:
-            report.close()
+        for error_file in self.error_files:
+            error_file.close()
 
 
 class SpawnContext(ProcessContext):
     """The former name of `ProcessContext`."""
 
-    def __init__(self, processes: Sequence[BaseProcess], error_files: Sequence[_Report]) -> None:
+    def __init__(self, processes: Sequence[BaseProcess], error_files: Sequence[_ErrorFile]) -> None:
         warnings.warn("SpawnContext is renamed to ProcessContext since 1.4 release.", stacklevel=2)
         super().__init__(processes, error_files)
 
@@ -173,18 +173,18 @@ def start_processes(
         )
     require_calls(args, nprocs)
     context: Any = multiprocessing.get_context(start_method)
-    reports, processes = [], []
+    error_files, processes = [], []
     with ExitStack() as undo:
         for index in range(nprocs):
-            report = _Report(undo.enter_context(tempfile.TemporaryFile()))
-            process = context.Process(target=_run, args=(fn, index, args, report), daemon=daemon)
+            error_file = _ErrorFile(undo.enter_context(tempfile.TemporaryFile()))
+            process = context.Process(target=_run, args=(fn, index, args, error_file), daemon=daemon)
             process.start()
             undo.callback(process.join)
             undo.callback(process.kill)
-            reports.append(report)
+            error_files.append(error_file)
             processes.append(process)
         undo.pop_all()
-    started = ProcessContext(processes, reports)
+    started = ProcessContext(processes, error_files)
     if not join:
         return started
     while not started.join():

@@ -10,11 +10,11 @@ _STRATEGIES = ("file_descriptor", "file_system")
 
 
 @dataclass
-class _Chosen:
+class _Sharing:
     strategy: str = _STRATEGIES[0]
 
 
-_chosen = _Chosen()
+_sharing = _Sharing()
 
 
 def get_all_sharing_strategies() -> set[str]:
@@ -24,7 +24,7 @@ def get_all_sharing_strategies() -> set[str]:
 
 def get_sharing_strategy() -> str:
     """The strategy that was chosen."""
-    return _chosen.strategy
+    return _sharing.strategy
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
@@ -33,4 +33,4 @@ def set_sharing_strategy(new_strategy: str) -> None:
         raise PreconditionError(
             f"invalid sharing strategy {new_strategy!r}, expected one of {get_all_sharing_strategies()}"
         )
-    _chosen.strategy = new_strategy
+    _sharing.strategy = new_strategy

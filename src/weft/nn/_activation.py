@@ -14,8 +14,8 @@ from weft.nn._module import Module
 from weft.nn.init import constant_
 
 
-def _make(name: str, function: Any, doc: str, shown: str | None = "", **fields: Any) -> Any:
-    return layer(name, __name__, function, doc, shown, **fields)
+def _make(name: str, function: Any, doc: str, repr_format: str | None = "", **fields: Any) -> Any:
+    return layer(name, __name__, function, doc, repr_format, **fields)
 
 
 ReLU = _make("ReLU", F.relu, "max(0, x).", inplace=False)

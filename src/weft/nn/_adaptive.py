@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from weft._base.dtype import int64
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 from weft.nn import functional as F
@@ -90,11 +90,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return _Result(output.squeeze(0) if single else output, loss)
 
     def _head_class(self, target: Tensor) -> Tensor:
-        """What the head has to choose: a class, or the cluster that it is in."""
-        found = target
+        """The head's target for each class: the class itself, or the cluster that it is in."""
+        result = target
         for at, (start, stop) in enumerate(pairwise(self.cutoffs)):
-            found = op.where((target >= start) & (target < stop), self.shortlist_size + at, found)
-        return found
+            result = op.where((target >= start) & (target < stop), self.shortlist_size + at, result)
+        return result
 
     def log_prob(self, input: Tensor) -> Tensor:
         """Log-probabilities of all classes: (batch, n_classes)."""

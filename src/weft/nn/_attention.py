@@ -91,12 +91,12 @@ class MultiheadAttention(Module):
         elif not self.batch_first:
             query, key, value = batch_first((query, key, value), (0, 1))
         p = self.dropout if self.training else 0.0
-        found, weights = attend(
+        output, weights = attend(
             query, key, value, self._projections(), p, key_padding_mask, attn_mask, need_weights, average_attn_weights
         )
         if not batched:
-            return found.squeeze(0), None if weights is None else weights.squeeze(0)
-        return (found if self.batch_first else found.transpose(0, 1)), weights
+            return output.squeeze(0), None if weights is None else weights.squeeze(0)
+        return (output if self.batch_first else output.transpose(0, 1)), weights
 
     def _projections(self) -> Projections:
         separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)

@@ -17,13 +17,13 @@ _L = TypeVar("_L", bound="ModuleList")
 
 def position(index: Any, size: int) -> int:
     """An index counted from the front; `IndexError` when it is out of range."""
-    found = as_int(index)
-    if not -size <= found < size:
-        raise DimError(f"index {found} is out of range")
-    return found % size
+    value = as_int(index)
+    if not -size <= value < size:
+        raise DimError(f"index {value} is out of range")
+    return value % size
 
 
-class _Numbered(Module):
+class _IndexedModules(Module):
     """Modules in order, called "0", "1", and so on."""
 
     def __len__(self) -> int:
@@ -35,13 +35,13 @@ class _Numbered(Module):
     def _renumber(self, modules: Iterable[Module | None]) -> None:
         self._modules = {str(at): module for at, module in enumerate(modules)}
 
-    def _listed(self) -> list[Any]:
+    def _as_list(self) -> list[Any]:
         return list(self._modules.values())
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return type(self)(*self._for_init(self._listed()[index]))
-        return self._listed()[position(index, len(self))]
+            return type(self)(*self._for_init(self._as_list()[index]))
+        return self._as_list()[position(index, len(self))]
 
     def _for_init(self, modules: list[Any]) -> Iterable[Any]:
         return (modules,)
@@ -50,12 +50,12 @@ class _Numbered(Module):
         setattr(self, list(self._modules)[position(index, len(self))], module)
 
     def __delitem__(self, index: Any) -> None:
-        modules = self._listed()
+        modules = self._as_list()
         del modules[index if isinstance(index, slice) else position(index, len(self))]
         self._renumber(modules)
 
     def _insert(self, index: int, module: Module) -> None:
-        modules = self._listed()
+        modules = self._as_list()
         modules.insert(index, module)
         self._renumber(modules)
 
@@ -77,7 +77,7 @@ class _Numbered(Module):
         return [name for name in super().__dir__() if not name.isdigit()]
 
 
-class Sequential(_Numbered):
+class Sequential(_IndexedModules):
     """Modules called one after another. Give them in order, or a dict of them by name."""
 
     def __init__(self, *args: Any) -> None:
@@ -116,9 +116,9 @@ class Sequential(_Numbered):
 
     def pop(self, key: Any) -> Any:
         """Take one module out, and return it."""
-        found = self[key]
+        module = self[key]
         del self[key]
-        return found
+        return module
 
     def __add__(self, other: Any) -> Sequential:
         return Sequential(*self, *_sequential(other))
@@ -127,12 +127,12 @@ class Sequential(_Numbered):
         return self.extend(list(_sequential(other)))
 
     def __mul__(self, times: int) -> Sequential:
-        return Sequential(*(self._listed() * self._factor(times)))
+        return Sequential(*(self._as_list() * self._factor(times)))
 
     __rmul__ = __mul__
 
     def __imul__(self: _S, times: int) -> _S:
-        return self.extend(self._listed() * (self._factor(times) - 1))
+        return self.extend(self._as_list() * (self._factor(times) - 1))
 
     def _factor(self, times: Any) -> int:
         if not isinstance(times, int):
@@ -148,7 +148,7 @@ def _sequential(other: Any) -> Sequential:
     return other
 
 
-class ModuleList(_Numbered):
+class ModuleList(_IndexedModules):
     """Modules in a list. Calling them is up to you."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
@@ -162,9 +162,9 @@ class ModuleList(_Numbered):
 
     def pop(self, key: Any) -> Any:
         """Take one module (or a slice of them) out, and return it."""
-        found = self[key]
+        module = self[key]
         del self[key]
-        return found
+        return module
 
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList(chain(self, other))
@@ -233,9 +233,9 @@ class ModuleDict(Module):
 
     def pop(self, key: str) -> Any:
         """Take one module out, and return it."""
-        found = self[key]
+        module = self[key]
         del self[key]
-        return found
+        return module
 
     def update(self, modules: Any) -> None:
         """Add modules from a mapping or from pairs of name and module."""
@@ -251,10 +251,10 @@ def pairs(owner: str, items: Any) -> list[tuple[str, Any]]:
         raise ArgumentError(
             f"{owner}.update should be called with an iterable of key/value pairs, but got {type(items).__name__}"
         )
-    listed = list(items)
-    for at, item in enumerate(listed):
+    entries = list(items)
+    for at, item in enumerate(entries):
         if not isinstance(item, Iterable):
             raise ArgumentError(f"{owner} update sequence element #{at} should be Iterable; is{type(item).__name__}")
         if len(list(item)) != 2:
             raise ValueRangeError(f"{owner} update sequence element #{at} has length {len(list(item))}; 2 is required")
-    return [(name, item) for name, item in listed]
+    return [(name, item) for name, item in entries]

@@ -10,7 +10,7 @@ from weft.errors import ValueRangeError
 from weft.nn import functional as F
 from weft.nn import init
 from weft.nn._linear import fresh, uniform_by_fan
-from weft.nn._lookup import options_beside
+from weft.nn._lookup import options_repr
 from weft.nn._module import Module
 from weft.ops._neural import ntuple
 
@@ -18,7 +18,7 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _ConvNd(Module):
-    """What all convolutions share.
+    """The base of all convolutions.
 
     Weights are (out_channels, in_channels / groups, ...kernel), transposed ones (in_channels, out_channels / groups,
     ...kernel); with the bias they are drawn uniformly from ±1 / sqrt(fan in).
@@ -80,7 +80,7 @@ class _ConvNd(Module):
         """The sizes, and what differs from the defaults."""
         n = self._dims
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        text += options_beside(self, padding=(0,) * n, dilation=(1,) * n, output_padding=(0,) * n, groups=1)
+        text += options_repr(self, padding=(0,) * n, dilation=(1,) * n, output_padding=(0,) * n, groups=1)
         if self.bias is None:
             text += ", bias=False"
         return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"

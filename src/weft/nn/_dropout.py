@@ -11,7 +11,7 @@ from weft.nn._module import Module
 
 
 class _Dropout(Module):
-    """What all kinds share; nothing happens in evaluation."""
+    """The base of all dropouts; nothing happens in evaluation."""
 
     _function: str
 

@@ -10,7 +10,7 @@ from weft.errors import PreconditionError
 from weft.nn import functional as F
 from weft.nn import init
 from weft.nn._linear import fresh
-from weft.nn._lookup import options_beside
+from weft.nn._lookup import options_repr
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 
@@ -69,7 +69,7 @@ class Embedding(Module):
     def extra_repr(self) -> str:
         """The sizes, and what differs from the defaults."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
-        return text + options_beside(
+        return text + options_repr(
             self, padding_idx=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, sparse=False
         )
 
@@ -133,7 +133,7 @@ class EmbeddingBag(Module):
     def extra_repr(self) -> str:
         """The sizes, the mode, and what differs from the defaults."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
-        text += options_beside(self, max_norm=None, norm_type=2, scale_grad_by_freq=False)
+        text += options_repr(self, max_norm=None, norm_type=2, scale_grad_by_freq=False)
         text += f", mode={self.mode!r}"
         return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx!r}"
 
@@ -146,9 +146,9 @@ class EmbeddingBag(Module):
         """A table of given vectors (numbers, embedding_dim), which are not trained if `freeze`."""
         if embeddings.ndim != 2:
             raise PreconditionError("Embeddings parameter is expected to be 2-dimensional")
-        made = cls(
+        result = cls(
             embeddings.shape[0], embeddings.shape[1], max_norm, norm_type, scale_grad_by_freq, mode, sparse,
             embeddings, include_last_offset, padding_idx,
         )  # fmt: skip
-        made.weight.requires_grad_(not freeze)
-        return made
+        result.weight.requires_grad_(not freeze)
+        return result

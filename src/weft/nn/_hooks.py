@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft._lazy.value import Tape, Value
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Handle, Tensor, wrap
 from weft.errors import GradientError, ModuleError
 
@@ -22,7 +22,7 @@ class Hook(NamedTuple):
     function: Callable[..., Any]
     with_kwargs: bool = False
     always_call: bool = False
-    everywhere: bool = False
+    is_global: bool = False
 
 
 Hooks = OrderedDict[int, Any]
@@ -52,7 +52,7 @@ def register(hooks: Hooks, hook: Any, *, prepend: bool = False, options: Sequenc
     return handle
 
 
-class Computing:
+class AttributeHook:
     """A hook that computes an attribute of its module before each call.
 
     A copy of the module, and one that was pickled, computes its own.
@@ -67,7 +67,7 @@ class Computing:
         raise NotImplementedError
 
 
-def computing(module: Any, kind: type[Computing], name: str) -> dict[int, Any]:
+def attribute_hooks(module: Any, kind: type[AttributeHook], name: str) -> dict[int, Any]:
     """The hooks of a kind that compute an attribute of a module, by key."""
     hooks = module._forward_pre_hooks.items()
     return {key: hook for key, hook in hooks if isinstance(hook, kind) and hook._attribute == name}
@@ -76,48 +76,50 @@ def computing(module: Any, kind: type[Computing], name: str) -> dict[int, Any]:
 # --- of all modules ---------------------------------------------------------------------------------------------
 
 
-class Everywhere(NamedTuple):
+class GlobalHook(NamedTuple):
     """A hook on the calls of all modules, and its kind."""
 
     kind: str
     hook: Hook
 
 
-EVERYWHERE: OrderedDict[int, Everywhere] = OrderedDict()
+GLOBAL_HOOKS: OrderedDict[int, GlobalHook] = OrderedDict()
 """Hooks on the calls of all modules. One table, since every call looks whether there are any."""
 
 _REGISTRATION: dict[str, Hooks] = {kind: OrderedDict() for kind in ("parameter", "buffer", "module")}
 
 
-def _everywhere(kind: str, hook: Callable[..., Any], with_kwargs: bool = False, always_call: bool = False) -> Handle:
-    return Handle(EVERYWHERE, Everywhere(kind, Hook(hook, with_kwargs, always_call, everywhere=True)))
+def _register_globally(
+    kind: str, hook: Callable[..., Any], with_kwargs: bool = False, always_call: bool = False
+) -> Handle:
+    return Handle(GLOBAL_HOOKS, GlobalHook(kind, Hook(hook, with_kwargs, always_call, is_global=True)))
 
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> Handle:
     """Call `hook(module, args)` before the `forward` of every module, ahead of the module's own hooks."""
-    return _everywhere("forward_pre", hook)
+    return _register_globally("forward_pre", hook)
 
 
 def register_module_forward_hook(
     hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
 ) -> Handle:
     """Call `hook(module, args, output)` after the `forward` of every module, ahead of the module's own hooks."""
-    return _everywhere("forward", hook, with_kwargs, always_call)
+    return _register_globally("forward", hook, with_kwargs, always_call)
 
 
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Handle:
     """Call `hook(module, grad_output)` in backward passes through every module."""
-    return _everywhere("backward_pre", hook)
+    return _register_globally("backward_pre", hook)
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> Handle:
     """Call `hook(module, grad_input, grad_output)` in backward passes through every module."""
-    return _everywhere("backward", hook)
+    return _register_globally("backward", hook)
 
 
 def register_module_backward_hook(hook: Callable[..., Any]) -> Handle:
-    """The same as `register_module_full_backward_hook`."""
-    return _everywhere("backward", hook)
+    """An alias of `register_module_full_backward_hook`."""
+    return _register_globally("backward", hook)
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> Handle:
@@ -136,11 +138,11 @@ def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle
 
 
 def registering(kind: str, module: Module, name: str, what: Any) -> Any:
-    """What is registered once the hooks of all modules have seen it."""
+    """The object to register, after the global hooks have seen, and maybe replaced, it."""
     for hook in list(_REGISTRATION[kind].values()):
-        found = hook(module, name, what)
-        if found is not None:
-            what = found
+        replacement = hook(module, name, what)
+        if replacement is not None:
+            what = replacement
     return what
 
 
@@ -151,8 +153,8 @@ def _on_calls(module: Module, kind: str) -> list[Hook]:
     """The hooks of one kind, those of all modules first."""
     own = module.__dict__
     marked = [own.get(f"_{kind}_hooks_{option}", ()) for option in ("with_kwargs", "always_called")]
-    found = [entry.hook for entry in EVERYWHERE.values() if entry.kind == kind]
-    return found + [Hook(hook, *(key in keys for keys in marked)) for key, hook in own[f"_{kind}_hooks"].items()]
+    hooks = [entry.hook for entry in GLOBAL_HOOKS.values() if entry.kind == kind]
+    return hooks + [Hook(hook, *(key in keys for keys in marked)) for key, hook in own[f"_{kind}_hooks"].items()]
 
 
 def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -161,13 +163,13 @@ def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     result = None
     try:
         args, kwargs = _before(module, args, kwargs)
-        crossing = Crossing(module)
-        args = crossing.inward(args)
+        hook_call = BackwardHookCall(module)
+        args = hook_call.wrap_inputs(args)
         result = module.forward(*args, **kwargs)
         waiting = _on_calls(module, "forward")
         while waiting:
             result = _after(module, waiting.pop(0), args, kwargs, result)
-        return crossing.outward(result)
+        return hook_call.wrap_outputs(result)
     except Exception:
         for hook in _on_calls(module, "forward") if waiting is None else waiting:
             if hook.always_call:
@@ -178,32 +180,32 @@ def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     for hook in _on_calls(module, "forward_pre"):
         if not hook.with_kwargs:
-            found = hook.function(module, args)
-            if found is not None:
-                args = found if isinstance(found, tuple) else (found,)
+            replacement = hook.function(module, args)
+            if replacement is not None:
+                args = replacement if isinstance(replacement, tuple) else (replacement,)
             continue
-        found = hook.function(module, args, kwargs)
-        if found is None:
+        replacement = hook.function(module, args, kwargs)
+        if replacement is None:
             continue
-        if not (isinstance(found, tuple) and len(found) == 2):
+        if not (isinstance(replacement, tuple) and len(replacement) == 2):
             raise ModuleError(
-                f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {found}."
+                f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {replacement}."
             )
-        args, kwargs = found
+        args, kwargs = replacement
     return args, kwargs
 
 
 def _after(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    given = (args, kwargs, result) if hook.with_kwargs else (args, result)
-    found = hook.function(module, *given)
-    return result if found is None else found
+    arguments = (args, kwargs, result) if hook.with_kwargs else (args, result)
+    replacement = hook.function(module, *arguments)
+    return result if replacement is None else replacement
 
 
 def _silenced(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     try:
         return _after(module, hook, args, kwargs, result)
     except Exception as error:
-        kind = "global module" if hook.everywhere else "module"
+        kind = "global module" if hook.is_global else "module"
         warnings.warn(
             f"{kind} forward hook with ``always_call=True`` raised an exception that was silenced as another error was "
             f"raised in forward: {error}",
@@ -215,7 +217,7 @@ def _silenced(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[st
 # --- backward passes --------------------------------------------------------------------------------------------
 
 
-class Crossing:
+class BackwardHookCall:
     """One call of a module as its backward hooks see it: gradients of the outputs, then of the inputs.
 
     The tensors that gradients flow through pass an identity on the way in, and another on the way out. Gradients of
@@ -230,7 +232,7 @@ class Crossing:
         self.arguments = 0
         self.grad_output: tuple[Tensor | None, ...] = ()
 
-    def inward(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments behind the first identity."""
         if not self.after:
             return args
@@ -240,7 +242,7 @@ class Crossing:
             self.inputs = at
         return passed
 
-    def outward(self, result: Any) -> Any:
+    def wrap_outputs(self, result: Any) -> Any:
         """The result behind the second identity."""
         if not (self.before or self.after):
             return result
@@ -273,34 +275,34 @@ class Crossing:
         return grads
 
 
-def _replaced(which: str, what: str, grads: tuple[Tensor | None, ...], found: Any) -> tuple[Tensor | None, ...]:
-    if found is None:
+def _replaced(which: str, what: str, grads: tuple[Tensor | None, ...], replacement: Any) -> tuple[Tensor | None, ...]:
+    if replacement is None:
         return grads
-    listed = found if isinstance(found, tuple) else (found,)
-    if len(listed) != len(grads):
+    items = replacement if isinstance(replacement, tuple) else (replacement,)
+    if len(items) != len(grads):
         raise GradientError(
-            f"Backward {which} returned an invalid number of {what}, got {len(listed)}, but expected {len(grads)}"
+            f"Backward {which} returned an invalid number of {what}, got {len(items)}, but expected {len(grads)}"
         )
-    return listed
+    return items
 
 
 def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tuple[Any, ...]]:
     """Positions of the tensors that gradients flow through, and all items with those behind an identity.
 
-    `hook` gets a gradient (or None) per item when all have arrived, and returns those to hand on.
+    `hook` gets a gradient (or None) per item when all have arrived, and returns those to propagate.
     """
     at = [i for i, item in enumerate(items) if isinstance(item, Tensor) and item.requires_grad]
     passed = list(items)
     if not at:
         return at, tuple(passed)
 
-    def on_values(given: dict[int, Value], outputs: list[Value]) -> list[Value | None]:
+    def on_values(by_index: dict[int, Value], outputs: list[Value]) -> list[Value | None]:
         del outputs
         grads: list[Tensor | None] = [None] * len(passed)
-        for index, grad in given.items():
+        for index, grad in by_index.items():
             grads[at[index]] = wrap(grad)
-        found = hook(tuple(grads))
-        return [None if found[i] is None else found[i]._read() for i in at]
+        replacements = hook(tuple(grads))
+        return [None if replacements[i] is None else replacements[i]._read() for i in at]
 
     behind = op.pass_through([items[i] for i in at])
     for i, tensor in zip(at, behind if isinstance(behind, tuple) else (behind,), strict=True):

@@ -17,7 +17,7 @@ def layer(
     module: str,
     function: Callable[..., Any],
     doc: str,
-    shown: str | None = "",
+    repr_format: str | None = "",
     *,
     settle: Callable[[Any], None] | None = None,
     hidden: tuple[str, ...] = (),
@@ -29,14 +29,14 @@ def layer(
     `fields` are the constructor's parameters with their defaults, keyword-only if `by_keyword`; they become
     attributes, and keywords of `function` except those in `hidden`. `forward` takes what stands before the first
     field among the parameters of `function`, which is told `training` if it asks. `settle(layer)` may adjust the
-    attributes. `shown` formats them for `repr`, where `inplace` is added if it is set; None shows nothing.
+    attributes. `repr_format` formats them for `repr`, where `inplace` is added if it is set; None shows nothing.
     """
 
     def extra_repr(self: Module) -> str:
-        if shown is None:
+        if repr_format is None:
             return ""
-        text = shown.format(**self.__dict__)
-        if not self.__dict__.get("inplace") or "{inplace}" in shown:
+        text = repr_format.format(**self.__dict__)
+        if not self.__dict__.get("inplace") or "{inplace}" in repr_format:
             return text
         return f"{text}, inplace=True" if text else "inplace=True"
 

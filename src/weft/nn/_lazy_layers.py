@@ -6,7 +6,7 @@ from typing import Any
 
 from weft._base.dtype import int64
 from weft._base.state import using
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ShapeError, ValueRangeError
 from weft.nn._conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d

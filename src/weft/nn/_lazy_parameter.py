@@ -8,14 +8,14 @@ from typing import Any, NoReturn
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor, operand
 from weft._tensor.view import own
 from weft.errors import ShapeError, ValueRangeError
 from weft.nn._parameter import Buffer, Parameter
 
 
-def _of_blank(name: str) -> Callable[..., Any]:
+def _delegated(name: str) -> Callable[..., Any]:
     """A method that asks the empty tensor in an uninitialised one's place."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -47,10 +47,10 @@ class UninitializedTensorMixin:
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become an ordinary tensor of a shape. Its elements are arbitrary; type and device stay unless given."""
-        made = op.zeros(shape, dtype=dtype or self.dtype, device=device or self.device)
+        value = op.zeros(shape, dtype=dtype or self.dtype, device=device or self.device)
         requires_grad = self._wanted
         del self._blank, self._wanted
-        self._value = own(operand(made))
+        self._value = own(operand(value))
         self.__class__ = self.cls_to_become  # pyright: ignore[reportAttributeAccessIssue]  an ordinary tensor now
         self.requires_grad_(requires_grad)
 
@@ -101,9 +101,14 @@ class UninitializedTensorMixin:
         """True."""
         return True
 
-    size, is_floating_point, is_complex = _of_blank("size"), _of_blank("is_floating_point"), _of_blank("is_complex")
-    to, cpu, cuda = _of_blank("to"), _of_blank("cpu"), _of_blank("cuda")
-    half, float, double, bfloat16 = _of_blank("half"), _of_blank("float"), _of_blank("double"), _of_blank("bfloat16")
+    size, is_floating_point, is_complex = _delegated("size"), _delegated("is_floating_point"), _delegated("is_complex")
+    to, cpu, cuda = _delegated("to"), _delegated("cpu"), _delegated("cuda")
+    half, float, double, bfloat16 = (
+        _delegated("half"),
+        _delegated("float"),
+        _delegated("double"),
+        _delegated("bfloat16"),
+    )
 
     def share_memory_(self) -> NoReturn:
         """There is nothing to share yet."""

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from weft._base.state import default_dtype
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.nn import functional as F

@@ -38,12 +38,12 @@ class Lookup:
 
     def get_submodule(self, target: str) -> Any:
         """The module at a dotted path; `AttributeError` when there is none."""
-        found: Any = self
+        module: Any = self
         for name in target.split(".") if target else ():
-            found = _attribute(found, name)
-            if not isinstance(found, Lookup):
+            module = _attribute(module, name)
+            if not isinstance(module, Lookup):
                 raise AttributeError(f"`{name}` is not an nn.Module")
-        return found
+        return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Put a module at a dotted path; with `strict`, one must be there already."""
@@ -60,19 +60,19 @@ class Lookup:
     def get_parameter(self, target: str) -> Parameter:
         """The parameter at a dotted path; `AttributeError` when there is none."""
         path, _, name = target.rpartition(".")
-        found = _attribute(self.get_submodule(path), name)
-        if not isinstance(found, Parameter):
+        parameter = _attribute(self.get_submodule(path), name)
+        if not isinstance(parameter, Parameter):
             raise AttributeError(f"`{name}` is not an nn.Parameter")
-        return found
+        return parameter
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at a dotted path; `AttributeError` when there is none."""
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
-        found = _attribute(module, name)
+        buffer = _attribute(module, name)
         if name not in module._buffers:
             raise AttributeError(f"`{name}` is not a buffer")
-        return found
+        return buffer
 
     # --- by walking -------------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class Lookup:
         return sorted(name for name in names if not name[0].isdigit())
 
 
-def options_beside(module: Any, **usual: Any) -> str:
+def options_repr(module: Any, **usual: Any) -> str:
     """The attributes that are not as usual, as `repr` shows them: a comma before each."""
     own = {name: getattr(module, name) for name in usual}
     return "".join(f", {name}={value}" for name, value in own.items() if value != usual[name])
@@ -204,7 +204,7 @@ def require_name(module: Any, kind: str, name: Any, registered: dict[str, Any] |
 
 
 def assignable(kind: str, name: str, value: Any) -> None:
-    """Refuse a value that cannot take the place of what is registered under a name."""
+    """Refuse a value that cannot replace the object that is registered under a name."""
     if value is None or not kind or (kind == "_buffers" and isinstance(value, Tensor)):
         return
     word, wanted = {

@@ -12,13 +12,13 @@ from weft.nn import functional as F
 from weft.nn._layer import layer
 from weft.nn._module import Module
 from weft.nn._shape import PairwiseDistance
-from weft.ops._neural import spelled
+from weft.ops._neural import reduction_name
 
 _OLD: dict[str, Any] = {"size_average": None, "reduce": None, "reduction": "mean"}
 
 
 def _settle(loss: Any) -> None:
-    loss.reduction = spelled(loss.reduction, loss.size_average, loss.reduce)
+    loss.reduction = reduction_name(loss.reduction, loss.size_average, loss.reduce)
     del loss.size_average, loss.reduce
 
 
@@ -106,7 +106,7 @@ class _Weighted(Module):
 
     def _setup(self, weight: Tensor | None, size_average: Any, reduce: Any, reduction: str, **options: Any) -> None:
         super().__init__()
-        self.reduction = spelled(reduction, size_average, reduce)
+        self.reduction = reduction_name(reduction, size_average, reduce)
         self.register_buffer("weight", weight)
         self.__dict__.update(options)
 

@@ -14,7 +14,7 @@ from weft._tensor.composite.create import empty_like
 from weft._tensor.tensor import Handle, Tensor
 from weft.errors import ArgumentError, ModuleError, ValueRangeError
 from weft.nn import _hooks, _state_dict
-from weft.nn._hooks import EVERYWHERE, Computing
+from weft.nn._hooks import GLOBAL_HOOKS, AttributeHook
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import Lookup, assignable, name_of_type, require_name
 from weft.nn._parameter import Buffer, Parameter
@@ -59,10 +59,10 @@ class Module(Lookup):
             return own["_compiled_call_impl"](*args, **kwargs)
         state = peek()
         if state is not None and state.capture is not None:
-            state.capture.called(self, EVERYWHERE)
+            state.capture.called(self, GLOBAL_HOOKS)
         if (
             own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
-            or EVERYWHERE
+            or GLOBAL_HOOKS
         ):  # fmt: skip
             return _hooks.call(self, args, kwargs)
         return self.forward(*args, **kwargs)
@@ -71,7 +71,7 @@ class Module(Lookup):
         """A call, recorded even where the module is compiled."""
         capture = ambient().capture
         if capture is not None:
-            capture.called(self, EVERYWHERE)
+            capture.called(self, GLOBAL_HOOKS)
         return _hooks.call(self, args, kwargs)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -158,15 +158,15 @@ class Module(Lookup):
         self._modules[name] = _hooks.registering("module", self, name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:
-        """The same as `add_module`."""
+        """An alias of `add_module`."""
         self.add_module(name, module)
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
         for kind in ("_parameters", "_buffers", "_modules"):
-            found = own.get(kind)
-            if found is not None and name in found:
-                return found[name]
+            table = own.get(kind)
+            if table is not None and name in table:
+                return table[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -209,17 +209,19 @@ class Module(Lookup):
         object.__delattr__(self, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = {"_compiled_call_impl", *(hook._attribute for hook in self._computing())}
+        left_out = {"_compiled_call_impl", *(hook._attribute for hook in self._attribute_hooks())}
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        for hook in self._computing():
+        for hook in self._attribute_hooks():
             setattr(self, hook._attribute, hook._current(self))
 
-    def _computing(self) -> list[Computing]:
+    def _attribute_hooks(self) -> list[AttributeHook]:
         """The hooks that compute attributes, which are no state."""
-        return [hook for hook in self.__dict__.get("_forward_pre_hooks", {}).values() if isinstance(hook, Computing)]
+        return [
+            hook for hook in self.__dict__.get("_forward_pre_hooks", {}).values() if isinstance(hook, AttributeHook)
+        ]
 
     # --- the whole tree ---------------------------------------------------------------------------------------
 
@@ -248,11 +250,11 @@ class Module(Lookup):
         """Move all tensors to a device, and cast the floating ones: `to(device, dtype)`, `to(dtype)`, `to(tensor)`."""
         if "copy" in kwargs or len(args) > (2 if isinstance(args[0] if args else None, DType | Tensor) else 3):
             raise ModuleError(".to() does not accept copy argument")
-        given = [kwargs.get("dtype"), *args]
+        candidates = [kwargs.get("dtype"), *args]
         if args and isinstance(args[0], Tensor):
-            given = [args[0].dtype]
+            candidates = [args[0].dtype]
             args, kwargs = (args[0].device, args[0].dtype), {}
-        dtype = next((a for a in given if isinstance(a, DType)), None)
+        dtype = next((a for a in candidates if isinstance(a, DType)), None)
         if dtype is not None and not dtype.is_differentiable:
             raise ArgumentError(
                 f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
@@ -342,12 +344,12 @@ class Module(Lookup):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or set them to zero."""
         for parameter in self.parameters():
-            forget_grad(parameter, set_to_none)
+            clear_grad(parameter, set_to_none)
 
     # --- state dicts ------------------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
-        """What a subclass saves beside its tensors."""
+        """The state that a subclass saves beside its tensors."""
         raise ModuleError(
             "Reached a code path in Module.get_extra_state() that should never be called. Override it with "
             "set_extra_state() in the module."
@@ -367,8 +369,8 @@ class Module(Lookup):
         """
         if args:
             warnings.warn("Positional args are being deprecated, use kwargs instead.", FutureWarning, stacklevel=2)
-            given: Any = (*args, *(destination, prefix, keep_vars)[len(args) :])
-            destination, prefix, keep_vars = given
+            arguments: Any = (*args, *(destination, prefix, keep_vars)[len(args) :])
+            destination, prefix, keep_vars = arguments
         return _state_dict.collect(self, destination, prefix, keep_vars)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -433,7 +435,7 @@ class Module(Lookup):
 
 
 def _surplus(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What is wrong with arguments that no constructor takes."""
+    """The error's text for arguments that the constructor does not take."""
     if kwargs:
         return f"{name}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'"
     return f"{name}.__init__() takes 1 positional argument but {len(args) + 1} were given"
@@ -444,7 +446,7 @@ def _kind_of(value: Any) -> str:
     return "_parameters" if isinstance(value, Parameter) else "_modules" if isinstance(value, Module) else ""
 
 
-def forget_grad(tensor: Any, set_to_none: bool) -> None:
+def clear_grad(tensor: Any, set_to_none: bool) -> None:
     """Take a tensor's gradient away, or make it a leaf of zeros."""
     if set_to_none:  # without a look at it: a captured step is the same whether there was one
         tensor.grad = None

@@ -9,8 +9,8 @@ import numpy as np
 
 from weft._base.dtype import int64
 from weft._base.state import default_dtype
+from weft._tensor.codegen import op
 from weft._tensor.convert import from_numpy_array
-from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.nn import functional as F
@@ -117,7 +117,7 @@ class GroupNorm(_Affine):
         )
 
 
-class _Running(_Affine):
+class _NormBase(_Affine):
     """Layers that normalise by channel, and may keep running statistics for evaluation."""
 
     _ndims: tuple[int, ...]
@@ -177,7 +177,7 @@ class _Running(_Affine):
         )
 
 
-class _BatchNorm(_Running):
+class _BatchNorm(_NormBase):
     """Each channel normalised over the batch in training, by the running statistics in evaluation."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ class BatchNorm3d(_BatchNorm):
     _ndims = (5,)
 
 
-class _InstanceNorm(_Running):
+class _InstanceNorm(_NormBase):
     """Each channel of each sample normalised over its spatial dims."""
 
     def __init__(
@@ -230,19 +230,19 @@ class _InstanceNorm(_Running):
         self._require_channels(input, 0 if single else 1)
         use_input = self.training or not self.track_running_stats
         momentum = 0.0 if self.momentum is None else self.momentum
-        found = F.instance_norm(
+        output = F.instance_norm(
             op.unsqueeze(input, 0) if single else input, self.running_mean, self.running_var, self.weight, self.bias,
             use_input, momentum, self.eps,
         )  # fmt: skip
-        return op.select(found, 0, 0) if single else found
+        return op.select(output, 0, 0) if single else output
 
     def _require_channels(self, input: Tensor, dim: int) -> None:
-        found, wanted = input.shape[dim], self.num_features
-        if found != wanted and self.affine:
+        channels, wanted = input.shape[dim], self.num_features
+        if channels != wanted and self.affine:
             raise ValueRangeError(
-                f"expected input's size at dim={dim} to match num_features ({wanted}), but got: {found}."
+                f"expected input's size at dim={dim} to match num_features ({wanted}), but got: {channels}."
             )
-        if found != wanted:
+        if channels != wanted:
             warnings.warn(
                 f"input's size at dim={dim} does not match num_features. You can silence this warning by not passing "
                 "in num_features, which is not used because affine=False",

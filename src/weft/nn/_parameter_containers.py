@@ -143,9 +143,9 @@ class ParameterDict(Module):
 
     def pop(self, key: str) -> Any:
         """Take one object out, and return it."""
-        found = self[key]
+        value = self[key]
         del self[key]
-        return found
+        return value
 
     def popitem(self) -> tuple[str, Any]:
         """Take the last object out, and return its name and it."""

@@ -67,7 +67,7 @@ LPPool1d, LPPool2d, LPPool3d = map(_lp_pool, (1, 2, 3))
 
 
 class _MaxUnpool(Module):
-    """What the partial inverses of maximum pooling share."""
+    """The base of the partial inverses of maximum pooling."""
 
     _sides: int
 

@@ -7,12 +7,12 @@ import warnings
 from typing import Any
 
 from weft._tensor import packing
+from weft._tensor.codegen import op
 from weft._tensor.composite.recurrent import run
-from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ShapeError, ValueRangeError
 from weft.nn._linear import fresh, uniform_by_fan
-from weft.nn._lookup import options_beside
+from weft.nn._lookup import options_repr
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 from weft.nn.utils.rnn import PackedSequence, packed_like, padded_of
@@ -159,7 +159,7 @@ class RNNBase(Module):
         data, batch_sizes, order, back = packed
         hx = self._zeros(data, int(batch_sizes.numpy()[0])) if hx is None else self.permute_hidden(hx, order)
         self.check_forward_args(data, hx, batch_sizes)
-        output, hx = self._stack(padded_of(packed), hx, packing.lengths_beside(batch_sizes, data))
+        output, hx = self._stack(padded_of(packed), hx, packing.lengths_on_device_of(batch_sizes, data))
         return packed_like(output, batch_sizes, order, back), self.permute_hidden(hx, back)
 
     def _stack(self, padded: Any, hx: Any, lengths: Any) -> tuple[Any, Any]:
@@ -183,7 +183,7 @@ class RNNBase(Module):
 
     def extra_repr(self) -> str:
         """The sizes, and options that are not the default."""
-        return f"{self.input_size}, {self.hidden_size}" + options_beside(
+        return f"{self.input_size}, {self.hidden_size}" + options_repr(
             self, proj_size=0, num_layers=1, bias=True, batch_first=False, dropout=0, bidirectional=False
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ShapeError, ValueRangeError
 from weft.nn._linear import fresh, uniform_by_fan
@@ -12,7 +12,7 @@ from weft.nn._module import Module
 
 
 class RNNCellBase(Module):
-    """What the cells share: weights of `num_chunks` * hidden_size rows for the input and the state."""
+    """The base of the cells: weights of `num_chunks` * hidden_size rows for the input and the state."""
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None, dtype: Any = None
@@ -53,8 +53,8 @@ class RNNCellBase(Module):
             states = (zeros,) * count
         elif not batched:
             states = tuple(state.unsqueeze(0) for state in states)
-        found = row(x, states, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        return tuple(found) if batched else tuple(state.squeeze(0) for state in found)
+        result = row(x, states, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        return tuple(result) if batched else tuple(state.squeeze(0) for state in result)
 
 
 def _of_one(row: Any) -> Any:

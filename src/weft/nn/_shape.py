@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import functional as F
@@ -116,7 +116,7 @@ class UpsamplingBilinear2d(Upsample):
 # --- padding --------------------------------------------------------------------------------------------------
 
 
-def _padding(name: str, mode: str, n: int, shown: str = "{padding}", **fields: Any) -> Any:
+def _padding(name: str, mode: str, n: int, repr_format: str = "{padding}", **fields: Any) -> Any:
     """A class of padding over `n` dims; `fields` may hold the value to pad with."""
 
     def padded(input: Tensor, padding: Any, value: float | None = None) -> Tensor:
@@ -128,7 +128,7 @@ def _padding(name: str, mode: str, n: int, shown: str = "{padding}", **fields: A
         pad.padding = ntuple(pad.padding, 2 * n)
 
     doc = f"The last {n} dims made longer."
-    return layer(f"{name}Pad{n}d", __name__, padded, doc, shown, settle=settle, padding=REQUIRED, **fields)
+    return layer(f"{name}Pad{n}d", __name__, padded, doc, repr_format, settle=settle, padding=REQUIRED, **fields)
 
 
 ConstantPad1d, ConstantPad2d, ConstantPad3d = (

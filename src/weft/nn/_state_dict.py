@@ -59,9 +59,9 @@ def collect(module: Module, destination: Any, prefix: str, keep_vars: bool) -> A
         if child is not None:
             child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
     for hook in list(module._state_dict_hooks.values()):
-        found = hook(module, destination, prefix, local)
-        if found is not None:
-            destination = found
+        replacement = hook(module, destination, prefix, local)
+        if replacement is not None:
+            destination = replacement
     return destination
 
 
@@ -70,8 +70,8 @@ class PostHook(NamedTuple):
 
     function: Callable[..., None]
 
-    def __call__(self, *given: Any) -> None:
-        if self.function(*given) is not None:
+    def __call__(self, *args: Any) -> None:
+        if self.function(*args) is not None:
             raise StateDictError("state_dict post-hook must return None")
 
 
@@ -94,13 +94,13 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> Incompa
     errors: list[str] = []
     writes: Writes = []
 
-    def plan(at: Module, given: Any, prefix: str) -> None:
+    def plan(at: Module, state: Any, prefix: str) -> None:
         local = {**(metadata or {}).get(prefix[:-1], {}), "assign_to_params_buffers": assign, "writes": writes}
-        at._load_from_state_dict(given, prefix, local, True, keys.missing_keys, keys.unexpected_keys, errors)
+        at._load_from_state_dict(state, prefix, local, True, keys.missing_keys, keys.unexpected_keys, errors)
         for name, child in at._modules.items():
             if child is not None:
                 below = f"{prefix}{name}."
-                plan(child, StateDict((k, v) for k, v in given.items() if k.startswith(below)), below)
+                plan(child, StateDict((k, v) for k, v in state.items() if k.startswith(below)), below)
 
     plan(module, StateDict(state_dict), "")
     fits = not errors and not (strict and any(keys))
@@ -142,26 +142,26 @@ def _run_post_hooks(module: Module, keys: IncompatibleKeys) -> None:
 
 def _refuse(module: Module, keys: IncompatibleKeys, errors: list[str]) -> None:
     texts = []
-    for what, listed in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys)):
-        if listed:
-            quoted = ", ".join([f'"{key}"' for key in listed])
+    for what, names in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys)):
+        if names:
+            quoted = ", ".join([f'"{key}"' for key in names])
             texts.append(f"{what} key(s) in state_dict: {quoted}. ")
     if texts or errors:
-        listed = "\n\t".join([*texts, *errors])
-        raise StateDictError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t{listed}")
+        names = "\n\t".join([*texts, *errors])
+        raise StateDictError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t{names}")
 
 
 def plan_tensors(
-    module: Module, given: Any, prefix: str, local: dict[str, Any], errors: list[str], writes: Writes
+    module: Module, state: Any, prefix: str, local: dict[str, Any], errors: list[str], writes: Writes
 ) -> list[str]:
     """Plan the writes of one module's own tensors; returns the keys that are missing."""
     missing = []
     for name, tensor in local_state(module):
         key = prefix + name
-        if key not in given:
+        if key not in state:
             missing.append(key)
             continue
-        source = given[key]
+        source = state[key]
         if not isinstance(source, Tensor):
             errors.append(
                 f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
@@ -195,20 +195,20 @@ def _copy(tensor: Any, source: Any) -> Callable[[], None]:
 
 def _assignment(module: Module, name: str, tensor: Tensor, source: Tensor) -> Callable[[], None]:
     def put() -> None:
-        made = source
+        value = source
         if isinstance(tensor, Parameter):
-            made = source if isinstance(source, Parameter) else Parameter(source)
-            made.requires_grad_(tensor.requires_grad)
-        setattr(module, name, made)
+            value = source if isinstance(source, Parameter) else Parameter(source)
+            value.requires_grad_(tensor.requires_grad)
+        setattr(module, name, value)
 
     return put
 
 
-def unexpected(module: Module, given: Any, prefix: str, extra_key: str) -> Iterator[str]:
+def unexpected(module: Module, state: Any, prefix: str, extra_key: str) -> Iterator[str]:
     """Keys under `prefix` that belong to no tensor and no child of the module."""
-    known = {name for name, _ in local_state(module)}
-    for key in given:
+    own = {name for name, _ in local_state(module)}
+    for key in state:
         if key.startswith(prefix) and key != extra_key:
             first, dot, _ = key[len(prefix) :].partition(".")
-            if first not in (module._modules if dot else known):
+            if first not in (module._modules if dot else own):
                 yield key

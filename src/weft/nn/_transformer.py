@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import float32
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError
 from weft.nn import functional as F
@@ -44,17 +44,19 @@ class _TransformerLayer(Module):
         device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        where = {"device": device, "dtype": dtype}
+        factory_kwargs = {"device": device, "dtype": dtype}
         for name in self._attentions:
-            attention = MultiheadAttention(d_model, nhead, dropout, bias=bias, batch_first=batch_first, **where)
+            attention = MultiheadAttention(
+                d_model, nhead, dropout, bias=bias, batch_first=batch_first, **factory_kwargs
+            )
             self.add_module(name, attention)
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **where)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **factory_kwargs)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **where)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **factory_kwargs)
         self.norm_first = norm_first
         sublayers = range(1, len(self._attentions) + 2)
         for at in sublayers:
-            self.add_module(f"norm{at}", LayerNorm(d_model, layer_norm_eps, bias=bias, **where))
+            self.add_module(f"norm{at}", LayerNorm(d_model, layer_norm_eps, bias=bias, **factory_kwargs))
         for at in sublayers:
             self.add_module(f"dropout{at}", Dropout(dropout))
         self.activation = _activation(activation)
@@ -168,17 +170,17 @@ class Transformer(Module):
         batch_first: bool = False, norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        given = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
-        where = {"device": device, "dtype": dtype}
+        options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+        factory_kwargs = {"device": device, "dtype": dtype}
 
         def norm() -> LayerNorm:
-            return LayerNorm(d_model, layer_norm_eps, bias=bias, **where)
+            return LayerNorm(d_model, layer_norm_eps, bias=bias, **factory_kwargs)
 
         self.encoder = custom_encoder or TransformerEncoder(
-            TransformerEncoderLayer(*given, **where), num_encoder_layers, norm()
+            TransformerEncoderLayer(*options, **factory_kwargs), num_encoder_layers, norm()
         )
         self.decoder = custom_decoder or TransformerDecoder(
-            TransformerDecoderLayer(*given, **where), num_decoder_layers, norm()
+            TransformerDecoderLayer(*options, **factory_kwargs), num_decoder_layers, norm()
         )
         self.d_model = d_model
         self.nhead = nhead

@@ -1,4 +1,4 @@
-"""The functions of layers, without their state. What they are is in the operator table; this only names them."""
+"""The functions of layers, without their state. The operator table defines them; this only names them."""
 
 from __future__ import annotations
 

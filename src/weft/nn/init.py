@@ -9,8 +9,8 @@ from functools import wraps
 from typing import Any
 
 from weft._base.state import using
+from weft._tensor.codegen import op
 from weft._tensor.generator import Generator
-from weft._tensor.spelling import op
 from weft.errors import ValueRangeError
 
 _GAINS = {
@@ -22,7 +22,7 @@ Init = Callable[..., Any]
 
 
 def _untaped(fill: Init) -> Init:
-    """The same function outside of the tape."""
+    """The function, run outside of the tape."""
 
     @wraps(fill)
     def filled(tensor: Any, *args: Any, **kwargs: Any) -> Any:

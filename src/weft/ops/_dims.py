@@ -60,7 +60,7 @@ def pointwise(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(tuple(tuple(range(ndim - len(s), ndim)) for s in shapes), (tuple(range(ndim)),))
 
 
-def _listed(dim: Any, ndim: int) -> tuple[int, ...]:
+def _dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
     """Dims named by an argument; None and () mean all."""
     if dim is None or dim == ():
         return tuple(range(ndim))
@@ -71,7 +71,7 @@ def _listed(dim: Any, ndim: int) -> tuple[int, ...]:
 def reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """The dims in `dim` go, or stay with size one under `keepdim`."""
     ndim = len(shapes[0])
-    gone = _listed(static.get("dim"), ndim)
+    gone = _dims_of(static.get("dim"), ndim)
     keep = static.get("keepdim", False)
     out = tuple((f"1:{d}" if d in gone else d) for d in range(ndim) if keep or d not in gone)
     return Factors((tuple(range(ndim)),), (out,))
@@ -81,7 +81,7 @@ def along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """Dims stay; the work runs along `dim`, which must be whole."""
     ndim = len(shapes[0])
     letters = tuple(range(ndim))
-    return Factors((letters,), (letters,), frozenset(_listed(static.get("dim"), ndim)))
+    return Factors((letters,), (letters,), frozenset(_dims_of(static.get("dim"), ndim)))
 
 
 def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

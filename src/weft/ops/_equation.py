@@ -25,18 +25,18 @@ class Terms:
 _OUTPUT = "output"
 
 
-def _read(text: str, offset: int, where: str) -> list[int]:
+def _read(text: str, offset: int, location: str) -> list[int]:
     """One term; `offset` is where it starts in the equation."""
     term: list[int] = []
     i = 0
     while i < len(text):
         if text[i] == ".":
             if _DOTS in term:
-                twice = "but an ellipsis (...)" if where == _OUTPUT else "for which an ellipsis"
-                raise ShapeError(f"einsum(): found '.' for {where} {twice} was already found")
+                twice = "but an ellipsis (...)" if location == _OUTPUT else "for which an ellipsis"
+                raise ShapeError(f"einsum(): found '.' for {location} {twice} was already found")
             if text[i : i + 3] != "...":
-                shown = " (...)" if where == _OUTPUT else ""
-                raise ShapeError(f"einsum(): found '.' for {where} that is not part of any ellipsis{shown}")
+                suffix = " (...)" if location == _OUTPUT else ""
+                raise ShapeError(f"einsum(): found '.' for {location} that is not part of any ellipsis{suffix}")
             term.append(_DOTS)
             i += 2
         elif text[i] in LETTERS:

@@ -1,4 +1,4 @@
-"""What checks find: values that an operator cannot take, as one number that says which.
+"""Results of checks: one number says which values an operator cannot take.
 
 Checks run on jax arrays in compiled programs, and on NumPy arrays where the values are at hand.
 """
@@ -23,14 +23,14 @@ def namespace(array: Any) -> ModuleType:
 
 
 class Finding(Protocol):
-    """What a check has found."""
+    """The result of a check."""
 
     def code(self) -> Array:
         """0 when all is well, else an int64 that `text` can read."""
         ...
 
     def text(self, template: str, code: int) -> str:
-        """What is wrong, in the words of the row's `check_text`."""
+        """The error's text, from the row's `check_text`."""
         ...
 
 
@@ -52,28 +52,28 @@ class Flags:
 _GOOD = -(2**63)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["marks"], meta_fields=["where"])
+@partial(jax.tree_util.register_dataclass, data_fields=["marks"], meta_fields=["location"])
 @dataclass(frozen=True)
 class Misses:
     """A mark for each index, larger for one that misses, and a description of what was indexed."""
 
     marks: Array
-    where: str
+    location: str
 
     def code(self) -> Array:
         """One reduction, as cheap as that of flags."""
         return namespace(self.marks).max(self.marks, initial=_GOOD) ^ np.int64(_GOOD)
 
     def text(self, template: str, code: int) -> str:
-        return template.format(code - 1 if code > 0 else code, self.where)
+        return template.format(code - 1 if code > 0 else code, self.location)
 
 
-def misses(index: Array, bad: Array, where: str) -> Misses:
+def misses(index: Array, bad: Array, location: str) -> Misses:
     """The indices that `bad` flags."""
     index = index.astype(np.int64)
     xp = namespace(index)
     code = xp.where(index < 0, index, index + 1)
-    return Misses(xp.where(bad, code ^ np.int64(_GOOD), np.int64(_GOOD)), where)
+    return Misses(xp.where(bad, code ^ np.int64(_GOOD), np.int64(_GOOD)), location)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["info"], meta_fields=[])
@@ -99,18 +99,18 @@ class Failures:
 @partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=["templates"])
 @dataclass(frozen=True)
 class FirstOf:
-    """Several findings with texts of their own, of which the first that has found something counts."""
+    """Several findings with texts of their own; the first one that is not 0 counts."""
 
     parts: tuple[Finding, ...]
     templates: tuple[str, ...]
 
     def code(self) -> Array:
         """The code of the part, less its upper bits, and its number, counted from 1."""
-        found: Any = np.int64(0)
+        result: Any = np.int64(0)
         for at, part in reversed(list(enumerate(self.parts, 1))):
             code = part.code()
-            found = namespace(code).where(code != 0, (code << _PART_BITS) | at, found)
-        return found
+            result = namespace(code).where(code != 0, (code << _PART_BITS) | at, result)
+        return result
 
     def text(self, template: str, code: int) -> str:
         """The template has one field, for the text of the part."""
@@ -146,5 +146,5 @@ _KINDS = (Misses, Failures, FirstOf, Beyond)
 
 
 def finding(result: Any) -> Finding:
-    """What a row's check returns as a finding: it may be a plain array of flags."""
+    """The result of a row's check, which may be a plain array of flags, as a finding."""
     return result if isinstance(result, _KINDS) else Flags(result)

@@ -1,4 +1,4 @@
-"""What operators that index by a tensor share: coordinates, checks of index types, indices that miss."""
+"""Helpers of operators that index by a tensor: coordinates, checks of index types, indices that miss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jax import lax
 from weft.errors import DTypeError, IndexRangeError, WeftError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import Misses, misses
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 Array = jax.Array
 
@@ -51,9 +51,9 @@ def rows(dim: int, index: Array) -> tuple[Any, ...]:
     return (slice(None),) * dim + (index,)
 
 
-def outside(index: Array, size: int, where: str, *, negative: bool = False) -> Misses:
+def outside(index: Array, size: int, location: str, *, negative: bool = False) -> Misses:
     """Indices that lie outside of `size` elements; `negative` ones may count from the end."""
-    return misses(index, (index >= size) | (index < (-size if negative else 0)), where)
+    return misses(index, (index >= size) | (index < (-size if negative else 0)), location)
 
 
 def outside_dim(index: Array, input: Array, dim: int, *, negative: bool = False) -> Misses:
@@ -95,14 +95,14 @@ def extent(input: Array, dim: int) -> int:
     return input.shape[dim] if input.ndim else 1
 
 
-def added(where: Any, value: Array) -> Array:
+def added(ref: Any, value: Array) -> Array:
     """The array behind an `.at[...]` updater with `value` added; booleans add up to their disjunction."""
-    add = where.max if value.dtype == jnp.bool_ else where.add
+    add = ref.max if value.dtype == jnp.bool_ else ref.add
     return add(value, **UNCHECKED)
 
 
 def require_elements(op: str, index: Array) -> None:
-    require_dtype(index, f"{op}(): Expected a long tensor for index, but got {scalar_word(index)}", "int64")
+    require_dtype(index, f"{op}(): Expected a long tensor for index, but got {scalar_name(index)}", "int64")
 
 
 def require_extent(index: Array, size: int) -> None:

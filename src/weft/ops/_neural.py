@@ -1,4 +1,4 @@
-"""What the rows of neural networks share: accumulation types, checks, and reductions of losses."""
+"""Helpers of the rows of neural networks: accumulation types, checks, and reductions of losses."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from weft._base.dtype import from_numpy
 from weft.errors import DimError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._table import Array, Key
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 
 def require_float(x: Array, kernel: str) -> None:
     """Refuse anything but real floating types, in the words of PyTorch's dispatch."""
     if not from_numpy(x.dtype).is_floating_point:
-        raise UnsupportedDTypeError(f"\"{kernel}\" not implemented for '{scalar_word(x)}'")
+        raise UnsupportedDTypeError(f"\"{kernel}\" not implemented for '{scalar_name(x)}'")
 
 
 def first_empty(x: Array | Sequence[int], start: int) -> int | None:
@@ -46,7 +46,7 @@ def like(value: Any, x: Array) -> Array:
     return jnp.asarray(value).astype(x.dtype)
 
 
-def keep(key: Key, shape: Sizes, p: float) -> Array:
+def dropout_mask(key: Key, shape: Sizes, p: float) -> Array:
     """A bool mask that is false with probability `p`.
 
     It takes 16 random bits an element: half the work of 32, and `p` is met to within 1 / 131072.
@@ -61,7 +61,7 @@ def ntuple(value: Any, n: int) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, Iterable) else (value,) * n
 
 
-def spread(value: Any, n: int, what: str, op: str = "") -> tuple[int, ...]:
+def as_ntuple(value: Any, n: int, what: str, op: str = "") -> tuple[int, ...]:
     """An int or a sequence of one or `n` ints, as `n` ints."""
     values = (value,) if isinstance(value, int) else tuple(value)
     if len(values) not in (1, n):
@@ -80,7 +80,7 @@ def per_channel(vector: Array, ndim: int) -> Array:
     return vector.reshape((-1,) + (1,) * (ndim - 2)) if ndim > 1 else vector
 
 
-def spelled(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+def reduction_name(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
     """The reduction meant; the two booleans are PyTorch's older spelling of it."""
     if size_average is None and reduce is None:
         return reduction
@@ -91,7 +91,7 @@ def spelled(reduction: str, size_average: bool | None, reduce: bool | None) -> s
 
 def reduced(loss: Array, reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> Array:
     """Mean, sum or all of the losses."""
-    reduction = spelled(reduction, size_average, reduce)
+    reduction = reduction_name(reduction, size_average, reduce)
     if reduction == "none":
         return loss
     if reduction not in ("mean", "sum"):
@@ -115,7 +115,7 @@ def size_of(x: Array) -> Array:
     return jnp.abs(x) if jnp.iscomplexobj(x) else x * jnp.sign(x)
 
 
-def lengths(x: Array, p: float, axis: int) -> Array:
+def vector_norms(x: Array, p: float, axis: int) -> Array:
     """p-norms along `axis`, which stays with size one; their gradient at 0 is 0."""
     size = size_of(x)
     if not x.ndim:

@@ -127,5 +127,5 @@ def picked_vjp(g: Any, out: Any, input: jax.Array, dim: int) -> jax.Array:
 
 def scattered_vjp(g: jax.Array, index: jax.Array, input: jax.Array, dim: int) -> jax.Array:
     """The gradient of `input` gathered by `index` along `dim`: each element sums what it was gathered for."""
-    where = tuple(index if d == dim else positions(index.shape, d) for d in range(input.ndim))
-    return jnp.zeros(input.shape, g.dtype).at[where].add(g)
+    cells = tuple(index if d == dim else positions(index.shape, d) for d in range(input.ndim))
+    return jnp.zeros(input.shape, g.dtype).at[cells].add(g)

@@ -88,13 +88,13 @@ def output_sizes(
             "Input Error: Only 3D, 4D and 5D input Tensors supported "
             f"(got {len(sizes) + 2}D) for the modes: {' | '.join(modes)} (got {mode})"
         )
-    given = size if scale_factor is None else scale_factor
-    values = (given,) * len(sizes) if isinstance(given, int | float) else tuple(given)
+    argument = size if scale_factor is None else scale_factor
+    values = (argument,) * len(sizes) if isinstance(argument, int | float) else tuple(argument)
     if len(values) != len(sizes):
         kind, noun = ("output size", "size") if scale_factor is None else ("scale_factor", "factors")
         raise ValueRangeError(
             "Input and output must have the same number of spatial dimensions, but got input with spatial "
-            f"dimensions of {list(sizes)} and {kind} of {given}. Please give one {noun} entry per spatial dim"
+            f"dimensions of {list(sizes)} and {kind} of {argument}. Please give one {noun} entry per spatial dim"
         )
     if scale_factor is None:
         if not all(map(_is_integer, values)):
@@ -104,10 +104,10 @@ def output_sizes(
             )
         return tuple(int(v) for v in values), None
     scales = tuple(float(v) for v in values)
-    found = tuple(math.floor(s * f) for s, f in zip(sizes, scales, strict=True))
-    if any(abs(made) >= 2**63 for made in found):
+    result = tuple(math.floor(s * f) for s, f in zip(sizes, scales, strict=True))
+    if any(abs(n) >= 2**63 for n in result):
         raise OutOfRangeError("value cannot be converted to type int64_t without overflow")
-    return found, scales
+    return result, scales
 
 
 def _is_integer(value: Any) -> bool:

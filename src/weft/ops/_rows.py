@@ -15,7 +15,7 @@ from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
 from weft.errors import DTypeError, GradientError, UnsupportedDTypeError
 from weft.ops._dims import from_size
 from weft.ops._table import TABLE, OpDef, defop
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 
 
 def alias(row: OpDef, *names: str) -> None:
@@ -38,7 +38,7 @@ def category(array: jax.Array) -> int:
 def require(array: jax.Array, kernel: str, *categories: int) -> None:
     """`DTypeError` in PyTorch's words unless the element type is of one of the categories."""
     if category(array) not in categories:
-        raise UnsupportedDTypeError(f"\"{kernel}\" not implemented for '{scalar_word(array)}'")
+        raise UnsupportedDTypeError(f"\"{kernel}\" not implemented for '{scalar_name(array)}'")
 
 
 def refuse_complex(array: jax.Array, text: str) -> None:
@@ -63,7 +63,7 @@ def factor(scale: Any, scaled: jax.Array) -> jax.Array:
     """A number that inputs of this type are multiplied by; `DTypeError` for a complex one and real inputs."""
     scale = jnp.asarray(scale)
     if category(scale) == COMPLEX and category(scaled) != COMPLEX:
-        word = f"{scaled.dtype}_t" if category(scaled) == INTEGER else c_word(scaled)
+        word = f"{scaled.dtype}_t" if category(scaled) == INTEGER else c_name(scaled)
         raise DTypeError(f"value cannot be converted to type {word} without overflow")
     return scale
 
@@ -95,7 +95,7 @@ def _quotient_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
 
 
 def without_slope(result: jax.Array, input: jax.Array, text: str) -> jax.Array:
-    """A result without a derivative by the input: `GradientError` with this text for those who ask for it."""
+    """A result without a derivative by the input: asking for it is a `GradientError` with this text."""
 
     @jax.custom_jvp
     def same(result: jax.Array, input: jax.Array) -> jax.Array:

@@ -142,12 +142,12 @@ def regrouped_strides(layout: Layout, sizes: Numbers) -> Numbers | None:
         count *= layout.sizes[dim]
         if dim and (layout.sizes[dim - 1] == 1 or layout.strides[dim - 1] == count * step):
             continue  # the run goes on
-        shown = 1
-        while at >= 0 and (shown < count or sizes[at] == 1):
-            strides[at] = shown * step
-            shown *= sizes[at]
+        covered = 1
+        while at >= 0 and (covered < count or sizes[at] == 1):
+            strides[at] = covered * step
+            covered *= sizes[at]
             at -= 1
-        if shown != count:
+        if covered != count:
             return None
         count, step = 1, layout.strides[dim - 1]
     return tuple(strides)
@@ -229,7 +229,7 @@ def windows(layout: Layout, dimension: int, size: int, step: int) -> Layout:
 
 
 def conjugated(layout: Layout) -> Layout:
-    """The same places; complex elements are conjugated on the way."""
+    """The layout with complex elements conjugated when they are read."""
     return replace(layout, changed=not layout.changed) if layout.dtype.is_complex else layout
 
 

@@ -59,7 +59,7 @@ class Promote(Enum):
 
 
 class Cast(Enum):
-    """What autocast does to floating inputs."""
+    """How autocast treats floating inputs."""
 
     NONE = "nothing"
     LOWER = "cast to the lower precision type"
@@ -77,7 +77,7 @@ class Arithmetic(Enum):
 
 
 class Kind(Enum):
-    """What a parameter of a row is."""
+    """The kind of a row's parameter."""
 
     ARRAY = "array"
     OPERAND = "operand"
@@ -247,9 +247,9 @@ def defop(
             raise ValueError(f"operator {row_name!r} has two rows; give one of them another name")
         params = _params(impl)
         is_method = method if method is not None else bool(params) and params[0].name == "input" and not module
-        said = out_text
-        if said is None:
-            said = "" if promote is not Promote.NONE else _OTHER_ELEMENTS if dims is pointwise else OTHER_OUT
+        text = out_text
+        if text is None:
+            text = "" if promote is not Promote.NONE else _OTHER_ELEMENTS if dims is pointwise else OTHER_OUT
         usual = Arithmetic.NONE if view else Arithmetic.OWN if cast is Cast.LOWER else Arithmetic.WIDE
         row = OpDef(
             row_name, impl, params, dims, promote, cast, arithmetic or usual, exact_numbers, vjp,
@@ -257,7 +257,7 @@ def defop(
             check, check_text, check_error, warning, differentiable, saves, grad_name, function,
             row_name if is_method is True else is_method or "",
             property, (dunder,) if isinstance(dunder, str) else tuple(dunder), inplace,
-            uniform, inplace_argument, said, out_decides, tuple(separate),
+            uniform, inplace_argument, text, out_decides, tuple(separate),
             factory, module, also, inspect.getdoc(impl) or "", of_numbers, limits, types,
         )  # fmt: skip
         TABLE[row_name] = row

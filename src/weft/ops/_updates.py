@@ -39,7 +39,7 @@ def towards(old: Array, new: Array, share: Scalar) -> Array:
 
 
 def decayed(old: Array, new: Array, keep: Scalar) -> Array:
-    """A running mean that keeps a share of what it was."""
+    """A running mean that keeps a share of its old value."""
     return rounded(keep, old) * old + rounded(1 - double(keep), old) * new
 
 
@@ -65,14 +65,14 @@ def each(
             g = g + rounded(weight_decay, p) * p
         else:
             p = p * rounded(1 - double(shrink_rate) * weight_decay, p)
-        found = rule(p, g, *of_age, *state)
-        return [None if x is None or was is None else narrow(x, was) for x, was in zip(found, old, strict=True)]
+        results = rule(p, g, *of_age, *state)
+        return [None if x is None or was is None else narrow(x, was) for x, was in zip(results, old, strict=True)]
 
     columns = (params, *states)
     new: list[list[Array]] = [[] for _ in columns]
     for at, grad in enumerate(grads):
-        found = update(grad, facts[age[at] if age else 0], *[column[at] if column else None for column in columns])
-        for column, x in zip(new, found, strict=True):
+        results = update(grad, facts[age[at] if age else 0], *[column[at] if column else None for column in columns])
+        for column, x in zip(new, results, strict=True):
             if x is not None:
                 column.append(x)
     return [x for column in new for x in column]

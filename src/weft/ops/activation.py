@@ -14,7 +14,7 @@ from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._neural import like, require_float, size_of, wide
 from weft.ops._reduce import to_dtype
 from weft.ops._table import Arithmetic, Array, Cast, Dim, DTypeArg, Key, Promote, Scalar, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 _SELU_ALPHA = 1.6732632423543772  # https://arxiv.org/abs/1706.02515
 _SELU_SCALE = 1.0507009873554805
@@ -226,7 +226,7 @@ def _prelu_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 def prelu(input: Array, weight: Array) -> Array:
     """Negative elements times `weight`, which holds one number, or one per entry of dim 1."""
     if input.dtype != weight.dtype:
-        kinds = f"Got {scalar_word(input)} and {scalar_word(weight)}"
+        kinds = f"Got {scalar_name(input)} and {scalar_name(weight)}"
         raise DTypeError(f"prelu: Type promoting not supported. {kinds}")
     if weight.ndim > 1:
         raise ShapeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")

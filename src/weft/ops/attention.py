@@ -11,9 +11,9 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes
-from weft.ops._neural import keep, wide
+from weft.ops._neural import dropout_mask, wide
 from weft.ops._table import Array, Cast, Key, defop
-from weft.ops._words import c_word
+from weft.ops._type_names import c_name
 
 
 def _scale(query: Array, scale: float | None) -> float:
@@ -34,7 +34,7 @@ def _check(query: Array, key: Array, value: Array, mask: Array | None, is_causal
     if not query.dtype == key.dtype == value.dtype:
         raise DTypeError(
             "Expected query, key, and value to have the same dtype, but got "
-            f"query.dtype: {c_word(query)} key.dtype: {c_word(key)} and value.dtype: {c_word(value)} instead."
+            f"query.dtype: {c_name(query)} key.dtype: {c_name(key)} and value.dtype: {c_name(value)} instead."
         )
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ShapeError(
@@ -48,7 +48,7 @@ def _check(query: Array, key: Array, value: Array, mask: Array | None, is_causal
     if mask.dtype not in (jnp.bool_, jnp.float32, query.dtype):
         raise DTypeError(
             "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
-            f"attn_mask.dtype: {c_word(mask)} and  query.dtype: {c_word(query)} instead."
+            f"attn_mask.dtype: {c_name(mask)} and  query.dtype: {c_name(query)} instead."
         )
     broadcast_shapes((*query.shape[:-1], key.shape[-2]), mask.shape)
 
@@ -164,7 +164,7 @@ def attention(
     return jnp.einsum("...ts,...se->...te", probabilities, v).astype(query.dtype), probabilities
 
 
-def _thin(kept: Array, p: float) -> Callable[[Array], Array]:
+def _dropped(kept: Array, p: float) -> Callable[[Array], Array]:
     return lambda x: jnp.where(kept, x * (0.0 if p >= 1 else 1 / (1 - p)), jnp.zeros_like(x))
 
 
@@ -175,7 +175,7 @@ def _attention_dropout_vjp(
 ) -> tuple[Array | None, ...]:  # fmt: skip
     del rng, is_causal, enable_gqa
     y, probabilities, kept = out
-    thin = _thin(kept, dropout_p)
+    thin = _dropped(kept, dropout_p)
     return _gradients(g, y, probabilities, thin, query, key, value, attn_mask, _scale(query, scale))
 
 
@@ -195,6 +195,6 @@ def attention_dropout(
     _check_heads(query, key, value, enable_gqa)
     q, k, v = _operands(query, key, value)
     probabilities = _probabilities(q, k, attn_mask, is_causal, _scale(query, scale))
-    kept = keep(rng, probabilities.shape, dropout_p)
-    y = jnp.einsum("...ts,...se->...te", _thin(kept, dropout_p)(probabilities), v)
+    kept = dropout_mask(rng, probabilities.shape, dropout_p)
+    y = jnp.einsum("...ts,...se->...te", _dropped(kept, dropout_p)(probabilities), v)
     return y.astype(query.dtype), probabilities, kept

@@ -11,7 +11,7 @@ from weft.errors import DTypeError
 from weft.ops._dims import pointwise
 from weft.ops._rows import alias, category, documented, require
 from weft.ops._table import Arithmetic, Array, OpDef, Operand, Promote, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 Binary = Callable[[Array, Array], Array]
 
@@ -48,7 +48,7 @@ for _row, _name in (
 def isclose(input: Array, other: Array, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
     """Whether `|input - other| <= atol + rtol * |other|`; infinities are close when equal."""
     if input.dtype != other.dtype:
-        words = [scalar_word(from_numpy(x.dtype)) for x in (input, other)]
+        words = [scalar_name(from_numpy(x.dtype)) for x in (input, other)]
         raise DTypeError(f"{words[0]} did not match {words[1]}")
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value < 0:

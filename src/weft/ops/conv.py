@@ -14,9 +14,9 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes
-from weft.ops._neural import first_empty, ntuple, per_channel, require_space, spread, wrapped
+from weft.ops._neural import as_ntuple, first_empty, ntuple, per_channel, require_space, wrapped
 from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -46,7 +46,7 @@ def _batched(input: Array, weight: Array, n: int, name: str) -> Array:
             f"but got input of size: {list(input.shape)}"
         )
     if input.dtype != weight.dtype:
-        raise DTypeError(f"expected scalar type {scalar_word(input)} but found {scalar_word(weight)}")
+        raise DTypeError(f"expected scalar type {scalar_name(input)} but found {scalar_name(weight)}")
     return input if input.ndim == n + 2 else input[None]
 
 
@@ -72,10 +72,10 @@ def _check_channels(x: Array, weight: Array, bias: Array | None, groups: int, tr
             f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, "
             f"but got weight of size [{list(weight.shape)}] instead"
         )
-    given = "transposed=1" if transposed else f"groups={groups}"
+    options = "transposed=1" if transposed else f"groups={groups}"
     if x.shape[1] != expected:
         raise ShapeError(
-            f"Given {given}, weight of size {list(weight.shape)}, expected input{list(x.shape)} "
+            f"Given {options}, weight of size {list(weight.shape)}, expected input{list(x.shape)} "
             f"to have {expected} channels, but got {x.shape[1]} channels instead"
         )
     if bias is not None and bias.shape != (outputs,):
@@ -85,7 +85,7 @@ def _check_channels(x: Array, weight: Array, bias: Array | None, groups: int, tr
             f"with {outputs} elements, but got bias of size {list(bias.shape)} instead"
         )
     if bias is not None and bias.dtype != x.dtype:
-        kinds = f"Input type ({c_word(x)}) and bias type ({c_word(bias)})"
+        kinds = f"Input type ({c_name(x)}) and bias type ({c_name(bias)})"
         raise DTypeError(f"{kinds} should be the same")
 
 
@@ -100,7 +100,7 @@ def _margins(padding: Any, kernel: Shape, stride: Shape, dilation: Shape) -> lis
         return [(t // 2, t - t // 2) for t in totals]
     if isinstance(padding, str):
         raise ShapeError(f"Invalid padding string: '{padding}'")
-    values = spread(padding, len(kernel), "padding")
+    values = as_ntuple(padding, len(kernel), "padding")
     if min(values) < 0:
         raise ShapeError("negative padding is not supported")
     return [(p, p) for p in values]
@@ -122,10 +122,10 @@ def _conv(
     groups: int,
 ) -> Array:
     if bias is not None and bias.dtype != input.dtype:
-        kinds = f"Input type ({c_word(input)}) and bias type ({c_word(bias)})"
+        kinds = f"Input type ({c_name(input)}) and bias type ({c_name(bias)})"
         raise DTypeError(f"{kinds} should be the same")
     x = _batched(input, weight, n, f"conv{n}d")
-    stride, dilation = spread(stride, n, "stride"), spread(dilation, n, "dilation")
+    stride, dilation = as_ntuple(stride, n, "stride"), as_ntuple(dilation, n, "dilation")
     _check_steps(stride, dilation, groups)
     kernel = weight.shape[2:]
     margins = _margins(padding, kernel, stride, dilation)
@@ -144,7 +144,7 @@ def _conv(
     return _finish(y, input, bias)
 
 
-def _turned(weight: Array, groups: int) -> Array:
+def _as_conv_weight(weight: Array, groups: int) -> Array:
     """A transposed convolution's weight as a convolution's: flipped, and in each group swapped."""
     inputs, outputs, *kernel = weight.shape
     w = jnp.flip(weight, tuple(range(2, weight.ndim))).reshape(groups, inputs // groups, outputs, *kernel)
@@ -164,8 +164,8 @@ def _conv_transpose(
     output_padding: Ints, groups: int, dilation: Ints,
 ) -> Array:  # fmt: skip
     x = _batched(input, weight, n, f"conv_transpose{n}d")
-    stride, dilation = spread(stride, n, "stride"), spread(dilation, n, "dilation")
-    padding, extra = spread(padding, n, "padding"), spread(output_padding, n, "output_padding")
+    stride, dilation = as_ntuple(stride, n, "stride"), as_ntuple(dilation, n, "dilation")
+    padding, extra = as_ntuple(padding, n, "padding"), as_ntuple(output_padding, n, "output_padding")
     _check_steps(stride, dilation, groups)
     if min(padding) < 0:
         raise ShapeError("negative padding is not supported")
@@ -182,7 +182,7 @@ def _conv_transpose(
             f"Calculated output size per channel: ({_x(sizes)}). Output size is too small"
         )
     y = jax.lax.conv_general_dilated(
-        x, _turned(weight, groups), (1,) * n, margins, lhs_dilation=stride, rhs_dilation=dilation,
+        x, _as_conv_weight(weight, groups), (1,) * n, margins, lhs_dilation=stride, rhs_dilation=dilation,
         dimension_numbers=_spatial_spec(n), feature_group_count=groups,
     )  # fmt: skip
     return _finish(y, input, bias)
@@ -297,9 +297,9 @@ def im2col(input: Array, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 
     counts = _blocks(x.shape[2:], *steps)
     if min(counts) < 1:
         names = zip(("kernel_size", "dilation", "padding"), steps, strict=False)
-        given = ", ".join(f"{name}={value}" for name, value in names)
+        options = ", ".join(f"{name}={value}" for name, value in names)
         raise ShapeError(
-            f"Given input with spatial size {x.shape[2:]}, {given}, calculated shape of the array of sliding "
+            f"Given input with spatial size {x.shape[2:]}, {options}, calculated shape of the array of sliding "
             f"blocks as {counts}, but its components must be at least one."
         )
     y = _unfolded(x, *steps)
@@ -315,9 +315,9 @@ def _check_fold(x: Array, output_size: Shape, kernel: Shape, *steps: Shape) -> N
     counts = _blocks(output_size, kernel, *steps)
     if counts[0] * counts[1] != x.shape[2]:
         names = zip(("kernel_size", "dilation", "padding", "stride"), (kernel, *steps), strict=True)
-        given = ", ".join(f"{name}={value}" for name, value in names)
+        options = ", ".join(f"{name}={value}" for name, value in names)
         raise ShapeError(
-            f"Given output_size={output_size}, {given}, expected size of input's dimension 2 to match the "
+            f"Given output_size={output_size}, {options}, expected size of input's dimension 2 to match the "
             f"calculated number of sliding blocks {counts[0]} * {counts[1]} = {counts[0] * counts[1]}, "
             f"but got input.size(2)={x.shape[2]}."
         )

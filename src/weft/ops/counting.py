@@ -13,7 +13,7 @@ from weft.ops._dims import Factors, Sizes
 from weft.ops._rows import category, require
 from weft.ops._shape_dims import fresh
 from weft.ops._table import OTHER_OUT, Array, Operand, Promote, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 
 def _isin_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -27,7 +27,7 @@ def isin(elements: Operand, test_elements: Operand, *, assume_unique: bool = Fal
     """Whether each element is among the tested ones, or is not if `invert`; NaN is among none."""
     del assume_unique
     if category(elements) not in (INTEGER, FLOAT):
-        raise DTypeError(f"Unsupported input type encountered for isin(): {scalar_word(elements)}")
+        raise DTypeError(f"Unsupported input type encountered for isin(): {scalar_name(elements)}")
     tested = jnp.sort(test_elements.reshape(-1))
     if not tested.size:
         return jnp.full(elements.shape, invert)

@@ -16,7 +16,7 @@ from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._rows import factory
 from weft.ops._table import Array, Cast, DTypeArg, Scalar, Shape, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 # Constants
 
@@ -127,12 +127,12 @@ def _require_parts(first: Array, second: Array) -> None:
     if not {first.dtype, second.dtype} <= {jnp.dtype("float32"), jnp.dtype("float64")}:
         raise DTypeError(
             "Expected both inputs to be Half, Float or Double tensors but got "
-            f"{scalar_word(first)} and {scalar_word(second)}"
+            f"{scalar_name(first)} and {scalar_name(second)}"
         )
     if first.dtype != second.dtype:
         raise DTypeError(
-            f"Expected object of scalar type {scalar_word(first)} "
-            f"but got scalar type {scalar_word(second)} for second argument"
+            f"Expected object of scalar type {scalar_name(first)} "
+            f"but got scalar type {scalar_name(second)} for second argument"
         )
 
 

@@ -17,7 +17,7 @@ from weft.errors import DomainError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import namespace
 from weft.ops._table import Array, Cast, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 
 def _ctc_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -109,7 +109,7 @@ def _scores(log_probs: Array, states: Array) -> Array:
 
 def _check(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, blank: int) -> None:
     if log_probs.dtype not in (jnp.float32, jnp.float64):
-        raise UnsupportedDTypeError(f"\"ctc_loss_cpu\" not implemented for '{scalar_word(log_probs)}'")
+        raise UnsupportedDTypeError(f"\"ctc_loss_cpu\" not implemented for '{scalar_name(log_probs)}'")
     for name, lengths in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
         if lengths.shape != log_probs.shape[1:2]:
             raise ShapeError(f"{name} must be of size batch_size")

@@ -17,7 +17,7 @@ from weft.ops._reduce import wide
 from weft.ops._rows import category, documented, without_slope
 from weft.ops._shape_dims import square
 from weft.ops._table import Array, Cast, OpDef, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 factorises = partial(defop, cast=Cast.FLOAT32)
 Outs = tuple[Array, ...]
@@ -38,9 +38,9 @@ def check_square(name: str, a: Array) -> None:
 def check_floating(name: str, a: Array) -> None:
     check_batch(name, a)
     if category(a) < FLOAT:
-        raise DTypeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_word(a)}")
+        raise DTypeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_name(a)}")
     if a.dtype.itemsize == 2:
-        raise UnsupportedDTypeError(f"{name}: Low precision dtypes not supported. Got {scalar_word(a)}")
+        raise UnsupportedDTypeError(f"{name}: Low precision dtypes not supported. Got {scalar_name(a)}")
 
 
 def check_matrices(name: str, a: Array) -> None:
@@ -119,7 +119,7 @@ SINGULAR = (
     "linalg.inv: {0}The diagonal element {1} is zero, the inversion could not be completed because the input matrix is "
     "singular."
 )
-"""What is said of matrices without an inverse."""
+"""The error's text for matrices without an inverse."""
 
 inverts = partial(factorises, dims=square, check_text=SINGULAR, check_error=LinAlgError)
 
@@ -198,7 +198,7 @@ def _solution(A: Array, B: Array, left: bool) -> Array:
     if A.dtype != B.dtype:
         raise DTypeError(
             "linalg.solve: Expected A and B to have the same dtype, but found A of type "
-            f"{scalar_word(A)} and B of type {scalar_word(B)} instead"
+            f"{scalar_name(A)} and B of type {scalar_name(B)} instead"
         )
     vector = is_vector(A.shape, B.shape)
     right = B[..., None] if vector else B
@@ -226,7 +226,7 @@ def solve(A: Array, B: Array, *, left: bool = True) -> Array:
 
 @factorises(dims=_solve_dims, function=False, method=False)
 def solution_or_nan(A: Array, B: Array, *, left: bool = True) -> Array:
-    """The same; infinite or NaN where A is singular."""
+    """The solution of `solve`; infinite or NaN where A is singular."""
     return _solution(A, B, left)
 
 
@@ -253,7 +253,7 @@ INDEFINITE = (
     "linalg.cholesky: {0}The factorization could not be completed because the input is not positive-definite (the "
     "leading minor of order {1} is not positive-definite)."
 )
-"""What is said of matrices without a Cholesky factor."""
+"""The error's text for matrices without a Cholesky factor."""
 
 
 def _factor(a: Array, upper: bool) -> Array:
@@ -274,7 +274,7 @@ def cholesky(input: Array, *, upper: bool = False) -> Array:
 
 @factorises(dims=square, function=False, method=False)
 def factor_or_nan(input: Array, *, upper: bool = False) -> Array:
-    """The same; NaN where a matrix is not positive definite."""
+    """The factor of `cholesky`; NaN where a matrix is not positive definite."""
     return _factor(input, upper)
 
 
@@ -332,8 +332,8 @@ def householder_product(input: Array, tau: Array) -> Array:
     check_floating("linalg.householder_product", input)
     if tau.dtype != input.dtype:
         raise DTypeError(
-            f"torch.linalg.householder_product: tau dtype {scalar_word(tau)} does not match input dtype "
-            f"{scalar_word(input)}"
+            f"torch.linalg.householder_product: tau dtype {scalar_name(tau)} does not match input dtype "
+            f"{scalar_name(input)}"
         )
     rows, columns = input.shape[-2:]
     if rows < columns:

@@ -12,9 +12,9 @@ from weft.errors import DTypeError, IndexDomainError, ShapeError
 from weft.ops._dims import Factors, Sizes, einsum
 from weft.ops._findings import FirstOf, Flags, Misses
 from weft.ops._index import OUT_OF_SELF, outside_dim
-from weft.ops._neural import lengths, wide
+from weft.ops._neural import vector_norms, wide
 from weft.ops._table import Arithmetic, Array, Cast, Scalar, defop
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 
 _FUNCTIONAL = "nn.functional"
 
@@ -32,13 +32,13 @@ def _linear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     """input weight' + bias, with weights of (outputs, inputs); leading dims of the input stay."""
     if not input.ndim or not weight.ndim:
-        given = f"{input.ndim}D and {weight.ndim}D"
-        raise ShapeError(f"both arguments to linear need to be at least 1D, but they are {given}")
+        dims = f"{input.ndim}D and {weight.ndim}D"
+        raise ShapeError(f"both arguments to linear need to be at least 1D, but they are {dims}")
     if input.dtype != weight.dtype and bias is None:
-        kinds = f"{c_word(input)} != {c_word(weight)}"
+        kinds = f"{c_name(input)} != {c_name(weight)}"
         raise DTypeError(f"expected m1 and m2 to have the same dtype, but got: {kinds}")
     if input.dtype != weight.dtype:
-        kinds = f"{scalar_word(input)} and {scalar_word(weight)}"
+        kinds = f"{scalar_name(input)} and {scalar_name(weight)}"
         raise DTypeError(f"mat1 and mat2 must have the same dtype, but got {kinds}")
     if input.shape[-1:] != weight.shape[-1:]:
         left = f"{input.size // max(input.shape[-1], 1)}x{input.shape[-1]}"
@@ -110,7 +110,7 @@ def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float
             f"Expected 2-dimensional tensor, but got {weight.ndim}-dimensional tensor for argument #1 'self' "
             "(while checking arguments for embedding_renorm_)"
         )
-    norms = lengths(wide(weight), norm_type, 1)
+    norms = vector_norms(wide(weight), norm_type, 1)
     named = jnp.zeros((weight.shape[0], 1), bool).at[indices.reshape(-1)].set(True, mode="drop")
     scaled = weight * (max_norm / (norms + 1e-7))  # just under the bound, as in PyTorch
     return jnp.where(named & (norms > max_norm), scaled, weight).astype(weight.dtype)
@@ -126,7 +126,7 @@ def embedding(input: Array, weight: Array, padding_idx: int | None = None, scale
     if input.dtype not in (jnp.int64, jnp.int32):
         raise DTypeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; "
-            f"but got torch.{scalar_word(input)}Tensor instead (while checking arguments for embedding)"
+            f"but got torch.{scalar_name(input)}Tensor instead (while checking arguments for embedding)"
         )
     if weight.ndim != 2:
         raise ShapeError("'weight' must be 2-D")

@@ -15,7 +15,7 @@ from weft.ops._findings import Failures
 from weft.ops._reduce import axes, is_complex, is_inexact, to_dtype, wide
 from weft.ops._shape_dims import wrapped
 from weft.ops._table import Array, Cast, Dim, Dims, DTypeArg, Promote, Scalar, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import check_floating, diverges, non_finite
 
 
@@ -42,20 +42,20 @@ def _power_norm(x: jax.Array, p: float, over: tuple[int, ...], keepdim: bool) ->
 
 def _require_float(name: str, x: jax.Array) -> None:
     if not is_inexact(x.dtype):
-        word = scalar_word(x)
+        word = scalar_name(x)
         raise DTypeError(f"{name}: Expected a floating point or complex tensor as input. Got {word}")
 
 
 def _require_dtype(name: str, x: jax.Array, dtype: Any) -> None:
     """Refuse a `dtype` that drops imaginary parts or digits."""
-    asked = to_dtype(x, dtype)
-    if is_complex(asked.dtype) != is_complex(x.dtype):
+    target = to_dtype(x, dtype)
+    if is_complex(target.dtype) != is_complex(x.dtype):
         kind = "complex" if is_complex(x.dtype) else "real"
-        raise DTypeError(f"{name}: dtype should be {kind} for {kind} inputs, but got {scalar_word(asked)}")
-    if jnp.promote_types(x.dtype, asked.dtype) != asked.dtype:
+        raise DTypeError(f"{name}: dtype should be {kind} for {kind} inputs, but got {scalar_name(target)}")
+    if jnp.promote_types(x.dtype, target.dtype) != target.dtype:
         raise DTypeError(
-            f"{name}: the dtype of the input ({scalar_word(x)}) should be convertible without narrowing "
-            f"to the specified dtype ({scalar_word(asked)})"
+            f"{name}: the dtype of the input ({scalar_name(x)}) should be convertible without narrowing "
+            f"to the specified dtype ({scalar_name(target)})"
         )
 
 
@@ -64,11 +64,11 @@ def _require_identity(input: jax.Array, p: float, dim: Any) -> None:
     empty = [d for d in axes(dim, input.ndim) if input.shape[d] == 0]
     if not empty or (0 <= p < inf):
         return
-    where = f"the dimension {empty[0]} because this dimension is empty and"
+    location = f"the dimension {empty[0]} because this dimension is empty and"
     if dim is None or dim == ():
-        where = "an empty tensor because"
+        location = "an empty tensor because"
     raise ShapeError(
-        f"linalg.vector_norm cannot compute the {p:g} norm on {where} the operation does not have an identity"
+        f"linalg.vector_norm cannot compute the {p:g} norm on {location} the operation does not have an identity"
     )
 
 
@@ -147,18 +147,18 @@ def matrix_norm(
     return out if keepdim else jnp.squeeze(out, (rows, columns))
 
 
-def _meets(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _to_scalar_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """Inputs broadcast, and nothing of their dims is left."""
     del static
     ndim = len(broadcast_shapes(*shapes))
     return Factors(tuple(tuple(range(ndim - len(s), ndim)) for s in shapes), ((),))
 
 
-@defop(dims=_meets, promote=Promote.COMMON, cast=Cast.FLOAT32)
+@defop(dims=_to_scalar_dims, promote=Promote.COMMON, cast=Cast.FLOAT32)
 def dist(input: Array, other: Array, p: float = 2) -> Array:
     """The p-norm of the difference of two inputs that broadcast; real and zero-dim."""
     if not is_inexact(input.dtype):
-        word = scalar_word(input)
+        word = scalar_name(input)
         text = "norm(): input dtype should be either floating point or complex."
         raise DTypeError(f"{text} Got {word} instead.")
     off = wide(input - other)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from weft.errors import ValueRangeError
 from weft.ops._dims import pointwise
-from weft.ops._neural import keep, like
+from weft.ops._neural import dropout_mask, like
 from weft.ops._table import Array, Key, defop
 
 _SELU_LIMIT = -1.7580993408473766  # of `selu` at minus infinity
@@ -34,14 +34,14 @@ def dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key
         raise ValueRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
     split = input.ndim - whole_dims
     shape = input.shape[:split] + (1,) * whole_dims
-    kept = keep(key, shape, p)
+    kept = dropout_mask(key, shape, p)
     return _drop(input, kept, p), kept
 
 
 @defop(grad_name="Mul", dims=pointwise, function=False, method=False)
 def alpha_dropout_train(input: Array, p: float = 0.5, whole_dims: int = 0, *, key: Key) -> Array:
     """Elements set to the limit of `selu` with probability `p`; mean 0 and variance 1 stay so."""
-    kept = keep(key, input.shape[: input.ndim - whole_dims] + (1,) * whole_dims, p)
+    kept = dropout_mask(key, input.shape[: input.ndim - whole_dims] + (1,) * whole_dims, p)
     if p >= 1:
         return jnp.zeros_like(input)
     scale = 1 / math.sqrt((1 - p) * (1 + p * _SELU_LIMIT**2))

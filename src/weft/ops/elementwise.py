@@ -26,7 +26,7 @@ from weft.ops._rows import (
     unbroadcast,
 )
 from weft.ops._table import Arithmetic, Array, Cast, Operand, Promote, Scalar, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 _BOOL_MINUS = "Subtraction, the `-` operator, with {} is not supported. {} operator instead."
 _INTEGER_ADDCDIV = (
@@ -107,7 +107,7 @@ def lerp(input: Array, end: Array, weight: Operand) -> Array:
     require(input, "lerp_kernel_scalar", FLOAT, COMPLEX)
     for name, other in (("end", end), ("weight", weight)):
         if other.dtype != input.dtype and (name == "end" or other.ndim):
-            want, got = (scalar_word(from_numpy(x.dtype)).lower() for x in (input, other))
+            want, got = (scalar_name(from_numpy(x.dtype)).lower() for x in (input, other))
             raise DTypeError(f"expected dtype {want} for `{name}` but got dtype {got}")
     return in_float32(_between, input, end, weight)
 

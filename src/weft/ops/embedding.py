@@ -14,7 +14,7 @@ from weft.ops._findings import FirstOf, Flags, misses
 from weft.ops._index import outside
 from weft.ops._neural import wide
 from weft.ops._table import Arithmetic, Array, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 
 def _bag_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -28,11 +28,11 @@ def _bag_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(ins, (("bag", "feature"),), frozenset(whole))
 
 
-def _require(kind: str, found: Array, allowed: tuple[Any, ...], listed: str) -> None:
-    if found.dtype not in allowed:
+def _require(kind: str, array: Array, allowed: tuple[Any, ...], choices: str) -> None:
+    if array.dtype not in allowed:
         raise DTypeError(
-            f"Expected tensor for argument #1 '{kind}' to have one of the following scalar types: {listed}; "
-            f"but got torch.{scalar_word(found)}Tensor instead (while checking arguments for embedding_bag)"
+            f"Expected tensor for argument #1 '{kind}' to have one of the following scalar types: {choices}; "
+            f"but got torch.{scalar_name(array)}Tensor instead (while checking arguments for embedding_bag)"
         )
 
 
@@ -45,8 +45,8 @@ def _check(input: Array, weight: Array, offsets: Array | None, each: Array | Non
     if each is not None and each.dtype != weight.dtype:
         raise DTypeError(
             "Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
-            f"'per_sample_weights'; but type torch.{scalar_word(weight)}Tensor does not equal "
-            f"torch.{scalar_word(each)}Tensor (while checking arguments for embedding_bag)"
+            f"'per_sample_weights'; but type torch.{scalar_name(weight)}Tensor does not equal "
+            f"torch.{scalar_name(each)}Tensor (while checking arguments for embedding_bag)"
         )
     rows = weight.shape[0]
     if padding_idx is not None and not -rows <= padding_idx < rows:
@@ -105,9 +105,9 @@ def _summed(x: Array, bags: Array, count: int, places: int | None) -> Array:
 
 def _largest(vectors: Array, used: Array, bags: Array, count: int) -> Array:
     """The largest element of each bag, 0 where it is empty; the gradient goes to the first of equals."""
-    found = jax.lax.stop_gradient(jnp.where(used[:, None], vectors, -jnp.inf))
-    peak = jax.ops.segment_max(found, bags, count)
-    best = used[:, None] & ((found == jnp.take(peak, bags, axis=0, mode="clip")) | jnp.isnan(found))
+    values = jax.lax.stop_gradient(jnp.where(used[:, None], vectors, -jnp.inf))
+    peak = jax.ops.segment_max(values, bags, count)
+    best = used[:, None] & ((values == jnp.take(peak, bags, axis=0, mode="clip")) | jnp.isnan(values))
     places = jnp.where(best, jnp.arange(vectors.shape[0])[:, None], vectors.shape[0])
     first = jax.ops.segment_min(places, bags, count)
     some = first < vectors.shape[0]

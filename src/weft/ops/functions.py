@@ -67,8 +67,8 @@ def _cotangent_derivative(n: int, x: Array) -> Array:
     poly = c
     for _ in range(n):
         poly = -(1 + c * c) * poly.deriv()
-    turn = x - jnp.round(x)  # the period is one
-    cotangent = jnp.sin(jnp.pi * (0.5 - jnp.abs(turn))) / jnp.sin(jnp.pi * turn)  # exact where it is 0
+    phase = x - jnp.round(x)  # the period is one
+    cotangent = jnp.sin(jnp.pi * (0.5 - jnp.abs(phase))) / jnp.sin(jnp.pi * phase)  # exact where it is 0
     return math.pi ** (n + 1) * jnp.polyval(jnp.asarray(poly.coef[::-1], x.dtype), cotangent)
 
 

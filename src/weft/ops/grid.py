@@ -13,12 +13,12 @@ import numpy as np
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
+from weft.ops._memory import require_room
 from weft.ops._neural import require_float, wide
 from weft.ops._resize import keys
-from weft.ops._room import require_room
 from weft.ops._rows import alias
 from weft.ops._table import Array, Cast, Shape, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 BILINEAR, NEAREST, BICUBIC = range(3)
 ZEROS, BORDER, REFLECTION = range(3)
@@ -61,7 +61,7 @@ def _check(input: Array, grid: Array, mode: int) -> None:
         raise ShapeError("grid_sampler(): bicubic interpolation only supports 4D input")
     require_float(input, f"grid_sampler_{input.ndim - 2}d_cpu_kernel_impl")
     if input.dtype != grid.dtype:
-        raise DTypeError(f"expected scalar type {scalar_word(input)} but found {scalar_word(grid)}")
+        raise DTypeError(f"expected scalar type {scalar_name(input)} but found {scalar_name(grid)}")
 
 
 def _clipped(x: Array, size: int) -> Array:
@@ -98,7 +98,7 @@ def _reader(input: Array) -> Callable[[Sequence[Array]], Array]:
         for x, size in zip(at, sizes, strict=True):
             inside &= (x >= 0) & (x <= size - 1)
             flat = flat * size + jnp.clip(jnp.where(x >= 0, x, 0), 0, size - 1).astype(jnp.int64)
-        values = jax.vmap(lambda plane, where: plane[:, where])(planes, flat)
+        values = jax.vmap(lambda plane, cells: plane[:, cells])(planes, flat)
         return jnp.where(inside[:, None], values, 0)
 
     return read
@@ -154,8 +154,8 @@ def grid_sampler(input: Array, grid: Array, interpolation_mode: int, padding_mod
         _taps(points[..., -1 - axis], size, interpolation_mode, padding_mode, align_corners)
         for axis, size in enumerate(input.shape[2:])
     ]
-    found = _interpolated(_reader(wide(input)), axes)
-    return found.reshape(*input.shape[:2], *grid.shape[1:-1]).astype(input.dtype)
+    result = _interpolated(_reader(wide(input)), axes)
+    return result.reshape(*input.shape[:2], *grid.shape[1:-1]).astype(input.dtype)
 
 
 alias(grid_sampler, "grid_sampler_2d", "grid_sampler_3d")

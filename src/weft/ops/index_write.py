@@ -28,7 +28,7 @@ from weft.ops._index import (
 )
 from weft.ops._rows import factor
 from weft.ops._table import Arithmetic, Array, Dim, Filling, Operand, Scalar, defop
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 
 
 def _writes_slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -68,17 +68,17 @@ def _require_addable(input: Array, dim: int, index: Array, source: Array) -> Non
     require_vector(
         index,
         f"index_add_(): Index is supposed to be a vector, but got dim: {index.ndim} "
-        f"with type: {scalar_word(index)} and size: {list(index.shape)}",
+        f"with type: {scalar_name(index)} and size: {list(index.shape)}",
     )
-    message = f"index_add_(): Expected dtype int32/int64 for index but got: {scalar_word(index)}"
+    message = f"index_add_(): Expected dtype int32/int64 for index but got: {scalar_name(index)}"
     require_dtype(index, message, "int32", "int64")
     if source.dtype != input.dtype:
         raise DTypeError(
-            f"index_add_(): self ({scalar_word(input)}) and source ({scalar_word(source)}) "
+            f"index_add_(): self ({scalar_name(input)}) and source ({scalar_name(source)}) "
             "must have the same scalar type"
         )
-    kept, given = ([n for d, n in enumerate(a.shape) if d != dim] for a in (input, source))
-    if kept != given or (input.ndim != source.ndim and max(input.ndim, source.ndim) > 1):
+    kept, other = ([n for d, n in enumerate(a.shape) if d != dim] for a in (input, source))
+    if kept != other or (input.ndim != source.ndim and max(input.ndim, source.ndim) > 1):
         raise ShapeError(
             "source tensor shape must match self tensor shape, excluding the specified dimension. "
             f"Got self.shape = {list(input.shape)} source.shape = {list(source.shape)}"
@@ -110,24 +110,24 @@ def index_add(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Sca
 def _require_copyable(input: Array, dim: int, index: Array, source: Array) -> None:
     """The rules of `index_copy` for its arguments."""
     require_vector(index, f"index_copy_(): Index should have dimension 1 or 0 (got {index.ndim})")
-    message = f"index_copy_(): Expected a long tensor for index, but got {scalar_word(index)}"
+    message = f"index_copy_(): Expected a long tensor for index, but got {scalar_name(index)}"
     require_dtype(index, message, "int64")
     if source.dtype != input.dtype:
         raise DTypeError(
             "index_copy_(): self and source expected to have the same dtype, "
-            f"but got (self) {scalar_word(input)} and (source) {scalar_word(source)}"
+            f"but got (self) {scalar_name(input)} and (source) {scalar_name(source)}"
         )
     if input.ndim != source.ndim and input.ndim and source.ndim:
         raise IndexRangeError(
             "index_copy_(): When source and destination are not scalars, their dimensionality must match. "
             f"Source dimensionality ({source.ndim}), destination dimensionality ({input.ndim})"
         )
-    kept, given = (tuple(n for d, n in enumerate(a.shape) if d != dim) for a in (input, source))
-    if kept != given:
+    kept, other = (tuple(n for d, n in enumerate(a.shape) if d != dim) for a in (input, source))
+    if kept != other:
         raise ShapeError(
             "index_copy_(): Source/destination tensor must have same slice shapes. Destination slice shape: "
             f"{' '.join(map(str, kept))} at dimension {dim} and source slice shape: "
-            f"{' '.join(map(str, given))} at dimension 0."
+            f"{' '.join(map(str, other))} at dimension 0."
         )
     if index.size != extent(source, dim):
         raise IndexRangeError(
@@ -146,9 +146,9 @@ def _index_copy_vjp(
 ) -> tuple[Array | None, ...]:
     """Every slice of the source takes the gradient of its place, also where a later one overwrote it."""
     del out, input
-    where = _slices(g, dim, index)
-    d_source = where.get(**UNCHECKED).reshape(source.shape)
-    return where.set(0, **UNCHECKED).reshape(g.shape), None, d_source
+    ref = _slices(g, dim, index)
+    d_source = ref.get(**UNCHECKED).reshape(source.shape)
+    return ref.set(0, **UNCHECKED).reshape(g.shape), None, d_source
 
 
 @defop(
@@ -180,8 +180,8 @@ def _index_fill_vjp(
 ) -> tuple[Array | None, ...]:
     """Places count once, however often they are named."""
     del out, value
-    where = _slices(jnp.zeros_like(g), dim, wrapped(index, extent(input, dim)))
-    filled = where.set(1, **UNCHECKED).reshape(g.shape)
+    ref = _slices(jnp.zeros_like(g), dim, wrapped(index, extent(input, dim)))
+    filled = ref.set(1, **UNCHECKED).reshape(g.shape)
     return g * (1 - filled), None, jnp.sum(g * filled)
 
 
@@ -201,8 +201,8 @@ def index_fill(input: Array, dim: Dim, index: Array, value: Filling) -> Array:
         )
     message = "index_fill_(): Converting complex Scalar to non-complex type is not supported"
     filling = _real_into(input, value, message)
-    where = _slices(input, dim, wrapped(index, extent(input, dim)))
-    return where.set(filling, **UNCHECKED).reshape(input.shape)
+    ref = _slices(input, dim, wrapped(index, extent(input, dim)))
+    return ref.set(filling, **UNCHECKED).reshape(input.shape)
 
 
 # Elements of the flattened tensor
@@ -218,9 +218,9 @@ def _put_vjp(
 ) -> tuple[Array | None, ...]:
     """Every index takes the gradient of its place, as for `index_put`."""
     del out
-    where = g.reshape(-1).at[wrapped(index.reshape(-1), input.size)]
-    d_input = g if accumulate else where.set(0, **UNCHECKED).reshape(g.shape)
-    return d_input, None, where.get(**UNCHECKED).reshape(source.shape)
+    ref = g.reshape(-1).at[wrapped(index.reshape(-1), input.size)]
+    d_input = g if accumulate else ref.set(0, **UNCHECKED).reshape(g.shape)
+    return d_input, None, ref.get(**UNCHECKED).reshape(source.shape)
 
 
 @defop(
@@ -239,26 +239,26 @@ def put(input: Array, index: Array, source: Array, accumulate: bool = False) -> 
     if source.dtype != input.dtype:
         raise DTypeError(
             "put_(): self and source expected to have the same dtype, "
-            f"but got self.dtype = {scalar_word(input)} and source.dtype = {scalar_word(source)}"
+            f"but got self.dtype = {scalar_name(input)} and source.dtype = {scalar_name(source)}"
         )
     if source.size != index.size:
         raise IndexRangeError(
             "put_(): Expected source and index to have the same number of elements, "
             f"but got source.numel() = {source.size}, index.numel() = {index.size}"
         )
-    where = input.reshape(-1).at[wrapped(index.reshape(-1), input.size)]
+    ref = input.reshape(-1).at[wrapped(index.reshape(-1), input.size)]
     flat = source.reshape(-1)
-    return (added(where, flat) if accumulate else where.set(flat, **UNCHECKED)).reshape(input.shape)
+    return (added(ref, flat) if accumulate else ref.set(flat, **UNCHECKED)).reshape(input.shape)
 
 
 # All elements, or those under a mask
 
 
 def _overflow(input: Array) -> str:
-    return f"value cannot be converted to type {c_word(input)} without overflow"
+    return f"value cannot be converted to type {c_name(input)} without overflow"
 
 
-def _require_mask(op: str, mask: Array, word: Callable[[Any], str] = c_word) -> None:
+def _require_mask(op: str, mask: Array, word: Callable[[Any], str] = c_name) -> None:
     if mask.dtype != jnp.bool_:
         raise DTypeError(f"{op}_ only supports boolean masks, but got mask with dtype {word(mask)}")
 
@@ -299,11 +299,11 @@ def _masked_scatter_check(input: Array, mask: Array, source: Array) -> Array:
 )  # fmt: skip
 def masked_scatter(input: Array, mask: Array, source: Array) -> Array:
     """`input` with successive elements of `source` where the mask, which broadcasts, is true."""
-    _require_mask("masked_scatter", mask, scalar_word)
+    _require_mask("masked_scatter", mask, scalar_name)
     if source.dtype != input.dtype:
         raise DTypeError(
             "masked_scatter: expected self and source to have same dtypes but got"
-            f"{scalar_word(input)} and {scalar_word(source)}"
+            f"{scalar_name(input)} and {scalar_name(source)}"
         )
     shape = broadcast_shapes(input.shape, mask.shape)
     if not source.size:

@@ -34,7 +34,7 @@ from weft.ops._index import (
     wrapped,
 )
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 # Dimension rules
 
@@ -81,9 +81,9 @@ def _index_shape(shapes: Sequence[Sizes]) -> Sizes:
     try:
         return broadcast_shapes(*shapes)
     except ShapeError:
-        listed = ", ".join(str(list(s)) for s in shapes)
+        text = ", ".join(str(list(s)) for s in shapes)
         raise IndexRangeError(
-            f"shape mismatch: indexing tensors could not be broadcast together with shapes {listed}"
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {text}"
         ) from None
 
 
@@ -110,9 +110,9 @@ def _advanced(indices: Arrays, spec: tuple[int, ...], shape: Sizes) -> tuple[Any
 
 
 def _any_outside(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Misses:
-    found = [outside_dim(i, input, d, negative=True) for d, i in zip(spec, indices, strict=True)]
-    join = namespace(found[0].marks).concatenate
-    return Misses(join([m.marks.reshape(-1) for m in found]), " or ".join([m.where for m in found]))
+    findings = [outside_dim(i, input, d, negative=True) for d, i in zip(spec, indices, strict=True)]
+    join = namespace(findings[0].marks).concatenate
+    return Misses(join([m.marks.reshape(-1) for m in findings]), " or ".join([m.location for m in findings]))
 
 
 def _index_tensors_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Misses:
@@ -152,12 +152,12 @@ def _index_put_vjp(
 ) -> tuple[Any, ...]:
     """Each index that was written takes the gradient of its place, also where a later one overwrote it."""
     del out
-    where = g.at[_advanced(indices, spec, input.shape)]
-    read = where.get(**UNCHECKED)
+    ref = g.at[_advanced(indices, spec, input.shape)]
+    read = ref.get(**UNCHECKED)
     lead = read.ndim - values.ndim
     stretched = tuple(d for d in range(read.ndim) if d < lead or values.shape[d - lead] != read.shape[d])
     d_values = jnp.sum(read, stretched, keepdims=True).reshape(values.shape)
-    return (g if accumulate else where.set(0, **UNCHECKED)), (None,) * len(indices), d_values
+    return (g if accumulate else ref.set(0, **UNCHECKED)), (None,) * len(indices), d_values
 
 
 @defop(
@@ -174,7 +174,7 @@ def index_put(input: Array, indices: Arrays, values: Array, spec: tuple[int, ...
     if values.dtype != input.dtype:
         raise DTypeError(
             "Index put requires the source and destination dtypes match, "
-            f"got {scalar_word(input)} for the destination and {scalar_word(values)} for the source."
+            f"got {scalar_name(input)} for the destination and {scalar_name(values)} for the source."
         )
     _index_shape([i.shape for i in indices])
     index = _advanced(indices, spec, input.shape)
@@ -186,8 +186,8 @@ def index_put(input: Array, indices: Arrays, values: Array, spec: tuple[int, ...
             f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast "
             f"to indexing result of shape {list(shape)}"
         ) from None
-    where = input.at[index]
-    return added(where, values) if accumulate else where.set(values, **UNCHECKED)
+    ref = input.at[index]
+    return added(ref, values) if accumulate else ref.set(values, **UNCHECKED)
 
 
 # One index per cell
@@ -240,7 +240,7 @@ def _take_along_dim_check(input: Array, indices: Array, dim: Dim = None) -> Miss
 def take_along_dim(input: Array, indices: Array, dim: Dim = None) -> Array:
     """Elements along `dim` at `indices`, which broadcast in other dims; both are flat when `dim` is None."""
     if indices.dtype != jnp.int64:
-        raise DTypeError(f"torch.take_along_dim(): dtype of indices should be Long but got {scalar_word(indices)}")
+        raise DTypeError(f"torch.take_along_dim(): dtype of indices should be Long but got {scalar_name(indices)}")
     if dim is None:
         return input.reshape(-1)[wrapped(indices.reshape(-1), input.size)]
     if input.ndim != indices.ndim:

@@ -13,7 +13,7 @@ from jax import lax
 
 from weft.errors import DimError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Rule, Sizes, along
-from weft.ops._room import require_addressable
+from weft.ops._memory import require_addressable
 from weft.ops._rows import alias
 from weft.ops._shape_dims import fresh, once, same, square, wrapped
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, Dims, Promote, Scalar, Shape, defop

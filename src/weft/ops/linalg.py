@@ -14,11 +14,11 @@ from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes
 from weft.ops._dims import einsum as einsum_rule
 from weft.ops._equation import parse
-from weft.ops._room import require_room
+from weft.ops._memory import require_room
 from weft.ops._rows import category, documented, factory, require, unbroadcast
 from weft.ops._shape_dims import fresh, once, wrapped
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, DTypeArg, Promote, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 # --- contractions ---
 
@@ -39,7 +39,7 @@ def einsum(operands: Arrays, equation: str) -> Array:
     """Sum of products over the subscripts that the result does not have."""
     for other in operands[1:]:
         if other.dtype != operands[0].dtype:
-            words = f"{scalar_word(operands[0])} but found {scalar_word(other)}"
+            words = f"{scalar_name(operands[0])} but found {scalar_name(other)}"
             raise DTypeError(f"expected scalar type {words}")
     terms = parse(equation, [x.shape for x in operands])
     if len(operands) == 1 and category(operands[0]) < FLOAT and set(terms.ins[0]) - set(terms.out):
@@ -124,7 +124,7 @@ def cross(input: Array, other: Array, dim: int | None = None) -> Array:
     """Vector products along a dim of size three, by default the first."""
     at = _three(input.shape, other.shape, dim)
     if input.dtype != other.dtype:
-        raise DTypeError(f"expected scalar type {scalar_word(input)} but found {scalar_word(other)}")
+        raise DTypeError(f"expected scalar type {scalar_name(input)} but found {scalar_name(other)}")
     require(input, "cross", INTEGER, FLOAT, COMPLEX)
     return jnp.cross(input, other, axis=at)
 
@@ -171,7 +171,7 @@ def cdist(x1: Array, x2: Array, p: float = 2.0, compute_mode: str | None = None)
     del compute_mode
     for name, x in (("X1", x1), ("X2", x2)):
         if category(x) != FLOAT:
-            raise DTypeError(f"cdist only supports floating-point dtypes, {name} got: {scalar_word(x)}")
+            raise DTypeError(f"cdist only supports floating-point dtypes, {name} got: {scalar_name(x)}")
         if x.ndim < 2:
             raise ShapeError(f"cdist only supports at least 2D tensors, {name} got: {x.ndim}D")
     if x1.shape[-1] != x2.shape[-1]:
@@ -179,7 +179,7 @@ def cdist(x1: Array, x2: Array, p: float = 2.0, compute_mode: str | None = None)
     if p < 0:
         raise OutOfRangeError("cdist only supports non-negative p values")
     if x1.dtype != x2.dtype:
-        raise DTypeError(f"expected scalar type {scalar_word(x1)} but found {scalar_word(x2)}")
+        raise DTypeError(f"expected scalar type {scalar_name(x1)} but found {scalar_name(x2)}")
     return _distances(x1, x2, p)
 
 
@@ -192,8 +192,8 @@ def _triangle_indices(name: str, positions: Callable[..., Any], doc: str) -> Non
             if size < 0:
                 raise ShapeError(f"{label} must be non-negative, got{size}")
         require_room((row, col), np.dtype(bool))  # the mask that NumPy makes
-        found = np.stack(positions(row, offset, col))
-        return jnp.asarray(found, dtype.numpy if dtype else jnp.int64)
+        indices = np.stack(positions(row, offset, col))
+        return jnp.asarray(indices, dtype.numpy if dtype else jnp.int64)
 
     factory(name)(documented(body, name, doc))
 

@@ -12,9 +12,9 @@ import numpy as np
 from weft.errors import DTypeError, IndexDomainError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._findings import Beyond, Misses, misses
-from weft.ops._neural import reduced, require_float, spelled, wide
+from weft.ops._neural import reduced, reduction_name, require_float, wide
 from weft.ops._table import Arithmetic, Array, Cast, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 _OUT_OF_BOUNDS = "Target {} is out of bounds."
 
@@ -56,12 +56,12 @@ def _check_classes(input: Array, target: Array, weight: Array | None) -> None:
     if input.ndim > 2 and target.shape != expected:
         raise ShapeError(f"Expected target size {list(expected)}, got {list(target.shape)}")
     if target.dtype not in (jnp.int64, jnp.uint8):
-        raise DTypeError(f"expected target dtype to be Long or Byte, but got {scalar_word(target)}")
+        raise DTypeError(f"expected target dtype to be Long or Byte, but got {scalar_name(target)}")
     if target.shape != expected and not (input.ndim == 1 and target.shape == (1,)):
         raise ShapeError(f"Expected target size {list(expected)}, got {list(target.shape)}")
     _check_weight(weight, input.shape[dim])
     if weight is not None and weight.dtype != input.dtype:
-        raise DTypeError(f"expected scalar type {scalar_word(input)} but found {scalar_word(weight)}")
+        raise DTypeError(f"expected scalar type {scalar_name(input)} but found {scalar_name(weight)}")
 
 
 def _out_of_bounds(input: Array, target: Array, ignore_index: int) -> Misses | None:
@@ -94,12 +94,12 @@ def _targets(
     classes = jax.lax.broadcasted_iota(jnp.int64, input.shape, dim)
     used = index != ignore_index
     one_hot = ((classes == index) & used).astype(wide(input).dtype)
-    hot = one_hot if scale is None else one_hot * scale
-    share = jnp.sum(hot, axis=dim)
+    targets = one_hot if scale is None else one_hot * scale
+    share = jnp.sum(targets, axis=dim)
     if not smoothing:
-        return hot, share
-    even = jnp.where(used, smoothing / input.shape[dim], 0).astype(hot.dtype)
-    return (1 - smoothing) * hot + (even if scale is None else even * scale), share
+        return targets, share
+    even = jnp.where(used, smoothing / input.shape[dim], 0).astype(targets.dtype)
+    return (1 - smoothing) * targets + (even if scale is None else even * scale), share
 
 
 def _mean_divisor(share: Array | None, input: Array) -> Array | float:
@@ -113,7 +113,7 @@ def _check_cross_entropy(input: Array, target: Array, weight: Array | None, igno
     if target.shape != input.shape:
         _check_classes(input, target, weight)
     elif not jnp.issubdtype(target.dtype, jnp.floating):
-        raise DTypeError(f"Expected floating point type for target with class probabilities, got {scalar_word(target)}")
+        raise DTypeError(f"Expected floating point type for target with class probabilities, got {scalar_name(target)}")
     elif ignore >= 0:
         raise ShapeError("ignore_index is not supported for floating point target")
     else:
@@ -128,11 +128,11 @@ def _cross_entropy_vjp(
     dim = _class_dim(input)
     spread = jnp.expand_dims(out[1], dim)
     x, g = wide(input), wide(g)
-    hot, share = _targets(input, target, weight, ignore_index, label_smoothing)
+    targets, share = _targets(input, target, weight, ignore_index, label_smoothing)
     if reduction == "mean":
         g = g / _mean_divisor(share, input)
     g = jnp.expand_dims(g, dim) if reduction == "none" else g
-    pull = jnp.exp(x - spread) * jnp.sum(hot, axis=dim, keepdims=True) - hot
+    pull = jnp.exp(x - spread) * jnp.sum(targets, axis=dim, keepdims=True) - targets
     g_input = jnp.where(pull == 0, 0, pull * g)  # a mean over no sample gives no gradient
     g_target = None
     if jnp.issubdtype(target.dtype, jnp.inexact):
@@ -170,8 +170,8 @@ def cross_entropy_loss(
     dim = _class_dim(input)
     x = wide(input)
     spread = jax.nn.logsumexp(x, axis=dim)
-    hot, share = _targets(input, target, weight, ignore_index, label_smoothing)
-    surprise = jnp.where(hot != 0, hot * (jnp.expand_dims(spread, dim) - x), 0)
+    targets, share = _targets(input, target, weight, ignore_index, label_smoothing)
+    surprise = jnp.where(targets != 0, targets * (jnp.expand_dims(spread, dim) - x), 0)
     if reduction == "none":
         return jnp.sum(surprise, axis=dim).astype(input.dtype), spread
     total = jnp.sum(surprise)
@@ -200,9 +200,9 @@ def nll_loss(
         raise ValueRangeError(f"Expected 1 or more dimensions (got {input.ndim})")
     _check_classes(input, target, weight)
     require_float(input, "nll_loss_out_frame")
-    hot, share = _targets(input, target, weight, ignore_index, 0.0)
-    loss = jnp.sum(jnp.where(hot != 0, -hot * input, 0), axis=_class_dim(input)).astype(input.dtype)
-    reduction = spelled(reduction, size_average, reduce)
+    targets, share = _targets(input, target, weight, ignore_index, 0.0)
+    loss = jnp.sum(jnp.where(targets != 0, -targets * input, 0), axis=_class_dim(input)).astype(input.dtype)
+    reduction = reduction_name(reduction, size_average, reduce)
     if reduction == "mean":
         return (jnp.sum(wide(loss)) / _mean_divisor(share, input)).astype(input.dtype)
     return reduced(loss, reduction)
@@ -246,15 +246,15 @@ def multi_margin_loss(
             f"Input has shape {list(input.shape)}."
         )
     if target.dtype != jnp.int64:
-        raise DTypeError(f"expected scalar type Long but found {scalar_word(target)}")
+        raise DTypeError(f"expected scalar type Long but found {scalar_name(target)}")
     x = input.reshape(samples, classes)
-    hot = jax.nn.one_hot(target.reshape(samples), classes, dtype=jnp.bool_)
-    chosen = jnp.sum(jnp.where(hot, x, 0), axis=1, keepdims=True)
+    one_hot = jax.nn.one_hot(target.reshape(samples), classes, dtype=jnp.bool_)
+    chosen = jnp.sum(jnp.where(one_hot, x, 0), axis=1, keepdims=True)
     gap = margin - chosen + x
-    gap = jnp.where((gap > 0) & ~hot, gap, 0)
+    gap = jnp.where((gap > 0) & ~one_hot, gap, 0)
     cost = gap if p == 1 else jnp.square(gap)
     if weight is not None:
-        cost = cost * jnp.sum(jnp.where(hot, weight, 0), axis=1, keepdims=True)
+        cost = cost * jnp.sum(jnp.where(one_hot, weight, 0), axis=1, keepdims=True)
     loss = jnp.sum(cost, axis=1) / classes
     return reduced(loss if target.ndim else loss[0], reduction, size_average, reduce)
 
@@ -302,12 +302,12 @@ def multilabel_margin_loss(
         raise ShapeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
     classes = input.shape[-1] if input.ndim else 1
     x, labels = input.reshape(-1, classes), target.reshape(-1, classes)
-    listed = jnp.cumsum(labels < 0, axis=1) == 0
-    hot = jax.nn.one_hot(labels, classes, dtype=jnp.bool_) & listed[..., None]  # (batch, listed, class)
-    others = ~jnp.any(hot, axis=1)
-    chosen = jnp.sum(jnp.where(hot, x[:, None], 0), axis=2)
+    valid = jnp.cumsum(labels < 0, axis=1) == 0
+    one_hot = jax.nn.one_hot(labels, classes, dtype=jnp.bool_) & valid[..., None]  # (batch, listed, class)
+    others = ~jnp.any(one_hot, axis=1)
+    chosen = jnp.sum(jnp.where(one_hot, x[:, None], 0), axis=2)
     gap = 1 - chosen[:, :, None] + x[:, None]
-    gap = jnp.where((gap > 0) & listed[..., None] & others[:, None], gap, 0)
+    gap = jnp.where((gap > 0) & valid[..., None] & others[:, None], gap, 0)
     loss = jnp.sum(gap, axis=(1, 2)) / classes
     return reduced(loss if input.ndim > 1 else loss[0], reduction, size_average, reduce)
 

@@ -15,7 +15,7 @@ from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes, broadcast_shapes, einsum
 from weft.ops._rows import alias, factor, require, require_scale
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, Promote, Scalar, defop
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 from weft.ops.shape import expanded
 
 product = partial(defop, arithmetic=Arithmetic.OWN, cast=Cast.LOWER, partial="sum", linear="each")
@@ -39,7 +39,7 @@ def _check_mm(a: Array, b: Array) -> None:
         raise ShapeError(f"mat1 and mat2 shapes cannot be multiplied ({shapes})")
     require(a, "addmm_impl_cpu_", *_NUMBERS)
     if a.dtype != b.dtype:
-        raise DTypeError(f"expected m1 and m2 to have the same dtype, but got: {c_word(a)} != {c_word(b)}")
+        raise DTypeError(f"expected m1 and m2 to have the same dtype, but got: {c_name(a)} != {c_name(b)}")
 
 
 def _check_bmm(a: Array, b: Array) -> None:
@@ -62,7 +62,7 @@ def _check_stacks(a: Sizes, b: Sizes) -> None:
 def _check_same_dtype(a: Array, b: Array, kernel: str) -> None:
     require(a, kernel, *_NUMBERS)
     if a.dtype != b.dtype:
-        raise DTypeError(f"expected scalar type {scalar_word(a)} but found {scalar_word(b)}")
+        raise DTypeError(f"expected scalar type {scalar_name(a)} but found {scalar_name(b)}")
 
 
 def _check_mv(added: Sizes, mat: Array, vec: Array) -> None:
@@ -78,7 +78,7 @@ def _check_mv(added: Sizes, mat: Array, vec: Array) -> None:
 def _check_mv_dtypes(added: Array, mat: Array, vec: Array) -> None:
     require(mat, "addmv_impl_cpu", *_NUMBERS)
     if not added.dtype == mat.dtype == vec.dtype:
-        words = f"{scalar_word(added)}, {scalar_word(mat)}, and {scalar_word(vec)}"
+        words = f"{scalar_name(added)}, {scalar_name(mat)}, and {scalar_name(vec)}"
         raise DTypeError(f"addmv input tensors must have the same dtype, but got {words}")
 
 
@@ -88,7 +88,7 @@ def _check_dot(a: Array, b: Array) -> None:
         raise ShapeError(f"1D tensors expected, but got {a.ndim}D and {b.ndim}D tensors")
     if a.dtype != b.dtype:
         raise DTypeError(
-            f"dot : expected both vectors to have same dtype, but found {scalar_word(a)} and {scalar_word(b)}"
+            f"dot : expected both vectors to have same dtype, but found {scalar_name(a)} and {scalar_name(b)}"
         )
     if a.size != b.size:
         raise ShapeError(
@@ -241,7 +241,7 @@ def addmm(input: Array, mat1: Array, mat2: Array, *, beta: Scalar = 1, alpha: Sc
             raise ShapeError(f"{name} must be a matrix, got {matrix.ndim}-D tensor")
     for name, other in (("self", input), ("mat1", mat1)):
         if other.dtype != mat2.dtype:
-            words = f"{scalar_word(other)} and {scalar_word(mat2)}"
+            words = f"{scalar_name(other)} and {scalar_name(mat2)}"
             raise DTypeError(f"{name} and mat2 must have the same dtype, but got {words}")
     _check_mm(mat1, mat2)
     return _added(input, jnp.matmul(mat1, mat2), beta, alpha)
@@ -271,7 +271,7 @@ def baddbmm(input: Array, batch1: Array, batch2: Array, *, beta: Scalar = 1, alp
     """`beta * input + alpha * (batch1 @ batch2)`, batch by batch."""
     _check_bmm(batch1, batch2)
     if input.dtype != batch1.dtype:
-        words = f"input {c_word(input)}, batch1: {c_word(batch1)}, batch2: {c_word(batch2)}"
+        words = f"input {c_name(input)}, batch1: {c_name(batch1)}, batch2: {c_name(batch2)}"
         raise DTypeError(f"Input dtypes must be the same, got: {words}")
     return _added(input, jnp.matmul(batch1, batch2), beta, alpha)
 
@@ -330,6 +330,6 @@ def multi_dot(tensors: Arrays) -> Array:
         if t.dtype != tensors[0].dtype:
             raise DTypeError(
                 "multi_dot(): all tensors must have be the same dtype but tensor 0 is "
-                f"{c_word(tensors[0])} and tensor {i} {c_word(t)}"
+                f"{c_name(tensors[0])} and tensor {i} {c_name(t)}"
             )
     return jnp.linalg.multi_dot(tensors)

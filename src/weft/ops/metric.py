@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
-from weft.ops._neural import element_loss, lengths, reduced, wrapped
+from weft.ops._neural import element_loss, reduced, vector_norms, wrapped
 from weft.ops._table import Array, Cast, Promote, Scalar, defop
 
 
@@ -37,7 +37,7 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> 
     axis = wrapped(dim, len(shape))
     units = []
     for x in (jnp.broadcast_to(x1, shape), jnp.broadcast_to(x2, shape)):
-        length = lengths(x, 2, axis)
+        length = vector_norms(x, 2, axis)
         # the bound does not stop the gradient of the length
         units.append(x / (length + jax.lax.stop_gradient(jnp.maximum(eps - length, 0).astype(x.dtype))))
     product = units[0] * units[1]
@@ -47,7 +47,7 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> 
 @defop(dims=_pair_reduces, promote=Promote.FLOAT, also="nn.functional")
 def pairwise_distance(x1: Array, x2: Array, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Array:
     """p-norm of x1 - x2 + eps over the last dim."""
-    distance = lengths(x1 - x2 + eps, p, -1)
+    distance = vector_norms(x1 - x2 + eps, p, -1)
     return distance if keepdim else distance[..., 0]
 
 
@@ -130,7 +130,7 @@ def triplet_margin_loss(
         )
     if margin <= 0:
         raise ValueRangeError(f"margin must be greater than 0, got {margin}")
-    near, far = (lengths(anchor - x + eps, p, -1)[..., 0] for x in (positive, negative))
+    near, far = (vector_norms(anchor - x + eps, p, -1)[..., 0] for x in (positive, negative))
     if swap:
-        far = jnp.minimum(far, lengths(positive - negative + eps, p, -1)[..., 0])
+        far = jnp.minimum(far, vector_norms(positive - negative + eps, p, -1)[..., 0])
     return reduced(_hinge(margin + near - far), reduction, size_average, reduce)

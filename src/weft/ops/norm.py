@@ -14,9 +14,9 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along
-from weft.ops._neural import lengths, per_channel, require_float, wide
+from weft.ops._neural import per_channel, require_float, vector_norms, wide
 from weft.ops._table import Array, Cast, Dim, Promote, Scalar, Shape, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 
 def _moments(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
@@ -328,7 +328,7 @@ def normalize(input: Array, p: float = 2.0, dim: Dim = 1, eps: float = 1e-12) ->
     """Vectors along `dim` divided by their p-norm, or by `eps` if that is larger."""
     if not jnp.issubdtype(input.dtype, jnp.inexact):
         expected = "Expected a floating point or complex tensor as input."
-        raise DTypeError(f"linalg.vector_norm: {expected} Got {scalar_word(input)}")
+        raise DTypeError(f"linalg.vector_norm: {expected} Got {scalar_name(input)}")
     x = wide(input)
-    length = lengths(x, p, dim)
+    length = vector_norms(x, p, dim)
     return (x / jnp.where(length >= eps, length, eps)).astype(input.dtype)

@@ -1,4 +1,4 @@
-"""Rows of Adam and its relatives. What the parameters mean stands in `optimizer.py`."""
+"""Rows of Adam and its relatives. `optimizer.py` explains the parameters."""
 
 from __future__ import annotations
 

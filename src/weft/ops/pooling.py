@@ -17,11 +17,11 @@ import numpy as np
 from weft._base.dtype import from_numpy
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, require_sizes
-from weft.ops._neural import first_empty, require_float, spread, wide, wrapped
-from weft.ops._room import require_room
+from weft.ops._memory import require_room
+from weft.ops._neural import as_ntuple, first_empty, require_float, wide, wrapped
 from weft.ops._rows import without_slope
 from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
 Places = Sequence[np.ndarray]  # for each place in a window, its position for every output
@@ -49,9 +49,9 @@ def _output_size(size: int, kernel: int, stride: int, padding: int, dilation: in
 
 def _first_best(arrays: Sequence[Array], axis: int, places: Places) -> Sequence[Array]:
     """Maximum of the first array over each window along `axis`, and the others where it is met first."""
-    best = [_taken(a, axis, places[0]) for a in arrays]
+    best = [_slices(a, axis, places[0]) for a in arrays]
     for place in places[1:]:
-        other = [_taken(a, axis, place) for a in arrays]
+        other = [_slices(a, axis, place) for a in arrays]
         better = other[0] > best[0]
         if jnp.issubdtype(other[0].dtype, jnp.inexact):
             better |= jnp.isnan(other[0])
@@ -59,7 +59,7 @@ def _first_best(arrays: Sequence[Array], axis: int, places: Places) -> Sequence[
     return best
 
 
-def _taken(x: Array, axis: int, place: np.ndarray) -> Array:
+def _slices(x: Array, axis: int, place: np.ndarray) -> Array:
     """Elements of `x` along `axis` at evenly spaced positions by a slice, at others by a gather."""
     steps = np.unique(np.diff(place))
     if not len(place) or len(steps) > 1 or (len(steps) == 1 and steps[0] < 1):
@@ -89,15 +89,15 @@ def _maxima(x: Array, windows: Windows, *, indices: bool = False) -> Sequence[Ar
 def _window_arguments(
     n: int, kernel_size: Ints, stride: Ints | None, padding: Ints, op: str
 ) -> tuple[Shape, Shape, Shape]:
-    kernel = spread(kernel_size, n, "kernel_size", op)
-    step = kernel if stride is None or stride == () else spread(stride, n, "stride", op)
+    kernel = as_ntuple(kernel_size, n, "kernel_size", op)
+    step = kernel if stride is None or stride == () else as_ntuple(stride, n, "stride", op)
     if op == "max_pool1d":
         for name, (size,) in (("kernel_size", kernel), ("stride", step)):
             if size <= 0:
                 raise OutOfRangeError(f"{op}() {name} must be greater than zero, but got {size}")
     if min(step) <= 0 or min(kernel) <= 0:
         raise OutOfRangeError("stride should not be zero")
-    return kernel, step, spread(padding, n, "padding", op)
+    return kernel, step, as_ntuple(padding, n, "padding", op)
 
 
 def _as_plane(shape: Sequence[int], n: int) -> list[int]:
@@ -159,8 +159,12 @@ def _check_counts(input: Array, counts: Shape, op: str) -> None:
     if n == 1 and op == "max_pool1d":
         raise ShapeError(f"max_pool1d() Invalid computed output size: {counts[0]}")
     channels = input.shape[input.ndim - n - 1]
-    given, made = ("x".join(map(str, _as_plane((channels, *c), n))) for c in (input.shape[input.ndim - n :], counts))
-    raise ShapeError(f"Given input size: ({given}). Calculated output size: ({made}). Output size is too small")
+    input_text, output_text = (
+        "x".join(map(str, _as_plane((channels, *c), n))) for c in (input.shape[input.ndim - n :], counts)
+    )
+    raise ShapeError(
+        f"Given input size: ({input_text}). Calculated output size: ({output_text}). Output size is too small"
+    )
 
 
 def _max_windows(
@@ -168,13 +172,13 @@ def _max_windows(
 ) -> Windows:
     op = f"max_pool{n}d"
     kernel, step, margin = _window_arguments(n, kernel_size, stride, padding, op)
-    apart = spread(dilation, n, "dilation", op)
+    apart = as_ntuple(dilation, n, "dilation", op)
     _check_padding(n, kernel, margin, apart, op)
     _check_batch(input, n, op)
     if input.dtype == jnp.bool_ or jnp.iscomplexobj(input):
-        raise UnsupportedDTypeError(f"\"{op}\" not implemented for '{scalar_word(input)}'")
+        raise UnsupportedDTypeError(f"\"{op}\" not implemented for '{scalar_name(input)}'")
     sizes = input.shape[input.ndim - n :]
-    counts = tuple(_output_size(*given, ceil_mode) for given in zip(sizes, kernel, step, margin, apart, strict=True))
+    counts = tuple(_output_size(*dims, ceil_mode) for dims in zip(sizes, kernel, step, margin, apart, strict=True))
     _check_counts(input, counts, op)
     require_room([size + 2 * p for size, p in zip(sizes, margin, strict=True)], input.dtype)
     windows = []
@@ -207,10 +211,10 @@ def _avg_pool(
     lead = input.ndim - n
     sizes = input.shape[lead:]
     if n == 3 and any(k > size for size, k in zip(sizes, kernel, strict=True)):
-        given = " ".join(f"{d}: {s}" for d, s in zip("THW", sizes, strict=True))
+        input_text = " ".join(f"{d}: {s}" for d, s in zip("THW", sizes, strict=True))
         needed = " ".join(f"k{d}: {k}" for d, k in zip("THW", kernel, strict=True))
-        raise ShapeError(f"input image ({given}) smaller than kernel size ({needed})")
-    counts = tuple(_output_size(*given, 1, ceil_mode) for given in zip(sizes, kernel, step, margin, strict=True))
+        raise ShapeError(f"input image ({input_text}) smaller than kernel size ({needed})")
+    counts = tuple(_output_size(*dims, 1, ceil_mode) for dims in zip(sizes, kernel, step, margin, strict=True))
     _check_counts(input, counts, op)
     x = wide(input)
     ends = [(c - 1) * s + k - size - p for c, s, k, size, p in zip(counts, step, kernel, sizes, margin, strict=True)]
@@ -236,8 +240,8 @@ def _divisor(
     if override is not None:
         return np.asarray(override)
     divisor = np.ones((), np.int64)
-    for given in zip(sizes, kernel, step, margin, counts, strict=True):
-        divisor = divisor[..., None] * _avg_counts(*given, include_pad)
+    for dims in zip(sizes, kernel, step, margin, counts, strict=True):
+        divisor = divisor[..., None] * _avg_counts(*dims, include_pad)
     return divisor
 
 
@@ -314,7 +318,7 @@ def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
     if not from_numpy(input.dtype).is_floating_point:
         if max(counts) == min(counts) == 1:
             needed = "Input dtype must be either a floating point or complex dtype."
-            raise DTypeError(f"mean(): could not infer output dtype. {needed} Got: {scalar_word(input)}")
+            raise DTypeError(f"mean(): could not infer output dtype. {needed} Got: {scalar_name(input)}")
         require_float(input, "adaptive_avg_pool3d_cpu" if n == 3 else "adaptive_avg_pool2d")
     x = wide(input)
     for axis, count in zip(range(-n, 0), counts, strict=True):

@@ -15,7 +15,7 @@ from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
 from weft.ops._rows import factory, require
 from weft.ops._table import Arithmetic, Array, DTypeArg, Key, Operand, Scalar, Shape, defop
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 
 _NORMAL = "normal_kernel_cpu"
 _UNIFORM = "check_uniform_bounds"
@@ -173,7 +173,7 @@ def multinomial(input: Array, num_samples: int, replacement: bool = False, *, ke
     if input.ndim not in (1, 2):
         raise ShapeError("prob_dist must be 1 or 2 dim")
     if not jnp.issubdtype(input.dtype, jnp.floating):
-        text = f"multinomial only supports floating-point dtypes for input, got: {scalar_word(input)}"
+        text = f"multinomial only supports floating-point dtypes for input, got: {scalar_name(input)}"
         raise DTypeError(text)
     if input.shape[-1] > 2**24:
         raise OutOfRangeError("number of categories cannot exceed 2^24")
@@ -235,7 +235,7 @@ def log_normal(input: Array, mean: Scalar = 1.0, std: Scalar = 2.0, *, key: Key)
 @_fill(limits=_require_positive("cauchy_ expects sigma > 0.0, but found sigma={}"))
 def cauchy(input: Array, median: Scalar = 0.0, sigma: Scalar = 1.0, *, key: Key) -> Array:
     """Cauchy numbers."""
-    _require_continuous(input, "Cauchy", c_word(input))
+    _require_continuous(input, "Cauchy", c_name(input))
     noise = jax.random.cauchy(key, input.shape, input.dtype)
     return _like(median, input) + _like(sigma, input) * noise
 
@@ -243,7 +243,7 @@ def cauchy(input: Array, median: Scalar = 0.0, sigma: Scalar = 1.0, *, key: Key)
 @_fill(limits=_require_positive("exponential_ expects lambda > 0.0, but found lambda={}"))
 def exponential(input: Array, lambd: Scalar = 1.0, *, key: Key) -> Array:
     """Exponential numbers with rate `lambd`."""
-    _require_continuous(input, "Exponential", scalar_word(input))
+    _require_continuous(input, "Exponential", scalar_name(input))
     return jax.random.exponential(key, input.shape, input.dtype) / _like(lambd, input)
 
 

@@ -18,7 +18,7 @@ from weft.ops._dims import Factors, Sizes
 from weft.ops._index import isolated
 from weft.ops._shape_dims import fresh
 from weft.ops._table import Array, DTypeArg, Scalar, Shape, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 view_op = partial(defop, linear="each")
 
@@ -83,7 +83,7 @@ def view_as_complex(input: Array) -> Array:
     if input.dtype not in (jnp.float32, jnp.float64):
         raise DTypeError(
             "view_as_complex is only supported for half, float and double tensors, "
-            f"but got a tensor of scalar type: {scalar_word(input)}"
+            f"but got a tensor of scalar type: {scalar_name(input)}"
         )
     if input.ndim == 0:
         raise ShapeError("Input tensor must have one or more dimensions")
@@ -96,7 +96,7 @@ def view_as_complex(input: Array) -> Array:
 
 
 def _words(old: DType, new: DType) -> str:
-    return f"to view {scalar_word(old)} as {scalar_word(new)} (different element sizes)"
+    return f"to view {scalar_name(old)} as {scalar_name(new)} (different element sizes)"
 
 
 def _resized(shape: Sizes, old: DType, new: DType) -> Sizes:

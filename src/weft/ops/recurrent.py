@@ -16,7 +16,7 @@ from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Rule, Sizes
 from weft.ops._neural import wide
 from weft.ops._table import Array, Arrays, Cast, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 # --- what all of them share -----------------------------------------------------------------------------------
 
@@ -30,9 +30,9 @@ def _dims(outputs: str, **letters: str) -> Rule:
     """Each parameter's letters, in order; only the batch may be split. Parameters may be absent from the end on."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-        given = [tuple(term) for name, terms in letters.items() if static.get(name, "") is not None
+        present = [tuple(term) for name, terms in letters.items() if static.get(name, "") is not None
                  for term in terms.split()]  # fmt: skip
-        ins = tuple(given[: len(shapes)])
+        ins = tuple(present[: len(shapes)])
         outs = tuple(tuple(term) for term in outputs.split())
         return Factors(ins, outs, frozenset(letter for dims in (*ins, *outs) for letter in dims) - {"b"})
 
@@ -44,7 +44,7 @@ def _live(lengths: Array | None, steps: int) -> Array | None:
     return None if lengths is None else (jnp.arange(steps)[:, None] < lengths)[..., None]
 
 
-def _where(live: Array | None, x: Array, other: Array | float) -> Array:
+def _select(live: Array | None, x: Array, other: Array | float) -> Array:
     return x if live is None else jnp.where(live, x, other)
 
 
@@ -60,7 +60,7 @@ def _check_types(*pairs: tuple[Array, Array]) -> None:
     for x, weight in pairs:
         if x.dtype != weight.dtype:
             raise DTypeError(
-                f"mat1 and mat2 must have the same dtype, but got {scalar_word(x)} and {scalar_word(weight)}"
+                f"mat1 and mat2 must have the same dtype, but got {scalar_name(x)} and {scalar_name(weight)}"
             )
 
 
@@ -79,7 +79,7 @@ def _before(xs: Array, first: Array, reverse: bool) -> Array:
 
 def _states_before(ys: Array, h0: Array, lengths: Array | None, reverse: bool) -> Array:
     """The hidden state that each step started from: in reverse, a sequence starts at its own end."""
-    return _before(_where(_live(lengths, ys.shape[0]), wide(ys), wide(h0)), wide(h0), reverse)
+    return _before(_select(_live(lengths, ys.shape[0]), wide(ys), wide(h0)), wide(h0), reverse)
 
 
 def _over_all_steps(dz: Array, xs: Array) -> Array:
@@ -127,9 +127,9 @@ def _lstm_vjp(
     def step(carry: Any, at: Any) -> Any:
         dh, dc = carry
         g_y, gates, c, before, live = at
-        dy = _where(live, dh + g_y, 0)
+        dy = _select(live, dh + g_y, 0)
         inner = dy if weight_hr is None else dy @ wide(weight_hr)
-        dz, dc_before = _lstm_step_back(inner, _where(live, dc, 0), gates, c, before)
+        dz, dc_before = _lstm_step_back(inner, _select(live, dc, 0), gates, c, before)
         dh_before = dz @ weight
         if live is not None:  # sequences without this step pass their gradients on
             dh_before, dc_before = dh_before + jnp.where(live, 0, dh), jnp.where(live, dc_before, dc)
@@ -174,8 +174,8 @@ def lstm_layer(
         y, cell, gates = _lstm_step(z + h @ weight + bias, c)
         if weight_hr is not None:
             y = y @ wide(weight_hr).T
-        h, c = _where(live, y, h), _where(live, cell, c)
-        return (h, c), (_where(live, y, 0), c, gates)
+        h, c = _select(live, y, h), _select(live, cell, c)
+        return (h, c), (_select(live, y, 0), c, gates)
 
     start = (wide(h0), wide(c0))
     (h, c), (ys, cells, gates) = _loop(step, start, (_projected(input, weight_ih),), lengths, reverse)
@@ -205,7 +205,7 @@ def _gru_vjp(
     def step(dh: Array, at: Any) -> Any:
         g_y, gates, inner, before, live = at
         r, z, n = jnp.split(gates, 3, axis=-1)
-        dy = _where(live, dh + g_y, 0)
+        dy = _select(live, dh + g_y, 0)
         dn = dy * (1 - z) * (1 - n * n)
         both = [dn * inner * r * (1 - r), dy * (before - n) * z * (1 - z)]
         d_hidden = jnp.concatenate([*both, dn * r], axis=-1)
@@ -243,7 +243,7 @@ def gru_layer(
     def step(h: Array, at: Any) -> Any:
         x, live = at
         y, gates, inner = _gru_step(x + x_bias, h @ weight + bias, h)
-        return _where(live, y, h), (_where(live, y, 0), gates, inner)
+        return _select(live, y, h), (_select(live, y, 0), gates, inner)
 
     h, (ys, gates, inner) = _loop(step, wide(h0), (_projected(input, weight_ih),), lengths, reverse)
     return ys.astype(input.dtype), h.astype(input.dtype), gates, inner
@@ -266,7 +266,7 @@ def _rnn_vjp(
 
     def step(dh: Array, at: Any) -> Any:
         g_y, y, live = at
-        dy = _where(live, dh + g_y, 0)
+        dy = _select(live, dh + g_y, 0)
         dz = jnp.where(y > 0, dy, 0) if relu else dy * (1 - y * y)
         return dz @ weight + (0 if live is None else jnp.where(live, 0, dh)), dz
 
@@ -291,7 +291,7 @@ def rnn_layer(
     def step(h: Array, at: Any) -> Any:
         z, live = at
         y = _activated(z + h @ weight + bias, relu)
-        return _where(live, y, h), _where(live, y, 0)
+        return _select(live, y, h), _select(live, y, 0)
 
     h, ys = _loop(step, wide(h0), (_projected(input, weight_ih),), lengths, reverse)
     return ys.astype(input.dtype), h.astype(input.dtype)

@@ -27,7 +27,7 @@ from weft.ops._reduce import (
 )
 from weft.ops._rows import quotient, require
 from weft.ops._table import Array, Cast, Dim, Dims, DTypeArg, GradName, Promote, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 
 def _overload(name: str) -> GradName:
@@ -58,7 +58,7 @@ def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeA
         origin = "Input" if dtype is None else "Optional"
         raise DTypeError(
             f"mean(): could not infer output dtype. {origin} dtype must be either a floating point or "
-            f"complex dtype. Got: {scalar_word(x)}"
+            f"complex dtype. Got: {scalar_name(x)}"
         )
     over = axes(dim, x.ndim)
     total = jnp.sum(wide(x), axis=over, keepdims=keepdim)
@@ -69,7 +69,7 @@ def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeA
 def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Mean over `dim` of the elements that are not NaN."""
     if not is_inexact(input.dtype):
-        word = scalar_word(input)
+        word = scalar_name(input)
         raise DTypeError(f"nanmean(): expected input to have floating point or complex dtype but got {word}")
     require_real(input, "nansum on CPU does not support complex inputs")
     kept = ~jnp.isnan(input)
@@ -91,9 +91,9 @@ def _reduces_listed(shapes: Any, static: Any) -> Factors:
     return along(shapes, static) if static.get("dim") == () else reduces(shapes, static)
 
 
-def _truth(input: jax.Array, found: jax.Array) -> jax.Array:
+def _truth(input: jax.Array, result: jax.Array) -> jax.Array:
     """PyTorch answers in bool, except for uint8."""
-    return found.astype(jnp.uint8) if input.dtype == jnp.uint8 else found
+    return result.astype(jnp.uint8) if input.dtype == jnp.uint8 else result
 
 
 @defop(dims=_reduces_listed, partial="max", out_text="")
@@ -169,7 +169,7 @@ def aminmax(input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Ar
     """Smallest and largest element over one dim or all."""
     if dim is None:
         require(input, "aminmax_cpu", BOOL, INTEGER, FLOAT)
-    require_real(input, f"aminmax not implemented for {scalar_word(input)}")
+    require_real(input, f"aminmax not implemented for {scalar_name(input)}")
     if dim is None and input.size == 0:
         raise ShapeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.")
     if dim is not None:

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
 from weft.ops._dims import Sizes, broadcast_shapes
-from weft.ops._neural import element_loss, reduced, require_float, size_of, spelled, wide
+from weft.ops._neural import element_loss, reduced, reduction_name, require_float, size_of, wide
 from weft.ops._table import Array, Cast, Operand, Promote, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
 _FLOAT_MEAN = "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype."
@@ -30,7 +30,7 @@ def _weighted(loss: Array, weight: Array | None, input: Array) -> Array:
 
 def _reduced(loss: Array, weight: Array | None, *reduction: Any) -> Array:
     """The reduced loss; a mean of weighted losses divides by their weights."""
-    if weight is None or spelled(*reduction) != "mean":
+    if weight is None or reduction_name(*reduction) != "mean":
         return reduced(loss, *reduction)
     return jnp.sum(loss) / jnp.sum(weight)
 
@@ -43,7 +43,7 @@ def _sizes(input: Sizes, target: Sizes) -> str:
 
 
 def _broadcast(shapes: Sequence[Sizes]) -> str:
-    """What to say of a target that is not in the shape of the input; "" for one that is."""
+    """The warning for a target of another shape than the input; "" for the same shape."""
     input, target = shapes[:2]
     if input == target:
         return ""
@@ -80,7 +80,7 @@ def l1_loss(
     """Sizes of differences."""
     broadcast_shapes(input.shape, target.shape)
     if reduction == "mean" and not jnp.issubdtype(input.dtype, jnp.inexact):
-        raise DTypeError(f"{_FLOAT_MEAN} Got: {scalar_word(input)}")
+        raise DTypeError(f"{_FLOAT_MEAN} Got: {scalar_name(input)}")
     loss = _weighted(size_of(input - target), weight, input)
     return _reduced(loss, weight, reduction, size_average, reduce)
 
@@ -161,7 +161,7 @@ def binary_cross_entropy(
     _check_same(input, target)
     require_float(input, "binary_cross_entropy")
     if target.dtype != input.dtype:
-        raise DTypeError(f"Found dtype {scalar_word(target)} but expected {scalar_word(input)}")
+        raise DTypeError(f"Found dtype {scalar_name(target)} but expected {scalar_name(input)}")
     loss = _surprise(wide(input), wide(target)).astype(input.dtype)
     return reduced(loss if weight is None else loss * weight, reduction, size_average, reduce)
 

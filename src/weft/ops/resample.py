@@ -11,9 +11,9 @@ import numpy as np
 
 from weft.errors import OutOfRangeError, ShapeError, UnsupportedShapeError
 from weft.ops._dims import Factors, Sizes, require_sizes
+from weft.ops._memory import require_room
 from weft.ops._neural import like, require_space, wide
 from weft.ops._resize import MODES, resized
-from weft.ops._room import require_room
 from weft.ops._rows import alias
 from weft.ops._table import Arithmetic, Array, Cast, Scalar, Shape, defop
 
@@ -73,12 +73,16 @@ def _check_source(input: Array, dim: int, before: int, after: int, mode: str) ->
 
 def _check_padded(sizes: Sequence[int], amounts: Sequence[tuple[int, int]]) -> None:
     """Reflected or replicated dims keep an element."""
-    made = [size + before + after for size, (before, after) in zip(sizes, amounts, strict=True)]
-    if max(made) < 1:
-        words = "DHW"[3 - len(made) :]
-        given, found = ([f"{word}: {size}" for word, size in zip(words, of, strict=True)] for of in (sizes, made))
-        raise OutOfRangeError(f"input ({', '.join(given)}) is too small. Calculated output {' '.join(found)}")
-    require_sizes(made)
+    output_sizes = [size + before + after for size, (before, after) in zip(sizes, amounts, strict=True)]
+    if max(output_sizes) < 1:
+        words = "DHW"[3 - len(output_sizes) :]
+        input_text, output_text = (
+            [f"{word}: {size}" for word, size in zip(words, of, strict=True)] for of in (sizes, output_sizes)
+        )
+        raise OutOfRangeError(
+            f"input ({', '.join(input_text)}) is too small. Calculated output {' '.join(output_text)}"
+        )
+    require_sizes(output_sizes)
 
 
 @defop(arithmetic=Arithmetic.NONE, dims=_padded_whole, module=_FUNCTIONAL)
@@ -201,10 +205,12 @@ def _check_resized(shape: Sequence[int], size: Sequence[int]) -> None:
     sizes = shape[2:]
     if min(*sizes, *size) <= 0:
         words = "DHW"[3 - len(size) :]
-        given, made = (", ".join(f"{w}: {s}" for w, s in zip(words, of, strict=True)) for of in (sizes, size))
+        input_text, output_text = (
+            ", ".join(f"{w}: {s}" for w, s in zip(words, of, strict=True)) for of in (sizes, size)
+        )
         raise ShapeError(
-            f"Input and output sizes should be greater than 0, but got input ({given}) "
-            f"{'and ' if len(size) == 1 else ''}output ({made})"
+            f"Input and output sizes should be greater than 0, but got input ({input_text}) "
+            f"{'and ' if len(size) == 1 else ''}output ({output_text})"
         )
     if shape[1] == 0:
         raise ShapeError(f"Non-empty {len(shape)}D data tensor expected but got a tensor with sizes {list(shape)}")

@@ -24,7 +24,7 @@ from weft.ops._reduce import (
 )
 from weft.ops._rows import alias, category
 from weft.ops._table import Array, Cast, Dim, DTypeArg, Promote, Scalar, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 
 @defop(dims=along, linear="each", cast=Cast.FLOAT32, inplace=True, out_decides=True)
@@ -80,7 +80,7 @@ def cummin(input: Array, dim: Dim) -> tuple[Array, Array]:
 def logcumsumexp(input: Array, dim: Dim) -> Array:
     """Logarithm of the cumulative sum of exponentials along `dim`, without overflow."""
     if not is_inexact(input.dtype):
-        raise UnsupportedDTypeError(f'"logcumsumexp_out_cpu" not implemented for {scalar_word(input)!r}')
+        raise UnsupportedDTypeError(f'"logcumsumexp_out_cpu" not implemented for {scalar_name(input)!r}')
     return jax.lax.cumlogsumexp(wide(input), axis=dim).astype(input.dtype)
 
 

@@ -13,7 +13,7 @@ from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, cells, isolated, outside_dim, require_dtype
 from weft.ops._table import Array, Cast, Dim, Filling, Operand, defop
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 
 _UPDATERS = {"sum": "add", "mean": "add", "amax": "max", "amin": "min"}
 _REDUCTIONS = ("prod", *_UPDATERS)
@@ -40,7 +40,7 @@ def _require_cells(input: Array, dim: int, index: Array, src: Array) -> None:
         if jnp.atleast_1d(other).ndim != jnp.atleast_1d(index).ndim:
             raise ShapeError(f"Index tensor must have the same number of dimensions as {word} tensor")
     limits = zip(*(jnp.atleast_1d(a).shape for a in (index, input, src)), strict=True)
-    if any((n > size and d != dim) or n > given for d, (n, size, given) in enumerate(limits)):
+    if any((n > size and d != dim) or n > limit for d, (n, size, limit) in enumerate(limits)):
         raise ShapeError(
             f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} "
             f"apart from dimension {dim} and to be no larger size than src {list(src.shape)}"
@@ -66,8 +66,8 @@ def _update(input: Array, dim: int, index: Array, value: Any, how: str) -> Array
     """`input` with the cells set or combined with `value`, which broadcasts."""
     if input.dtype == jnp.bool_:
         how = {"add": "max", "multiply": "min"}.get(how, how)  # disjunction and conjunction
-    where = _at(input, dim, index)
-    return getattr(where, how)(jnp.asarray(value, input.dtype), **UNCHECKED).reshape(input.shape)
+    ref = _at(input, dim, index)
+    return getattr(ref, how)(jnp.asarray(value, input.dtype), **UNCHECKED).reshape(input.shape)
 
 
 def _pad(used: Array, src: Array) -> Array:
@@ -109,7 +109,7 @@ def scatter(input: Array, dim: Dim, index: Array, src: Filling, *, reduce: str |
         raise ShapeError("reduce argument must be either add or multiply.")
     if not src.ndim:
         if jnp.iscomplexobj(src) and not jnp.iscomplexobj(input):
-            raise DTypeError(f"value cannot be converted to type {c_word(input)} without overflow")
+            raise DTypeError(f"value cannot be converted to type {c_name(input)} without overflow")
         value = src.astype(input.dtype)
         _require_cells(input, dim, index, jnp.broadcast_to(value, index.shape))
     else:
@@ -253,7 +253,7 @@ def scatter_reduce(
         raise ShapeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     _require_cells(input, dim, index, src)
     if reduce in ("amax", "amin") and jnp.iscomplexobj(input):
-        raise UnsupportedDTypeError(f"scatter_reduce(): {reduce} is not implemented for {scalar_word(input)}")
+        raise UnsupportedDTypeError(f"scatter_reduce(): {reduce} is not implemented for {scalar_name(input)}")
     if not index.size:
         return input
     out = _reduced(input, dim, index, _used(src, index), reduce, include_self)

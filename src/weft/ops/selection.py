@@ -22,15 +22,15 @@ from weft.ops._reduce import (
     shared_vjp,
 )
 from weft.ops._table import Arithmetic, Array, Cast, Dim, Operand, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 from weft.ops.sorting import ranked
 
 
 def _at(x: jax.Array, place: jax.Array | int, dim: int, keepdim: bool) -> jax.Array:
     """Elements at `place` along `dim`, which is a number or keeps the dim with size one."""
     place = jnp.broadcast_to(place, (*x.shape[:dim], 1, *x.shape[dim + 1 :]))
-    found = jnp.take_along_axis(x, place, axis=dim)
-    return found if keepdim else jnp.squeeze(found, dim)
+    values = jnp.take_along_axis(x, place, axis=dim)
+    return values if keepdim else jnp.squeeze(values, dim)
 
 
 def _select_vjp(g: Any, out: Any, input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array]:
@@ -54,7 +54,7 @@ def kthvalue(input: Array, k: int, dim: Dim = -1, keepdim: bool = False) -> tupl
 
 def _require_ordered(input: jax.Array) -> None:
     if is_complex(input.dtype) or input.dtype == jnp.bool_:
-        raise UnsupportedDTypeError(f'"median_cpu" not implemented for {scalar_word(input)!r}')
+        raise UnsupportedDTypeError(f'"median_cpu" not implemented for {scalar_name(input)!r}')
 
 
 def _middle(x: jax.Array, dim: int, skip_nan: bool) -> jax.Array:
@@ -146,8 +146,8 @@ def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Arr
 def _quantile_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """As `reduces`, after the dims of `q`."""
     rest = reduces(shapes, static)
-    asked = tuple(f"q:{d}" for d in range(len(shapes[1])))
-    return Factors((*rest.ins, asked), ((*asked, *rest.outs[0]),))
+    quantiles = tuple(f"q:{d}" for d in range(len(shapes[1])))
+    return Factors((*rest.ins, quantiles), ((*quantiles, *rest.outs[0]),))
 
 
 _ROUNDED = {"lower": jnp.floor, "higher": jnp.ceil, "nearest": jnp.round}

@@ -19,7 +19,7 @@ from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, requi
 from weft.ops._rows import alias
 from weft.ops._shape_dims import once, permuted, regrouped, wrapped
 from weft.ops._table import Array, Dim, Dims, Ints, OpDef, Scalar, Shape, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 view_op = partial(defop, linear="each")
 
@@ -34,15 +34,15 @@ def resolved(shape: Shape, size: int) -> Shape:
             raise ShapeError(f"invalid shape dimension {n} at index {i} of shape {list(shape)}")
     if shape.count(-1) > 1:
         raise ShapeError("only one dimension can be inferred")
-    known = prod(n for n in shape if n != -1)
-    if -1 in shape and known == 0 and size == 0:
+    product = prod(n for n in shape if n != -1)
+    if -1 in shape and product == 0 and size == 0:
         raise ShapeError(
             f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified "
             "dimension size -1 can be any value and is ambiguous"
         )
-    if known != size and (-1 not in shape or known == 0 or size % known):
+    if product != size and (-1 not in shape or product == 0 or size % product):
         raise ShapeError(f"shape '{list(shape)}' is invalid for input of size {size}")
-    return tuple(size // known if n == -1 else n for n in shape)
+    return tuple(size // product if n == -1 else n for n in shape)
 
 
 def _view_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -54,13 +54,13 @@ def _of_size(sizes: Sizes, shape: Shape) -> Sizes:
 
 
 def _viewed(layout: strides.Layout, *params: Any, sizes_of: Callable[..., Sizes] = _of_size) -> strides.Layout:
-    found = strides.shaped(sizes_of)(layout, *params)
-    if found is None:
+    result = strides.shaped(sizes_of)(layout, *params)
+    if result is None:
         raise ShapeError(
             "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
             "contiguous subspaces). Use .reshape(...) instead."
         )
-    return found
+    return result
 
 
 @view_op(dims=_view_dims, view=_viewed, by_layout=True, function=False)
@@ -121,8 +121,8 @@ def _unflat(shape: Sizes, dim: int, sizes: Shape) -> Sizes:
     if not (sizes and shape):
         what = "sizes must be non-empty" if shape else "Dimension specified as 0 but tensor has no dimensions"
         raise ShapeError(f"unflatten: {what}")
-    known = prod(n for n in sizes if n != -1)
-    if sizes.count(-1) < 2 and known != shape[dim] and (-1 not in sizes or known == 0 or shape[dim] % known):
+    product = prod(n for n in sizes if n != -1)
+    if sizes.count(-1) < 2 and product != shape[dim] and (-1 not in sizes or product == 0 or shape[dim] % product):
         raise ShapeError(
             f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} "
             f"({shape[dim]}) in the input tensor"
@@ -150,8 +150,8 @@ def _singles(shape: Sizes, dim: Dims) -> tuple[int, ...]:
 def _squeeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     gone = _singles(shapes[0], static.get("dim"))
     letters = tuple(range(len(shapes[0])))
-    asked = _singles((1,) * len(letters), static.get("dim"))  # a part of a split dim may have size one
-    return Factors((letters,), (tuple(d for d in letters if d not in gone),), frozenset(asked))
+    whole = _singles((1,) * len(letters), static.get("dim"))  # a part of a split dim may have size one
+    return Factors((letters,), (tuple(d for d in letters if d not in gone),), frozenset(whole))
 
 
 @view_op(dims=_squeeze_dims, view=strides.without(_singles), inplace=True)
@@ -332,7 +332,7 @@ def expanded(input: Array, size: Shape) -> Shape:
     new = len(size) - input.ndim
     if new < 0:
         raise ShapeError(
-            f"expand(torch.{scalar_word(input)}Tensor{{{list(input.shape)}}}, size={list(size)}): the number "
+            f"expand(torch.{scalar_name(input)}Tensor{{{list(input.shape)}}}, size={list(size)}): the number "
             f"of sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the "
             f"tensor ({input.ndim})"
         )

@@ -16,7 +16,7 @@ from weft.ops._dims import Factors, Sizes, broadcast_shapes
 from weft.ops._findings import Failures, FirstOf, Flags
 from weft.ops._shape_dims import square
 from weft.ops._table import Array, Operand, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import (
     MATRIX,
     NUMBER,
@@ -62,7 +62,7 @@ ZERO_DIVISOR = (
     "torch.linalg.lu_factor: {0}U[{1},{1}] is zero and using it on lu_solve would result in a division by zero. If you "
     "still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
 )
-"""What is said of factors that no system can be solved with."""
+"""The error's text for factors that no system can be solved with."""
 
 
 @_packs(
@@ -70,7 +70,7 @@ ZERO_DIVISOR = (
     check_text=ZERO_DIVISOR, check_error=LinAlgError,
 )  # fmt: skip
 def dividing_lu_factors(A: Array) -> Outs:
-    """The same without the place; `LinAlgError` where there is a zero on U's diagonal."""
+    """`lu_factors` without the place of a zero; `LinAlgError` where there is one on U's diagonal."""
     return _lu_factors(A)[:2]
 
 
@@ -105,7 +105,7 @@ BAD_PIVOTS_TO_UNPACK = (
 def lu_parts(LU_data: Array, LU_pivots: Array, refusal: str = "") -> Outs:
     """The permutation, the lower and the upper triangular factor of packed LU factors.
 
-    `refusal` is what is said of pivots that are no rows; without it, for factors that were just made, nobody looks.
+    `refusal` is the error's text for pivots that are no rows; without it, for new factors, they are not checked.
     """
     del refusal
     rows, columns = LU_data.shape[-2:]
@@ -140,7 +140,7 @@ def solve_triangular(A: Array, B: Array, *, upper: bool, left: bool = True, unit
     if A.dtype != B.dtype:
         raise DTypeError(
             f"{name}: Expected A and B to have the same dtype, but found A of type "
-            f"{scalar_word(A)} and B of type {scalar_word(B)} instead"
+            f"{scalar_name(A)} and B of type {scalar_name(B)} instead"
         )
     if B.shape[-2 if left else -1] != A.shape[-1]:
         sides = "AX = B" if left else "XA = B"
@@ -210,7 +210,7 @@ def cholesky_info(A: Array) -> Array:
 
 def _check_eigen(name: str, A: Array) -> None:
     if A.ndim >= 2 and A.shape[-1] == A.shape[-2] and not from_numpy(A.dtype).is_differentiable:
-        raise DTypeError(f"Unknown Complex ScalarType for {scalar_word(A)}")
+        raise DTypeError(f"Unknown Complex ScalarType for {scalar_name(A)}")
     check_matrices(name, A)
 
 
@@ -219,17 +219,17 @@ def _eigen(A: Array) -> Outs:
     return tuple(jnp.linalg.eig(A))
 
 
-def _eigen_pull(known: tuple[Outs, bool], g: Outs) -> tuple[Array]:
+def _eigen_pull(residuals: tuple[Outs, bool], g: Outs) -> tuple[Array]:
     """The gradient by implicit differentiation (Giles, 2008), made free of the vectors' lengths."""
-    (values, vectors), is_complex = known
+    (values, vectors), is_complex = residuals
     g_values, g_vectors = g[0].conj(), g[1].conj()
     adjoint, unit = vectors.mT.conj(), jnp.eye(vectors.shape[-1], dtype=values.dtype)
     inner = adjoint @ g_vectors
     along = jnp.diagonal(inner, axis1=-2, axis2=-1).real[..., None, :]
     apart = (values[..., None, :] - values[..., :, None]).conj() + unit
     core = (1 - unit) * (inner - adjoint @ vectors * along) / apart + unit * g_values[..., None, :]
-    found = jnp.linalg.solve(adjoint, core @ adjoint)
-    return (found.conj() if is_complex else found.real,)
+    gradient = jnp.linalg.solve(adjoint, core @ adjoint)
+    return (gradient.conj() if is_complex else gradient.real,)
 
 
 def _eigen_known(A: Array) -> tuple[Outs, tuple[Outs, bool]]:
@@ -283,13 +283,13 @@ def _pinv_known(A: Array, atol: Array | None, rtol: Array | None) -> tuple[Array
     return out, (A, out)
 
 
-def _pinv_pull(known: Outs, g: Array) -> tuple[Array, None, None]:
+def _pinv_pull(residuals: Outs, g: Array) -> tuple[Array, None, None]:
     """The derivative at constant rank (Golub and Pereyra, 1973)."""
-    A, p = known
+    A, p = residuals
     p_h, g_h = p.mT.conj(), g.mT
     k = g_h @ p
-    found = (p_h @ p) @ (g_h - k @ A) + (k - A @ (p @ k)) @ p_h - (p @ k).mT.conj()
-    return found.conj(), None, None
+    gradient = (p_h @ p) @ (g_h - k @ A) + (k - A @ (p @ k)) @ p_h - (p @ k).mT.conj()
+    return gradient.conj(), None, None
 
 
 _pinv.defvjp(_pinv_known, _pinv_pull)
@@ -307,7 +307,7 @@ def pseudo_inverse(A: Array, atol: Operand | None, rtol: Operand | None, hermiti
     """The Moore-Penrose inverse; singular values up to the larger tolerance count as zero."""
     if A.ndim < 2:
         raise ShapeError(
-            f"linalg.pinv({scalar_word(A)}{{{list(A.shape)}}}): expected a tensor with 2 or more dimensions of float, "
+            f"linalg.pinv({scalar_name(A)}{{{list(A.shape)}}}): expected a tensor with 2 or more dimensions of float, "
             "double, cfloat or cdouble types"
         )
     check_floating("linalg.pinv", A)

@@ -20,7 +20,7 @@ from weft.ops._reduce import (
     twice,
 )
 from weft.ops._table import Arithmetic, Array, Dim, Operand, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 _along_twice = twice(along)
 
@@ -125,7 +125,7 @@ def _require_searchable(sequence: jax.Array, values: jax.Array, sorter: jax.Arra
     if b and sequence.dtype != values.dtype:  # a Python number is zero-dim, and its type is free
         raise DTypeError(
             f"{at}boundary tensor and input value tensor should have same dtype, but got boundary tensor "
-            f"dtype {scalar_word(sequence)} and input value tensor dtype {scalar_word(values)}"
+            f"dtype {scalar_name(sequence)} and input value tensor dtype {scalar_name(values)}"
         )
     if sorter is None:
         return
@@ -135,7 +135,7 @@ def _require_searchable(sequence: jax.Array, values: jax.Array, sorter: jax.Arra
             f"tensor {list(sorter.shape)}"
         )
     if sorter.dtype != jnp.int64:
-        raise DTypeError(f"{at}sorter must be a tensor of long dtype but got dtype {scalar_word(sorter)}")
+        raise DTypeError(f"{at}sorter must be a tensor of long dtype but got dtype {scalar_name(sorter)}")
 
 
 def _side(right: bool, side: str | None) -> str:

@@ -15,7 +15,7 @@ from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError, Un
 from weft.ops._dims import Factors, Sizes, reduces
 from weft.ops._reduce import axes, is_complex, is_inexact, reduces_twice, spread, wide
 from weft.ops._table import Array, Dims, Promote, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 
 def _freedom(input: jax.Array, dim: Any, correction: float | None) -> float:
@@ -130,10 +130,10 @@ def _require_matrix(name: str, input: jax.Array) -> None:
         raise ShapeError(f"{name}(): expected input to have two or fewer dimensions but got {got}")
 
 
-def _weights(count: int, **given: jax.Array | None) -> jax.Array | None:
+def _weights(count: int, **by_name: jax.Array | None) -> jax.Array | None:
     """The product of the weights given by name, one number per observation."""
     merged = None
-    for name, weights in given.items():
+    for name, weights in by_name.items():
         if weights is None:
             continue
         if weights.ndim > 1:
@@ -167,9 +167,9 @@ def _covariance(
 
 def _require_weights(dtypes: Mapping[str, DType]) -> None:
     for name, wanted, word in (("fweights", INTEGER, "integral"), ("aweights", FLOAT, "floating point")):
-        found = dtypes.get(name)
-        if found is not None and found.category != wanted:
-            kind = scalar_word(found)
+        dtype = dtypes.get(name)
+        if dtype is not None and dtype.category != wanted:
+            kind = scalar_name(dtype)
             raise DTypeError(f"cov(): expected {name} to have {word} dtype but got {name} with {kind} dtype")
 
 
@@ -235,7 +235,7 @@ def _infinite(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> 
 def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
     """How many elements fall into each of `bins` equal bins between `min` and `max`, in the input's type."""
     if not jnp.issubdtype(input.dtype, jnp.floating):
-        raise UnsupportedDTypeError(f'"histogram_cpu" not implemented for {scalar_word(input)!r}')
+        raise UnsupportedDTypeError(f'"histogram_cpu" not implemented for {scalar_name(input)!r}')
     if bins <= 0:
         raise OutOfRangeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     if not (isfinite(min) and isfinite(max)):

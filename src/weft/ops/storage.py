@@ -8,7 +8,7 @@ from weft.errors import ShapeError
 from weft.ops._dims import pointwise
 from weft.ops._strides import same
 from weft.ops._table import Arithmetic, Array, Arrays, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 from weft.ops.shape import expanded
 
 
@@ -43,7 +43,7 @@ def copy(input: Array, src: Array) -> Array:
     """`src` cast and expanded to the type of `input`."""
     if len(src.shape) > len(input.shape):
         raise ShapeError(
-            f"expand(torch.{scalar_word(src)}Tensor{{{list(src.shape)}}}, size={list(input.shape)}): the number of "
+            f"expand(torch.{scalar_name(src)}Tensor{{{list(src.shape)}}}, size={list(input.shape)}): the number of "
             f"sizes provided ({input.ndim}) must be greater or equal to the number of dimensions in the tensor "
             f"({src.ndim})"
         )

@@ -128,7 +128,7 @@ def round(input: Array, *, decimals: int = 0) -> Array:
 
 @defop(dims=pointwise, inplace=True)
 def frac(input: Array) -> Array:
-    """What is left of the whole part; its slope is 1."""
+    """The fractional part; its slope is 1."""
     require(input, "frac_cpu", FLOAT)
     return input - lax.stop_gradient(jnp.trunc(input))
 

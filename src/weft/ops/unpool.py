@@ -14,7 +14,7 @@ from weft.ops._findings import Misses
 from weft.ops._index import outside
 from weft.ops._neural import require_float
 from weft.ops._table import Arithmetic, Array, Shape, defop
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 
 def _planes(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -29,7 +29,7 @@ def _planes(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 def _check(input: Array, indices: Array, n: int) -> None:
     op = f"max_unpooling{n}d"
     if indices.dtype != jnp.int64:
-        raise DTypeError(f"elements in indices should be type int64 but got: {scalar_word(indices)}")
+        raise DTypeError(f"elements in indices should be type int64 but got: {scalar_name(indices)}")
     if input.ndim not in (n + 1, n + 2):
         raise ShapeError(
             f"Input to {op} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with {input.ndim} dimensions."

@@ -12,7 +12,7 @@ from weft._dispatch import apply
 from weft._lazy.infer import ONE, call_of, many
 from weft._lazy.runtime import new_array
 from weft._lazy.value import Value, aval_of
-from weft._tensor.captured import leaf
+from weft._tensor.capture_hooks import leaf
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value, write
@@ -175,7 +175,7 @@ class FusedOptimizer(Optimizer):
 
 
 def evaluated(closure: Callable[[], Any] | None) -> Any:
-    """What a closure returns; it runs with gradients."""
+    """The result of a closure, which runs with gradients."""
     if closure is None:
         return None
     with using(grad=True):

@@ -10,7 +10,7 @@ from weft._base.state import using
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, call_of, many
 from weft._lazy.value import Value
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
 from weft.errors import OptionError, ValueRangeError
@@ -69,13 +69,13 @@ class LBFGS(Optimizer):
         return dict.fromkeys(("d", "prev_flat_grad"), (size,))
 
     def _iterate(self, group: Group, state: dict[str, Any], objective: _Objective, here: Point) -> None:
-        memory = _Memory(**{f.name: state[f.name] for f in fields(_Memory) if f.name in state})
+        memory = _History(**{f.name: state[f.name] for f in fields(_History) if f.name in state})
         tolerance, evaluations = group["tolerance_change"], 1
         for iteration in range(1, group["max_iter"] + 1):
             state["n_iter"] += 1
             first, rate = state["n_iter"] == 1, float(group["lr"])
             if first:
-                memory = _Memory()
+                memory = _History()
                 rate *= min(1.0, 1.0 / float(here.gradient.abs().sum()))
             elif "al" not in state:
                 state["al"] = [None] * group["history_size"]  # PyTorch's scratch
@@ -159,8 +159,8 @@ class _Line:
 
 
 @dataclass
-class _Memory:
-    """What one iteration leaves to the next, called as in PyTorch's state dicts."""
+class _History:
+    """The state that one iteration leaves to the next, named as in PyTorch's state dicts."""
 
     d: Any = None
     t: float = 0.0
@@ -199,7 +199,7 @@ class _Memory:
 
 
 def _padded(tensors: list[Any], room: int) -> list[Value]:
-    """What the tensors hold, filled up with zeros that share one array, and are different inputs of the program."""
+    """The tensors, filled up with zeros that share one array and are different inputs of the program."""
     zero = filled(tensors[0], 0.0)._read()
     return [operand(x) for x in tensors] + [own(zero) for _ in range(room - len(tensors))]
 

@@ -34,8 +34,8 @@ class Muon(FusedOptimizer):
         require_that(lr >= 0, f"Learning rate should be >= 0 but is: {lr}")
         require_that(momentum >= 0, f"momentum should be >= 0 but is: {momentum}")
         require_that(weight_decay >= 0, f"weight decay should be >= 0 but is: {weight_decay}")
-        known = adjust_lr_fn in (None, "original", "match_rms_adamw")
-        require_that(known, f"Adjust learning rate function {adjust_lr_fn} is not supported")
+        is_known = adjust_lr_fn in (None, "original", "match_rms_adamw")
+        require_that(is_known, f"Adjust learning rate function {adjust_lr_fn} is not supported")
         super().__init__(
             params,
             {

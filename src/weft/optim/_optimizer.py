@@ -11,14 +11,14 @@ from typing import Any
 
 from weft._base.state import ambient
 from weft._lazy.realize import flush_pending
-from weft._tensor.compile import Identity
+from weft._tensor.compile import ByIdentity
 from weft._tensor.tensor import Handle, Tensor, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, OptionError, StateDictError, ValueRangeError
 from weft.nn._hooks import register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import name_of_type
-from weft.nn._module import forget_grad
+from weft.nn._module import clear_grad
 
 Group = dict[str, Any]
 
@@ -62,7 +62,7 @@ class Optimizer:
         if not isinstance(param_group, dict):
             raise ArgumentError(f"param_group must be a dict, but got {type(param_group)}")
         group = dict(param_group)
-        group["params"], names = _listed(group["params"])
+        group["params"], names = _unpacked(group["params"])
         if names:
             group["param_names"] = names
         for param in group["params"]:
@@ -79,8 +79,8 @@ class Optimizer:
             group.setdefault(name, default)
         if len(set(group["params"])) != len(group["params"]):
             raise ValueRangeError("optimizer contains a parameter group with duplicate parameters")
-        taken = {param for other in self.param_groups for param in other["params"]}
-        if not taken.isdisjoint(group["params"]):
+        others = {param for other in self.param_groups for param in other["params"]}
+        if not others.isdisjoint(group["params"]):
             raise ValueRangeError("some parameters appear in more than one parameter group")
         if self.param_groups and ("param_names" in group) != ("param_names" in self.param_groups[0]):
             kind = "with names" if names else "without names"
@@ -103,7 +103,7 @@ class Optimizer:
         """Forget the gradients of all parameters, or set them to zero."""
         for group in self.param_groups:
             for param in group["params"]:
-                forget_grad(param, set_to_none)
+                clear_grad(param, set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters; `closure`, where it is given, computes the gradients anew and returns the loss."""
@@ -115,14 +115,14 @@ class Optimizer:
         """Equal while a captured step does what a new one would do, given its tensors and the numbers in its groups."""
         groups = [
             (
-                Identity(group),
+                ByIdentity(group),
                 len(group["params"]),
                 *[x for x in group.values() if isinstance(x, (bool, str, NoneType))],
             )
             for group in self.param_groups
         ]
         hooks = (_before_all, _after_all, self._hooks["step_pre"], self._hooks["step_post"])
-        return Identity(self.state), *groups, *(key for held in hooks for key in held)
+        return ByIdentity(self.state), *groups, *(key for held in hooks for key in held)
 
     def _watch_steps(self) -> None:
         """From now on, tell whether there was a step."""
@@ -188,7 +188,7 @@ class Optimizer:
             hook(self)
 
     def _needed_shapes(self, group: Group, param: Any) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of a parameter's state by name, of what has one by necessity."""
+        """The required shapes of a parameter's state, by name."""
         del group, param
         return {}
 
@@ -317,7 +317,7 @@ def _pre_hook_result(replacement: Any) -> tuple[tuple[Any, ...], dict[str, Any]]
     return replacement
 
 
-def _listed(params: Any) -> tuple[list[Any], list[str]]:
+def _unpacked(params: Any) -> tuple[list[Any], list[str]]:
     """Parameters, and their names if they came as pairs."""
     if isinstance(params, Tensor):
         return [params], []

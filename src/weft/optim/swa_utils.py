@@ -22,11 +22,11 @@ AverageOne = Callable[[Any, Any, Any], Any]
 """(average, new parameter, how many it is of) -> new average."""
 
 AverageMany = Callable[[Sequence[Any], Sequence[Any], Any], None]
-"""The same for lists, in place."""
+"""The update for lists of tensors, in place."""
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
-    """A running mean that keeps `decay` of what it was."""
+    """A running mean that keeps `decay` of its old value."""
     _check_decay(decay)
 
     def ema_update(ema_param: Any, current_param: Any, num_averaged: Any) -> Any:

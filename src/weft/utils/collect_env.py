@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 import weft
-from weft._base.environment import shown
+from weft._base.environment import redacted
 
 _PACKAGES = re.compile(
     r"(jax|nvidia|libtpu|torch|tensorboard|numpy|scipy|ml[-_]dtypes|opt[-_]einsum|optax|safetensors|pooch|rich|"
@@ -149,7 +149,9 @@ def _memory() -> int | None:
 
 
 def _environment() -> list[str]:
-    return [f"{name}={shown(name, value)}" for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)]
+    return [
+        f"{name}={redacted(name, value)}" for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
+    ]
 
 
 def _packages() -> list[str]:

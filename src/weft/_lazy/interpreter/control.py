@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft._lazy.interpreter.evaluate import interpreted
-from weft._lazy.interpreter.table import Array, Function, Missing, Params, Types, primitive
+from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Params, Types, primitive
 
 
 def _expanded(mask: Array, like: Array) -> Array:
@@ -74,4 +74,4 @@ def _platform_index(params: Params, ins: Types, outs: Types) -> Function:
     for at, platforms in enumerate(params["platforms"]):
         if platforms is None or "cpu" in platforms:
             return lambda: np.array(at, outs[0].dtype)
-    raise Missing("platform_index")
+    raise MissingPrimitive("platform_index")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from weft._lazy.interpreter.flatten import Equation, Flat, flattened
+from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
 from weft._lazy.interpreter.table import PRIMITIVES
 
 
@@ -57,12 +57,12 @@ _PRODUCT = 3e-11  # a multiplication and an addition of a convolution, beyond wh
 _ROUNDS = 8  # of a loop whose rounds are not known
 
 
-def costs_of(flat: Flat) -> Costs:
+def costs_of(flat: FlatTrace) -> Costs:
     """The costs of a flat jaxpr."""
     return sum((_equation(flat, equation) for equation in flat.equations), NOTHING)
 
 
-def _equation(flat: Flat, equation: Equation) -> Costs:
+def _equation(flat: FlatTrace, equation: Equation) -> Costs:
     name, params = equation.name, equation.params
     if name in _LOOPS:
         return _loop(equation)

@@ -10,13 +10,13 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from weft._lazy.interpreter.costs import Costs, costs_of
-from weft._lazy.interpreter.flatten import Equation, Flat, flattened
-from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, Missing, read_only
+from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
+from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, MissingPrimitive, read_only
 from weft._lazy.trace import Trace
 
 _FOLDED_BYTES = 65_536  # results of constants alone that are kept for all runs
 
-Step = tuple[Function, int, int | None, Any, int, Any]
+SlotStep = tuple[Function, int, int | None, Any, int, Any]
 """(function, first input, second or None, what takes further ones or None, result, what else happens or None).
 
 What else happens is the slots of several results, and those to be emptied.
@@ -40,7 +40,12 @@ class Interpreted:
     __slots__ = ("_results", "_slots", "_steps", "_views", "costs")
 
     def __init__(
-        self, slots: list[Array | None], steps: list[Step], results: Sequence[int], views: Sequence[int], costs: Costs
+        self,
+        slots: list[Array | None],
+        steps: list[SlotStep],
+        results: Sequence[int],
+        views: Sequence[int],
+        costs: Costs,
     ) -> None:
         self.costs = costs
         self._slots = slots
@@ -84,7 +89,7 @@ def prepare(program: Trace | ClosedJaxpr) -> Interpreted | None:
     """A trace or a jaxpr as steps, or None where a primitive is missing."""
     try:
         return interpreted(program)
-    except Missing:
+    except MissingPrimitive:
         return None
 
 
@@ -92,13 +97,13 @@ def missing(program: Trace | ClosedJaxpr) -> set[str]:
     """The primitives that keep it from being prepared."""
     try:
         interpreted(program)
-    except Missing as error:
+    except MissingPrimitive as error:
         return error.names
     return set()
 
 
 def interpreted(program: Trace | ClosedJaxpr) -> Interpreted:
-    """A trace or a jaxpr as steps; raises `Missing`, with all the names, where primitives are missing."""
+    """A trace or a jaxpr as steps; raises `MissingPrimitive`, with all the names, where primitives are missing."""
     flat = flattened(program)
     bound: list[Bound] = []
     names: set[str] = set()
@@ -106,21 +111,21 @@ def interpreted(program: Trace | ClosedJaxpr) -> Interpreted:
         for equation in flat.equations:
             try:
                 function = _bind(flat, equation)
-            except Missing as error:
+            except MissingPrimitive as error:
                 names |= error.names
                 continue
             if not names and not _fold(flat, equation, function):
                 bound.append((equation, function))
     if names:
-        raise Missing(*names)
+        raise MissingPrimitive(*names)
     return _assembled(flat, bound)
 
 
-def _bind(flat: Flat, equation: Equation) -> Function:
+def _bind(flat: FlatTrace, equation: Equation) -> Function:
     """The function of an equation; its results are arrays, which NumPy's functions do not give without dims."""
     entry = PRIMITIVES.get(equation.name)
     if entry is None:
-        raise Missing(equation.name)
+        raise MissingPrimitive(equation.name)
     outs = flat.types_of(equation.outs)
     function = entry.bind(equation.params, flat.types_of(equation.ins), outs)
     if entry.view or equation.several or outs[0].shape:
@@ -129,7 +134,7 @@ def _bind(flat: Flat, equation: Equation) -> Function:
     return lambda *arrays: as_array(function(*arrays))
 
 
-def _fold(flat: Flat, equation: Equation, function: Function) -> bool:
+def _fold(flat: FlatTrace, equation: Equation, function: Function) -> bool:
     """Compute what depends on constants alone, unless it is large."""
     if not all(number in flat.constants for number in equation.ins):
         return False
@@ -142,7 +147,7 @@ def _fold(flat: Flat, equation: Equation, function: Function) -> bool:
     return True
 
 
-def _assembled(flat: Flat, bound: Sequence[Bound]) -> Interpreted:
+def _assembled(flat: FlatTrace, bound: Sequence[Bound]) -> Interpreted:
     """Steps over slots. A slot is used again as soon as what it held is not needed any more, which frees that."""
     last = {number: at for at, (equation, _) in enumerate(bound) for number in (*equation.outs, *equation.ins)}
     needed = {number for equation, _ in bound for number in equation.ins}.union(flat.outputs)
@@ -151,7 +156,7 @@ def _assembled(flat: Flat, bound: Sequence[Bound]) -> Interpreted:
     slots: list[Array | None] = [*[None] * len(flat.inputs), *[flat.constants[number] for number in constants]]
     lasting = {*constants, *flat.outputs}
     free: list[int] = []
-    steps: list[Step] = []
+    steps: list[SlotStep] = []
     for at, (equation, function) in enumerate(bound):
         ins = [slot[number] for number in equation.ins]
         ending = {n for n in (*equation.outs, *equation.ins) if last[n] == at and n not in lasting}
@@ -169,13 +174,13 @@ def _assembled(flat: Flat, bound: Sequence[Bound]) -> Interpreted:
     return Interpreted(slots, steps, results, views, costs_of(flat))
 
 
-def _step(function: Function, ins: list[int], outs: list[int], dead: list[int], several: bool) -> Step:
+def _step(function: Function, ins: list[int], outs: list[int], dead: list[int], several: bool) -> SlotStep:
     first, second, rest = ins[0], ins[1] if len(ins) == 2 else None, itemgetter(*ins) if len(ins) > 2 else None
     more = (outs if several else None, dead) if several or dead else None
     return function, first, second, rest, -1 if several else outs[0], more
 
 
-def _shared_outputs(flat: Flat, bound: Sequence[Bound]) -> list[int]:
+def _shared_outputs(flat: FlatTrace, bound: Sequence[Bound]) -> list[int]:
     """Which outputs may share memory with an input or a constant; constants themselves are read-only already."""
     shared = {*flat.inputs, *flat.constants}
     for equation, _ in bound:

@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Params, Type, is_key, read_only
-from weft._lazy.trace import Sizes, Trace
+from weft._lazy.trace import SizeValues, Trace
 
 _CALLS = {
     "jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "checkpoint", "remat", "remat2", "composite",
@@ -34,7 +34,7 @@ class Equation(NamedTuple):
     several: bool = False
 
 
-class Flat:
+class FlatTrace:
     """Equations in the order of execution.
 
     sizes      numbers to put in for letters, where the jaxpr has some
@@ -42,7 +42,7 @@ class Flat:
     constants  the values of those that are known
     """
 
-    def __init__(self, sizes: Sizes | None) -> None:
+    def __init__(self, sizes: SizeValues | None) -> None:
         self.sizes = sizes
         self.types: list[Type] = []
         self.constants: dict[int, Array] = {}
@@ -68,10 +68,10 @@ class Flat:
         return [self.types[number] for number in registers]
 
 
-def flattened(program: Trace | ClosedJaxpr) -> Flat:
+def flattened(program: Trace | ClosedJaxpr) -> FlatTrace:
     """The equations of a trace, or of all of a jaxpr, that its results depend on."""
     trace = program if isinstance(program, Trace) else Trace(program)
-    flat = Flat(trace.sizes)
+    flat = FlatTrace(trace.sizes)
     jaxpr = trace.closed.jaxpr
     consts = [flat.constant(c, var.aval) for c, var in zip(trace.closed.consts, jaxpr.constvars, strict=True)]
     args = [flat.register(var.aval) for var in jaxpr.invars]
@@ -83,7 +83,7 @@ def flattened(program: Trace | ClosedJaxpr) -> Flat:
     return flat
 
 
-def _inline(flat: Flat, jaxpr: Jaxpr, consts: Sequence[int], args: Sequence[int]) -> list[int]:
+def _inline(flat: FlatTrace, jaxpr: Jaxpr, consts: Sequence[int], args: Sequence[int]) -> list[int]:
     """Append the equations of a jaxpr on these arguments; the registers of its results."""
     place: dict[Any, int] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
 
@@ -96,7 +96,7 @@ def _inline(flat: Flat, jaxpr: Jaxpr, consts: Sequence[int], args: Sequence[int]
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _append(flat: Flat, eqn: Any, ins: list[int]) -> Sequence[int]:
+def _append(flat: FlatTrace, eqn: Any, ins: list[int]) -> Sequence[int]:
     name = eqn.primitive.name
     if name in _CALLS:
         body, consts = _body(flat, next(eqn.params[key] for key in _BODIES if key in eqn.params))
@@ -120,7 +120,7 @@ def _append(flat: Flat, eqn: Any, ins: list[int]) -> Sequence[int]:
     return outs
 
 
-def _body(flat: Flat, body: Any) -> tuple[Jaxpr, list[int]]:
+def _body(flat: FlatTrace, body: Any) -> tuple[Jaxpr, list[int]]:
     """A jaxpr in an equation's parameters, closed or not, and the registers of what it closes over."""
     if not isinstance(body, ClosedJaxpr):
         return body, []
@@ -128,7 +128,7 @@ def _body(flat: Flat, body: Any) -> tuple[Jaxpr, list[int]]:
     return body.jaxpr, [flat.constant(value, var.aval) for value, var in consts]
 
 
-def _inline_solve(flat: Flat, params: Mapping[str, Any], ins: list[int]) -> list[int]:
+def _inline_solve(flat: FlatTrace, params: Mapping[str, Any], ins: list[int]) -> list[int]:
     """`lax.custom_linear_solve` is what its `solve` computes; the other functions are for derivatives."""
     lengths = params["const_lengths"]
     before = lengths.matvec + lengths.vecmat
@@ -137,7 +137,7 @@ def _inline_solve(flat: Flat, params: Mapping[str, Any], ins: list[int]) -> list
     return _inline(flat, body, consts, [*ins[before : before + lengths.solve], *rest])
 
 
-def _drop_unused(flat: Flat) -> None:
+def _drop_unused(flat: FlatTrace) -> None:
     live = set(flat.outputs)
     kept = []
     for equation in reversed(flat.equations):
@@ -147,7 +147,7 @@ def _drop_unused(flat: Flat) -> None:
     flat.equations = kept[::-1]
 
 
-def _drop_broadcasts(flat: Flat) -> None:
+def _drop_broadcasts(flat: FlatTrace) -> None:
     """NumPy's functions broadcast by themselves: what only they read need not be spread out before.
 
     Such an array is reshaped instead, so that its dims are in place, or read as it is. The type of a register stays
@@ -173,7 +173,7 @@ def _drop_broadcasts(flat: Flat) -> None:
     flat.equations = kept
 
 
-def _placed(flat: Flat, equation: Equation) -> tuple[int, ...]:
+def _placed(flat: FlatTrace, equation: Equation) -> tuple[int, ...]:
     """The shape with the dims of the input in place and ones elsewhere, but none in front."""
     shape = [1] * len(flat.types[equation.outs[0]].shape)
     for size, dim in zip(flat.types[equation.ins[0]].shape, equation.params["broadcast_dimensions"], strict=True):
@@ -183,7 +183,7 @@ def _placed(flat: Flat, equation: Equation) -> tuple[int, ...]:
 
 
 def _spread_by_users(
-    flat: Flat,
+    flat: FlatTrace,
     number: int,
     shape: tuple[int, ...],
     users: Mapping[int, list[Equation]],

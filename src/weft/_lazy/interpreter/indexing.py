@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._lazy.interpreter.table import Array, Bind, Function, Missing, Params, Type, Types, primitive
+from weft._lazy.interpreter.table import Array, Bind, Function, MissingPrimitive, Params, Type, Types, primitive
 
 # --- one place ------------------------------------------------------------------------------------------------
 
@@ -23,14 +23,14 @@ def _corner(starts: Sequence[Array], most: Sequence[int], sizes: Sequence[int]) 
 @primitive("dynamic_slice", view=True)
 def _dynamic_slice(params: Params, ins: Types, outs: Types) -> Function:
     sizes = params["slice_sizes"]
-    most = [size - taken for size, taken in zip(ins[0].shape, sizes, strict=True)]
+    most = [size - length for size, length in zip(ins[0].shape, sizes, strict=True)]
     return lambda x, *starts: x[(*_corner(starts, most, sizes), ...)]
 
 
 @primitive("dynamic_update_slice")
 def _dynamic_update_slice(params: Params, ins: Types, outs: Types) -> Function:
     sizes = ins[1].shape
-    most = [size - taken for size, taken in zip(ins[0].shape, sizes, strict=True)]
+    most = [size - length for size, length in zip(ins[0].shape, sizes, strict=True)]
 
     def write(x: Array, part: Array, *starts: Array) -> Array:
         result = x.copy()
@@ -116,9 +116,9 @@ def _windows(
 
 def _fill_value(params: Params, dtype: np.dtype) -> Any:
     """What is read outside, as `jax.lax.gather` says."""
-    given = params.get("fill_value")
-    if given is not None:
-        return given
+    value = params.get("fill_value")
+    if value is not None:
+        return value
     if dtype.kind == "b":
         return True
     if dtype.kind in "iu":
@@ -127,7 +127,7 @@ def _fill_value(params: Params, dtype: np.dtype) -> Any:
     return np.nan
 
 
-def _drops(params: Params) -> bool:
+def _drops_out_of_bounds(params: Params) -> bool:
     return params["mode"].name == "FILL_OR_DROP"
 
 
@@ -141,7 +141,7 @@ def _gather(params: Params, ins: Types, outs: Types) -> Function:
     dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     finish = _finished(windows, dropped, numbers.offset_dims)
     read = _reader(windows)
-    if not _drops(params):
+    if not _drops_out_of_bounds(params):
         return lambda x, indices: finish(read(x, windows.moved_inside(windows.starts(indices))))
     fill = np.asarray(_fill_value(params, ins[0].dtype)).astype(ins[0].dtype)
 
@@ -152,8 +152,8 @@ def _gather(params: Params, ins: Types, outs: Types) -> Function:
             return finish(read(x, starts))
         if 0 in x.shape:
             return np.broadcast_to(fill, outs[0].shape).copy()
-        found = read(x, windows.moved_inside(starts))
-        return finish(np.where(inside.reshape(*inside.shape, *[1] * len(windows.shape)), found, fill))
+        values = read(x, windows.moved_inside(starts))
+        return finish(np.where(inside.reshape(*inside.shape, *[1] * len(windows.shape)), values, fill))
 
     return gather
 
@@ -180,7 +180,7 @@ def _finished(windows: _Windows, dropped: Sequence[int], offset_dims: Sequence[i
     order = [0] * len(shape)
     for at, d in enumerate((*batch_dims, *offset_dims)):
         order[d] = at
-    return lambda found: found.reshape(shape).transpose(order)
+    return lambda values: values.reshape(shape).transpose(order)
 
 
 def _scatters(combine: np.ufunc | None) -> Bind:
@@ -188,7 +188,7 @@ def _scatters(combine: np.ufunc | None) -> Bind:
 
     def bind(params: Params, ins: Types, outs: Types) -> Function:
         if combine is None and params["update_jaxpr"] is not None:
-            raise Missing("scatter[update_jaxpr]")
+            raise MissingPrimitive("scatter[update_jaxpr]")
         windows, order = _written(params["dimension_numbers"], *ins)
         clips = params["mode"].name == "CLIP"
         write = _write_one if prod(windows.batch) == 1 else _write_many

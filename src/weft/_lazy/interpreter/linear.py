@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._lazy.interpreter.table import Array, Function, Missing, Params, Types, library, primitive
+from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Params, Types, library, primitive
 
 _PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
 _UNITARY = {"orgqr": "ungqr", "syevd": "heevd", "sytrd": "hetrd"}
@@ -17,7 +17,7 @@ _UNITARY = {"orgqr": "ungqr", "syevd": "heevd", "sytrd": "hetrd"}
 def _routine(name: str, dtype: np.dtype, of: str = "scipy.linalg.lapack") -> Function:
     """The routine for an element type, loaded when it is called."""
     if dtype.char not in _PREFIXES:
-        raise Missing(f"{name}[{dtype}]")
+        raise MissingPrimitive(f"{name}[{dtype}]")
     full = _PREFIXES[dtype.char] + (_UNITARY.get(name, name) if dtype.kind == "c" else name)
     return lambda *args, **options: getattr(library(of), full)(*args, **options)
 
@@ -25,7 +25,7 @@ def _routine(name: str, dtype: np.dtype, of: str = "scipy.linalg.lapack") -> Fun
 def _batched(function: Function, ins: Types, outs: Types, batch: int) -> Function:
     """A function of matrices over batches of them, which have so many dims; it gives a sequence, or None for NaN."""
     if any(0 in t.shape[batch:] for t in (*ins, *outs)):
-        raise Missing("factorisation of empty matrices")
+        raise MissingPrimitive("factorisation of empty matrices")
     nothing = [complex(np.nan, np.nan) if t.dtype.kind == "c" else np.nan for t in outs]
 
     def run(*arrays: Array) -> list[Array]:
@@ -149,7 +149,7 @@ def _qr(params: Params, ins: Types, outs: Types) -> Function:
 def _eigh(params: Params, ins: Types, outs: Types) -> Function:
     (shape, dtype), lower = ins[0], int(params["lower"])
     if outs[1].shape != shape[:-1]:
-        raise Missing("eigh[subset_by_index]")
+        raise MissingPrimitive("eigh[subset_by_index]")
     syevd = _routine("syevd", dtype)
 
     def factor(a: Array) -> Sequence[Any] | None:
@@ -189,10 +189,10 @@ def _paired(parts: Array, imag: Array) -> Array:
 def _svd(params: Params, ins: Types, outs: Types) -> Function:
     (shape, dtype), uv = ins[0], params["compute_uv"]
     if outs[0].shape[-1] != min(shape[-2:]):
-        raise Missing("svd[subset_by_index]")
+        raise MissingPrimitive("svd[subset_by_index]")
     algorithm = getattr(params.get("algorithm"), "name", "DEFAULT")
     if algorithm not in ("DEFAULT", "QR", "DIVIDE_AND_CONQUER"):
-        raise Missing(f"svd[{algorithm}]")
+        raise MissingPrimitive(f"svd[{algorithm}]")
     routine = _routine("gesvd" if algorithm == "QR" else "gesdd", dtype)
     decompose = partial(routine, compute_uv=int(uv), full_matrices=int(params["full_matrices"]))
 
@@ -210,7 +210,7 @@ def _svd(params: Params, ins: Types, outs: Types) -> Function:
 def _schur(params: Params, ins: Types, outs: Types) -> Function:
     gees = _routine("gees", ins[0].dtype)
     if params["sort_eig_vals"]:
-        raise Missing("schur[sort_eig_vals]")
+        raise MissingPrimitive("schur[sort_eig_vals]")
 
     def factor(a: Array) -> Sequence[Any] | None:
         form, *_, vectors, _, info = gees(_never, a, compute_v=int(params["compute_schur_vectors"]))
@@ -249,7 +249,7 @@ def _tridiagonal(params: Params, ins: Types, outs: Types) -> Function:
 @primitive("tridiagonal_solve")
 def _tridiagonal_solve(params: Params, ins: Types, outs: Types) -> Function:
     if params.get("perturb_singular"):
-        raise Missing("tridiagonal_solve[perturb_singular]")
+        raise MissingPrimitive("tridiagonal_solve[perturb_singular]")
     gtsv = _routine("gtsv", ins[3].dtype)
 
     def solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> Sequence[Any] | None:

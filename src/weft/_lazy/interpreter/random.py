@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from weft._lazy.interpreter.table import Array, Function, Missing, Params, Types, is_key, primitive
+from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Params, Types, is_key, primitive
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -51,7 +51,7 @@ def _require_threefry(params: Params) -> None:
     kinds = {str(kind) for kind in params["keys"] if is_key(kind)}
     config: Any = jax.config
     if kinds != {"key<fry>"} or not config.jax_threefry_partitionable:
-        raise Missing(f"random[{', '.join(sorted(kinds))}]")
+        raise MissingPrimitive(f"random[{', '.join(sorted(kinds))}]")
 
 
 @primitive("threefry2x32")

@@ -122,12 +122,12 @@ def _pad(params: Params, ins: Types, outs: Types) -> Function:
         _placed(size, wanted, low, inside)
         for size, wanted, (low, _, inside) in zip(ins[0].shape, shape, params["padding_config"], strict=True)
     ]
-    taken, places = tuple(t for t, _ in placed), tuple(p for _, p in placed)
+    source, places = tuple(t for t, _ in placed), tuple(p for _, p in placed)
 
     def pad(x: Array, value: Array) -> Array:
         result = np.empty(shape, dtype)
         result[...] = value
-        result[places] = x[taken]
+        result[places] = x[source]
         return result
 
     return pad

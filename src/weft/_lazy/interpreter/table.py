@@ -34,7 +34,7 @@ Bind = Callable[[Params, Types, Types], Function]
 class Primitive(NamedTuple):
     """An entry of the table.
 
-    bind       makes a function of an equation; raises `Missing` where it cannot
+    bind       makes a function of an equation; raises `MissingPrimitive` where it cannot
     view       whether results may share memory with inputs; all others are new arrays
     broadcasts whether inputs may have any shapes that NumPy broadcasts to that of the result
     """
@@ -44,7 +44,7 @@ class Primitive(NamedTuple):
     broadcasts: bool
 
 
-class Missing(Exception):
+class MissingPrimitive(Exception):
     """Primitives that the interpreter lacks, by name; or, in brackets, that it lacks with such parameters."""
 
     def __init__(self, *names: str) -> None:

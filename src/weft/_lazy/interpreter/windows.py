@@ -13,7 +13,7 @@ from jax.extend.core import ClosedJaxpr
 from weft._lazy.interpreter.evaluate import interpreted
 from weft._lazy.interpreter.products import matmul_of
 from weft._lazy.interpreter.reduction import highest, lowest
-from weft._lazy.interpreter.table import Array, Function, Missing, Params, Types, computed_in, primitive, wide
+from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Params, Types, computed_in, primitive, wide
 
 
 class _Grid(NamedTuple):
@@ -188,7 +188,7 @@ def _chosen(params: Params, grid: _Grid, x: Array) -> Array:
 def _is_max(params: Params) -> bool:
     name = params["select_prim"].name
     if name not in ("ge", "le"):
-        raise Missing(f"select_and_scatter_add[{name}]")
+        raise MissingPrimitive(f"select_and_scatter_add[{name}]")
     return name == "ge"
 
 

@@ -2,4 +2,4 @@
 
 from weft._tensor.compile.compiled import Compiled as Compiled
 from weft._tensor.compile.compiled import compile as compile
-from weft._tensor.compile.structure import Identity as Identity
+from weft._tensor.compile.structure import ByIdentity as ByIdentity

@@ -18,17 +18,17 @@ from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor
 
 Arguments = Sequence[Tensor]
-Place = Callable[[Arguments], Tensor]
-"""Where a tensor is found, given the call's tensor arguments."""
-Holder = Callable[[Arguments], Tape]
-"""Where the record is found in which a leaf collects its gradient."""
+Locator = Callable[[Arguments], Tensor]
+"""Finds a tensor, given the call's tensor arguments."""
+TapeLocator = Callable[[Arguments], Tape]
+"""Finds the `Tape` in which a leaf collects its gradient."""
 
 
 class Capture:
     """What a function touched while it was recorded: the ambient `capture` while it runs.
 
     region    the values that it recorded
-    places    of the tensors that a replay finds anew: arguments, gradients from outside, and what they are views of
+    locators  of the tensors that a replay finds anew: arguments, gradients from outside, and what they are views of
     state     the other tensors that it read
     kinds     of the tensors that were there, by identity
     same      pairs of inputs that were one value
@@ -44,13 +44,13 @@ class Capture:
         self.region.limit = sys.maxsize
         self.snapshot = snapshot
         self.sources: dict[Value, Callable[..., Any]] = {}
-        self.places: dict[int, Place] = {}
+        self.locators: dict[int, Locator] = {}
         self.state: dict[int, Tensor] = {}
         self.kinds: dict[int, Any] = {}
         self.same: list[tuple[Any, Any]] = []
         self.written: dict[int, Tensor] = {}
-        self.held: dict[int, tuple[Holder, Tensor | None]] = {}
-        self.left: dict[int, tuple[Holder, Tape, Tensor | None, bool]] = {}
+        self.held: dict[int, tuple[TapeLocator, Tensor | None]] = {}
+        self.left: dict[int, tuple[TapeLocator, Tape, Tensor | None, bool]] = {}
         self.optimizers: dict[int, tuple[Callable[[], Any], Any]] = {}
         self.drawn: list[tuple[Generator, Value, Value]] = []
         self.prevented = ""
@@ -58,7 +58,7 @@ class Capture:
         self._inside: set[int] = set()  # identities: references would make values look as if they were held
         self._leaves: list[Value] = []
         self._counted = 0
-        self._made: set[int] = set()  # identities of tensors in the snapshot that the function has made
+        self._created: set[int] = set()  # identities of tensors in the snapshot that the function has made
         for key, tensor in snapshot.tensors.items():
             self.kinds[key] = kind_of(tensor)
         for at, tensor in enumerate(arguments):
@@ -74,7 +74,7 @@ class Capture:
             self._counted = len(region)
         return id(value) in self._inside
 
-    def made(self, value: Value) -> None:
+    def creates_leaf(self, value: Value) -> None:
         """The function makes a leaf of elements that Python has; the snapshot knows where those come from."""
         self._inside.add(id(value))
         self._leaves.append(value)
@@ -82,7 +82,7 @@ class Capture:
     def read(self, tensor: Tensor, value: Value) -> None:
         """An operator reads a tensor."""
         key = id(tensor)
-        if key not in self.places and key not in self.state and not self.is_inside(value):
+        if key not in self.locators and key not in self.state and not self.is_inside(value):
             self.state[key] = tensor
             self.kinds[key] = kind_of(tensor)
             self._comes_from(value, lambda _: tensor._read())
@@ -91,39 +91,39 @@ class Capture:
                 self.read(base, base._read())
 
     def _comes_from(self, value: Value, source: Callable[[Arguments], Value]) -> None:
-        known = self.sources.setdefault(value, source)
-        if known is not source:
-            self.same.append((known, source))
+        first = self.sources.setdefault(value, source)
+        if first is not source:
+            self.same.append((first, source))
 
-    def _find_anew(self, tensor: Tensor, place: Place) -> None:
-        """A replay finds a tensor by its place, and what it is a view of by way of it."""
-        if id(tensor) in self.places:
+    def _find_anew(self, tensor: Tensor, locator: Locator) -> None:
+        """Have a replay find a tensor by its locator, and from it what it is a view of."""
+        if id(tensor) in self.locators:
             return
-        self.places[id(tensor)] = place
+        self.locators[id(tensor)] = locator
         self.kinds[id(tensor)] = kind_of(tensor)
         self._kept.append(tensor)
-        self._comes_from(tensor._read(), lambda arguments: place(arguments)._read())
+        self._comes_from(tensor._read(), lambda arguments: locator(arguments)._read())
         alias = tensor._alias
         if alias is None:
             return
-        self._find_anew(alias.base, lambda arguments: place(arguments)._alias.base)  # pyright: ignore[reportOptionalMemberAccess]
+        self._find_anew(alias.base, lambda arguments: locator(arguments)._alias.base)  # pyright: ignore[reportOptionalMemberAccess]
         for at, (_, others) in enumerate(alias.steps):
             for i, value in enumerate(others):
-                self._comes_from(value, lambda arguments, at=at, i=i: place(arguments)._alias.steps[at][1][i])  # pyright: ignore[reportOptionalMemberAccess]
+                self._comes_from(value, lambda arguments, at=at, i=i: locator(arguments)._alias.steps[at][1][i])  # pyright: ignore[reportOptionalMemberAccess]
 
-    def place_of(self, tensor: Tensor) -> Place:
+    def locator_of(self, tensor: Tensor) -> Locator:
         """Where a replay finds a tensor from outside."""
-        return self.places.get(id(tensor)) or (lambda _: tensor)
+        return self.locators.get(id(tensor)) or (lambda _: tensor)
 
     def is_outside(self, tensor: Tensor) -> bool:
         """Whether a tensor was there before the function ran."""
         key = id(tensor)
-        if any(key in known for known in (self.places, self.state, self.written)):
+        if any(key in table for table in (self.locators, self.state, self.written)):
             return True
-        return key in self.snapshot.tensors and key not in self._made
+        return key in self.snapshot.tensors and key not in self._created
 
     def wrote(self, tensor: Tensor, old: Value) -> None:
-        """A tensor got a new value in place. One that was made here is nobody else's."""
+        """A tensor got a new value in place. Those that the function has made do not count."""
         if not self.is_inside(old):
             self.written.setdefault(id(tensor), tensor)
 
@@ -155,11 +155,11 @@ class Capture:
             self.reads_grad(tape)
         self.left.setdefault(id(tape), (self._holder_of(tape), tape, tape.grad, reads))
 
-    def _holder_of(self, tape: Tape) -> Holder:
+    def _holder_of(self, tape: Tape) -> TapeLocator:
         for tensor in self._kept:
             if tensor._tape is tape:
-                place = self.places[id(tensor)]
-                return lambda arguments: _tape_of(place(arguments))
+                locator = self.locators[id(tensor)]
+                return lambda arguments: _tape_of(locator(arguments))
         return lambda _: tape
 
     # --- everything else ----------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Capture:
         self.sources[value] = lambda _: number(getter())
 
     def called(self, *things: Any) -> None:
-        """A module runs; what its call reads is as it was in every replay."""
+        """A module runs: a replay needs what its call reads to be unchanged."""
         for thing in things:
             if thing not in self.snapshot:
                 self._reach(thing, type(thing).__name__)
@@ -187,11 +187,11 @@ class Capture:
             self._reach(thing, "optimizer.state")
 
     def _reach(self, thing: Any, label: str) -> None:
-        """Add to the snapshot what the function has come to, which it may have made."""
-        known = len(self.snapshot.tensors)
+        """Add an object that the function uses, and may have made, to the snapshot."""
+        count = len(self.snapshot.tensors)
         self.snapshot.add(thing, label)
-        new = islice(self.snapshot.tensors.items(), known, None)
-        self._made.update([key for key, x in new if x._value is not None and self.is_inside(x._value)])
+        new = islice(self.snapshot.tensors.items(), count, None)
+        self._created.update([key for key, x in new if x._value is not None and self.is_inside(x._value)])
 
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied; if gradients flow through it, the capture is thrown away in the end."""
@@ -206,7 +206,7 @@ class Capture:
 
     # --- at the end ---------------------------------------------------------------------------------------------
 
-    def new_grads(self) -> list[tuple[Holder, Tape]]:
+    def new_grads(self) -> list[tuple[TapeLocator, Tape]]:
         """The leaves whose `.grad` a replay sets: not those of leaves that the function has made and nobody holds."""
         changed = [(h, tape) for h, tape, before, reads in self.left.values() if not reads or tape.grad is not before]
         return [(holder, tape) for holder, tape in changed if not self._is_inner_leaf(tape)]

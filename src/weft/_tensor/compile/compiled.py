@@ -27,17 +27,17 @@ from weft._tensor.compile.kinds import kind_of, places_of_first
 from weft._tensor.compile.replay import Replay
 from weft._tensor.compile.snapshot import Snapshot
 from weft._tensor.compile.structure import flatten, flatten_result, is_made_anew, same_things
-from weft._tensor.compile.watch import Watch
+from weft._tensor.compile.watch import CallWatch
 from weft._tensor.tensor import Tensor
 from weft.errors import CompileError, PreconditionError
 
 _MOST_REPLAYS = 8
 _MOST_FAILURES = 8
-_MOST_KINDS = 64
+_MOST_ENTRIES = 64
 _MODES = ("grad", "inference", "anomaly")
 
 
-class _Call:
+class _CallArguments:
     """The arguments of a call: `picture` has their structure, `objects` what is neither tensor, number nor text."""
 
     def __init__(self, args: Any, kwargs: Any) -> None:
@@ -49,16 +49,16 @@ class _Call:
 
     def is_as_it_was(self) -> bool:
         """Whether containers among the arguments hold what they held."""
-        now = _Call(self.args, self.kwargs)
+        now = _CallArguments(self.args, self.kwargs)
         return same_things(self.tensors, now.tensors) and self.picture == now.picture
 
 
-class _Kind:
-    """Calls that differ by the state that the function reads alone.
+class _CacheEntry:
+    """The replays of calls that differ only in the state that the function reads.
 
-    settling   whether the last capture found that the function changed what it reads: what it makes once, such as an
-               optimizer's state, it finds the next time
-    failures   how often there could be no capture
+    settling   whether the last capture found that the function changed what it reads, such as an optimizer's state,
+               which it makes only once
+    failures   how often no capture was possible
     """
 
     def __init__(self) -> None:
@@ -77,14 +77,14 @@ class Compiled:
     _read_by_calls = ()
 
     def __init__(self, function: Callable[..., Any], fullgraph: bool) -> None:
-        self.__dict__.update(_function=function, _fullgraph=fullgraph, _kinds={}, _runs=0, _told=set())
+        self.__dict__.update(_function=function, _fullgraph=fullgraph, _entries={}, _runs=0, _warned=set())
         update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         state = ambient()
         if state.capture is not None or state.eager or state.anomaly:
             return self._function(*args, **kwargs)
-        call = _Call(args, kwargs)
+        call = _CallArguments(args, kwargs)
         key = (
             call.picture,
             tuple([kind_of(t) for t in call.tensors]),
@@ -94,28 +94,28 @@ class Compiled:
             default_dtype(),
             default_device(),
         )
-        kind = self._kinds.get(key)
-        if kind is None:
-            kind = self._new_kind(key)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._new_entry(key)
         why = "a tensor"
-        for replay in kind.replays:
+        for replay in entry.replays:
             why = replay.difference(call.tensors)
             if not why:
                 return replay.run(call.tensors)
-        return self._run(kind, call, why)
+        return self._run(entry, call, why)
 
-    def _new_kind(self, key: Any) -> _Kind:
-        if len(self._kinds) >= _MOST_KINDS:
-            del self._kinds[next(iter(self._kinds))]
-            self._tell_of_change("its arguments' shapes, or arguments that are no tensors,")
-        return self._kinds.setdefault(key, _Kind())
+    def _new_entry(self, key: Any) -> _CacheEntry:
+        if len(self._entries) >= _MOST_ENTRIES:
+            del self._entries[next(iter(self._entries))]
+            self._warn_of_change("its arguments' shapes, or arguments that are no tensors,")
+        return self._entries.setdefault(key, _CacheEntry())
 
     # --- capturing ----------------------------------------------------------------------------------------------
 
-    def _run(self, kind: _Kind, call: _Call, why: str) -> Any:
+    def _run(self, entry: _CacheEntry, call: _CallArguments, why: str) -> Any:
         """Run the function, and capture it if that can be; `why` says what has changed since the last capture."""
         self.__dict__["_runs"] += 1
-        if kind.failures >= _MOST_FAILURES:
+        if entry.failures >= _MOST_FAILURES:
             return self._function(*call.args, **call.kwargs)
         snapshot = Snapshot()
         snapshot.add(self._function, self._name)
@@ -124,25 +124,25 @@ class Compiled:
         capture = Capture(call.tensors, snapshot)
         outer = ambient().pending
         try:
-            with using(pending=capture.region, capture=capture), Watch(snapshot, capture.prevent):
+            with using(pending=capture.region, capture=capture), CallWatch(snapshot, capture.prevent):
                 before = _modes()
                 result = self._function(*call.args, **call.kwargs)
                 after = _modes()
                 _refresh(result, capture)
             if after != before:
                 capture.prevent("changes the gradient mode or a default for what follows")
-            self._keep(kind, call, capture, result, why)
+            self._keep(entry, call, capture, result, why)
         finally:
             outer.absorb(capture.region)
         if after != before:
             set_field(**dict(zip(_MODES, after[: len(_MODES)], strict=True)))
         if capture.prevented:
-            self._tell_prevented(kind, capture)
+            self._warn_prevented(entry, capture)
         if capture.written:
             flush(outer)
         return result
 
-    def _keep(self, kind: _Kind, call: _Call, capture: Capture, result: Any, why: str) -> None:
+    def _keep(self, entry: _CacheEntry, call: _CallArguments, capture: Capture, result: Any, why: str) -> None:
         """Make a replay of a capture, unless it would not do what the function does."""
         snapshot = capture.snapshot
         if snapshot.opaque:
@@ -160,44 +160,44 @@ class Compiled:
             return
         change = snapshot.difference()
         if change:
-            where = snapshot.line_of_store(change) or line_of(self._function) or ""
-            change = f"changes `{change}`{where and ' at ' + where}"
+            location = snapshot.line_of_store(change) or line_of(self._function) or ""
+            change = f"changes `{change}`{location and ' at ' + location}"
         elif not call.is_as_it_was():
             change = "changes one of its arguments"
         elif _leaves_tensors_behind(capture, results):
             change = "leaves tensors behind where a replay would not put them"
         if change:
-            if kind.settling:
+            if entry.settling:
                 capture.prevent(change)
-            kind.settling = True
+            entry.settling = True
             return
-        kind.settling = False
+        entry.settling = False
         replay = Replay(capture, call.tensors, results, picture, f"compiled {self._name}")
         if not capture.prevented:
-            if len(kind.replays) == _MOST_REPLAYS:
-                del kind.replays[0]
-                self._tell_of_change(why)
-            kind.replays.append(replay)
+            if len(entry.replays) == _MOST_REPLAYS:
+                del entry.replays[0]
+                self._warn_of_change(why)
+            entry.replays.append(replay)
 
-    def _tell_prevented(self, kind: _Kind, capture: Capture) -> None:
-        kind.failures += 1
+    def _warn_prevented(self, entry: _CacheEntry, capture: Capture) -> None:
+        entry.failures += 1
         if self._fullgraph:
             raise CompileError(
                 f"{self._name}: the function {capture.prevented}, so it cannot be captured whole; move that out of it, "
                 "or compile with fullgraph=False"
             )
-        self._tell("prevented", f"{self._name} {capture.prevented}; it runs uncaptured")
+        self._warn_once("prevented", f"{self._name} {capture.prevented}; it runs uncaptured")
 
-    def _tell_of_change(self, what: str) -> None:
-        self._tell(
+    def _warn_of_change(self, what: str) -> None:
+        self._warn_once(
             "change",
             f"{self._name} is captured anew again and again, since {what} changed each time; numbers that change are "
             "better tensors",
         )
 
-    def _tell(self, topic: str, message: str) -> None:
-        if topic not in self._told:
-            self._told.add(topic)
+    def _warn_once(self, topic: str, message: str) -> None:
+        if topic not in self._warned:
+            self._warned.add(topic)
             warn_user(f"weft.compile: {message}")
 
     # --- standing for the function ------------------------------------------------------------------------------
@@ -217,18 +217,18 @@ class Compiled:
             setattr(function, name, value)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else _Bound(self, instance)
+        return self if instance is None else _BoundMethod(self, instance)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """What stands in a module under its name is pickled as that, as functions are; others with what they run."""
+        """Pickles by name what its module has under its name, as functions are; all else with its function."""
         name = self.__dict__.get("__qualname__", "")
-        found: Any = sys.modules.get(self.__module__)
+        value: Any = sys.modules.get(self.__module__)
         for part in name.split("."):
-            found = getattr(found, part, None)
-        return name if found is self else (Compiled, (self._function, self._fullgraph))
+            value = getattr(value, part, None)
+        return name if value is self else (Compiled, (self._function, self._fullgraph))
 
 
-class _Bound:
+class _BoundMethod:
     """A compiled function looked up on an instance."""
 
     _read_by_calls = ("_compiled", "_instance")
@@ -290,9 +290,9 @@ def _leaves_tensors_behind(capture: Capture, results: Sequence[Tensor]) -> bool:
     handles = [*results, *capture.written.values(), *grads]
     roots = {id(tensor): tensor for tensor in [*handles, *map(owner_of, handles)]}
     views = [ref() for root in roots.values() for ref in root._views or ()]
-    given = {id(tensor._value) for tensor in (*roots.values(), *views) if tensor is not None}
-    left = escaping(capture.region) - given
+    expected = {id(tensor._value) for tensor in (*roots.values(), *views) if tensor is not None}
+    left = escaping(capture.region) - expected
     if left:  # or garbage holds them
         gc.collect()
-        left = escaping(capture.region) - given
+        left = escaping(capture.region) - expected
     return bool(left)

@@ -25,11 +25,11 @@ def kind_of(tensor: Tensor) -> Any:
     return (*own, kind_of(alias.base), alias.tracked, steps)
 
 
-def sharing(tensors: Sequence[Tensor], known: Mapping[int, Any]) -> tuple[int, ...]:
-    """For each tensor, what shares its storage: one that is `known` (by identity), or the first of the tensors."""
+def sharing(tensors: Sequence[Tensor], outside: Mapping[int, Any]) -> tuple[int, ...]:
+    """For each tensor, what shares its storage: one that is `outside` (by identity), or the first of the tensors."""
     first: dict[int, int] = {}
     roots = [id(owner_of(tensor)) for tensor in tensors]
-    return tuple([root if root in known else first.setdefault(root, -at) for at, root in enumerate(roots)])
+    return tuple([root if root in outside else first.setdefault(root, -at) for at, root in enumerate(roots)])
 
 
 def places_of_first(tensors: Sequence[Tensor]) -> tuple[int, ...]:

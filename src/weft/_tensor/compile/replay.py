@@ -14,7 +14,7 @@ from weft._lazy.realize import flush
 from weft._lazy.record import record
 from weft._lazy.value import FREED, Tape, Value, is_taped
 from weft._tensor.alias import Alias, owner_of
-from weft._tensor.compile.capture import Arguments, Capture, Place
+from weft._tensor.compile.capture import Arguments, Capture, Locator
 from weft._tensor.compile.kinds import kind_of, sharing
 from weft._tensor.compile.structure import rebuild
 from weft._tensor.scalar import number
@@ -59,12 +59,12 @@ class _Maker:
 
 
 class _Outputs:
-    """What a replay has to compute, and to make of it, as it is found out from what the function left."""
+    """Collects the values that a replay computes and the tensors that it makes of them."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
         self.values: list[Value] = []
-        self.places: list[Place] = []
+        self.locators: list[Locator] = []
         self.makers: list[_Maker] = []
         self._numbers: dict[Value, int] = {}
         self._references: dict[int, Reference] = {}
@@ -77,12 +77,12 @@ class _Outputs:
         return self._numbers[value]
 
     def refer(self, tensor: Tensor) -> Reference:
-        """Where a replay has a tensor."""
+        """The reference by which a replay finds or makes a tensor."""
         key = id(tensor)
         if key not in self._references:
             if self._capture.is_outside(tensor):
-                self._references[key] = (0, len(self.places))
-                self.places.append(self._capture.place_of(tensor))
+                self._references[key] = (0, len(self.locators))
+                self.locators.append(self._capture.locator_of(tensor))
             else:
                 maker = self._maker(tensor)
                 self._references[key] = (1, len(self.makers))
@@ -94,7 +94,7 @@ class _Outputs:
         capture = self._capture
         if type(tensor) is not Tensor:
             capture.prevent(f"returns a {type(tensor).__name__} that it has made, which a replay cannot")
-        capture.read(tensor, value)  # one that came from where nothing is known of is read anew
+        capture.read(tensor, value)  # one of unknown origin is read anew
         leaf = value.tape is not None and value.tape.leaf
         grad = value.tape.grad if value.tape is not None and leaf else None
         return _Maker(
@@ -130,7 +130,7 @@ class Replay:
         self._written = [(left.refer(t), left.number(t._read()), _is_leaf(t)) for t in capture.written.values()]
         grads = capture.new_grads()
         self._grads = [(holder, None if tape.grad is None else left.refer(tape.grad)) for holder, tape in grads]
-        self._places, self._makers = left.places, left.makers
+        self._locators, self._makers = left.locators, left.makers
         self._untaped = [n for n, value in enumerate(left.values) if value.tape is None or value.tape.leaf]
         on_tape = ((n, value) for n, value in enumerate(left.values) if value.tape is not None and not value.tape.leaf)
         self._freed = [n for n, value in on_tape if not is_taped(value)]
@@ -146,23 +146,23 @@ class Replay:
         self._guard(capture, arguments)
 
     def _guard(self, capture: Capture, arguments: Arguments) -> None:
-        """Note what must be as it was."""
+        """Note what must be unchanged for a replay."""
         tensors = {**capture.snapshot.tensors, **capture.state}
-        for key in [key for key in tensors if key in capture.places]:
+        for key in [key for key in tensors if key in capture.locators]:
             del tensors[key]
         self._state = [(t, t._alias, capture.kinds.get(key) or kind_of(t)) for key, t in tensors.items()]
-        written = [tensor for key, tensor in capture.written.items() if key not in capture.places]
-        known = [*capture.snapshot.tensors.values(), *capture.state.values(), *written]
-        self._known = {id(owner_of(tensor)): owner_of(tensor) for tensor in known}
+        written = [tensor for key, tensor in capture.written.items() if key not in capture.locators]
+        outside = [*capture.snapshot.tensors.values(), *capture.state.values(), *written]
+        self._outside = {id(owner_of(tensor)): owner_of(tensor) for tensor in outside}
         self._snapshot = capture.snapshot
         self._optimizers = list(capture.optimizers.values())
         self._same = capture.same
         held = capture.held.values()
         self._held = [(holder, None if grad is None else capture.kinds[id(grad)]) for holder, grad in held]
-        self._sharing = sharing([*arguments, *[g for _, g in held if g is not None]], self._known)
+        self._sharing = sharing([*arguments, *[g for _, g in held if g is not None]], self._outside)
 
     def difference(self, arguments: Arguments) -> str:
-        """What is not as it was when the function was captured, in words, or ""."""
+        """What has changed since the function was captured, in words, or ""."""
         for tensor, alias, kind in self._state:
             if tensor._alias is not alias or kind_of(tensor) != kind:
                 return f"the type of a tensor of shape {list(tensor.shape)}"
@@ -171,7 +171,7 @@ class Replay:
         grads = [holder(arguments).grad for holder, _ in self._held]
         if any((None if g is None else kind_of(g)) != kind for g, (_, kind) in zip(grads, self._held, strict=True)):
             return "whether there are gradients, or their type"
-        if sharing([*arguments, *[g for g in grads if g is not None]], self._known) != self._sharing:
+        if sharing([*arguments, *[g for g in grads if g is not None]], self._outside) != self._sharing:
             return "which tensors share storage"
         if any(one(arguments) is not other(arguments) for one, other in self._same):
             return "which tensors have one value"
@@ -185,7 +185,7 @@ class Replay:
         inputs = [source(arguments) for source in self._sources]
         for at, n in self._draws:
             inputs[at] = drawn[n]
-        outside = [place(arguments) for place in self._places]
+        outside = [locator(arguments) for locator in self._locators]
         outputs = record(self._signature, tuple(inputs), state)
         for at in self._untaped:
             outputs[at].tape = None

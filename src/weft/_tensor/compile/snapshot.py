@@ -1,10 +1,9 @@
-"""Python state that a function can reach, as it was.
+"""A snapshot of the Python state that a function can reach.
 
-A capture repeats what the function computed, not the Python that led there, so it holds while that Python would do the
-same: while the globals, closed-over variables, defaults, attributes and containers that the function can read are what
-they were. What it can read follows from its code: the names that stand in it, and in the functions of the user's that
-it can reach. Libraries are taken not to change. Compared before and after the function has run, the same tells what it
-has changed.
+A capture repeats what the function computed, not the Python code that led there. It is valid while that code would do
+the same: while the globals, closed-over variables, defaults, attributes and containers that the function can read are
+unchanged. What it can read follows from its code: the names in it, and in the user's functions that it can reach.
+Libraries are taken not to change. A comparison before and after the function has run tells what it has changed.
 """
 
 from __future__ import annotations
@@ -64,24 +63,24 @@ _COPIES: dict[type, Callable[[Any], Any]] = {
 
 
 class _Parts:
-    """Objects that stand somewhere: `read()` gives those of now, `labels` say where each of them stood."""
+    """The objects at a location: `read()` gives the current ones, `labels` say where each of them was."""
 
-    __slots__ = ("labels", "objects", "read", "where")
+    __slots__ = ("labels", "location", "objects", "read")
 
-    def __init__(self, where: str, labels: list[str], read: Callable[[], Iterable[Any]]) -> None:
-        self.where = where
+    def __init__(self, location: str, labels: list[str], read: Callable[[], Iterable[Any]]) -> None:
+        self.location = location
         self.labels = labels
         self.read = read
         self.objects = list(read())
 
     def difference(self) -> str:
-        """Where another thing stands than was there, or ""."""
+        """The label of the first object that was replaced, or ""."""
         try:
             now = list(self.read())
         except _UNREADABLE:
-            return self.where
+            return self.location
         if len(now) != len(self.objects):
-            return self.where
+            return self.location
         for label, old, new in zip(self.labels, self.objects, now, strict=True):
             if not _is_same(old, new):
                 return label
@@ -133,7 +132,7 @@ class Snapshot:
         self._reach()
 
     def add_code(self, code: CodeType, space: dict[str, Any]) -> str:
-        """Reach what code names that was not known to run; says which closed-over variables cannot be seen, if any."""
+        """Reach what newly run code names; returns which closed-over variables cannot be seen, in words, or ""."""
         if code in self._codes:
             return ""
         unseen = f"the variables around `{code.co_qualname}`" if code.co_freevars else ""
@@ -152,18 +151,18 @@ class Snapshot:
             same = False
         if not same:
             for parts in self._parts:
-                where = parts.difference()
-                if where:
-                    return where
+                location = parts.difference()
+                if location:
+                    return location
             self._remember()  # equal numbers and texts, as other objects
         for label, copy, old in self._copies:
             if copy() != old:
                 return label
         return ""
 
-    def line_of_store(self, where: str) -> str:
+    def line_of_store(self, location: str) -> str:
         """`file:line` where the code stores what `difference` has named, or ""."""
-        return stores(iter(self._codes), where.rpartition(".")[2])
+        return stores(iter(self._codes), location.rpartition(".")[2])
 
     # --- reaching -----------------------------------------------------------------------------------------------
 
@@ -187,11 +186,13 @@ class Snapshot:
     def _later(self, things: Iterable[Any], labels: Iterable[str], below_own: bool = False) -> None:
         self._waiting += [(x, label, below_own) for x, label in zip(things, labels, strict=True)]
 
-    def _hold(self, where: str, labels: list[str], read: Callable[[], Iterable[Any]], below_own: bool = False) -> None:
-        """Compare what `read` gives from here on, and reach it; how many things those are is fixed, or held, too."""
+    def _hold(
+        self, location: str, labels: list[str], read: Callable[[], Iterable[Any]], below_own: bool = False
+    ) -> None:
+        """Compare what `read` gives from here on, and reach it; its length is fixed, or held by `_hold_length`."""
         if not labels:
             return
-        parts = _Parts(where, labels, read)
+        parts = _Parts(location, labels, read)
         self._parts.append(parts)
         self._reads.append(read)
         self._later(parts.objects, labels, below_own)
@@ -213,7 +214,7 @@ class Snapshot:
         elif isinstance(thing, dict):
             self._hold_length(thing, label)
             self._hold(label, [label] * len(thing), thing.__iter__, below_own)
-            self._hold(label, [f"{label}[{_shown(key)}]" for key in thing], thing.values, below_own)
+            self._hold(label, [f"{label}[{_key_text(key)}]" for key in thing], thing.values, below_own)
         elif kind in _COPIES:
             self._copy(thing, label, _COPIES[kind])
         elif isinstance(thing, FunctionType):
@@ -270,13 +271,15 @@ class Snapshot:
         if absent:
             self._hold(label, [label], lambda: (space.keys().isdisjoint(absent),))
 
-    def _hold_names(self, names: list[str], space: Any, labels: list[str], where: str, below_own: bool = False) -> None:
+    def _hold_names(
+        self, names: list[str], space: Any, labels: list[str], location: str, below_own: bool = False
+    ) -> None:
         if len(names) == len(space):
-            self._hold(where, labels, space.values, below_own)
+            self._hold(location, labels, space.values, below_own)
         elif len(names) == 1:
-            self._hold(where, labels, partial(_one, space, names[0]), below_own)
+            self._hold(location, labels, partial(_one, space, names[0]), below_own)
         elif names:
-            self._hold(where, labels, partial(itemgetter(*names), space), below_own)
+            self._hold(location, labels, partial(itemgetter(*names), space), below_own)
 
     # --- attributes ---------------------------------------------------------------------------------------------
 
@@ -305,7 +308,7 @@ class Snapshot:
 
     def _pick_of_class(self, holder: Any, base: type, label: str) -> None:
         space = vars(base)
-        unnamed = _CONSTRUCTORS if isinstance(holder, type) else ()  # which an object that is there has behind it
+        unnamed = _CONSTRUCTORS if isinstance(holder, type) else ()  # never called again on an object that exists
         named = [n for n in space if n in self._names or n in unnamed or _is_called_by_syntax(n, space[n])]
         names = self._new_names(base, type, named, space)
         self._hold_names(names, space, [f"{base.__name__}.{name}" for name in names], base.__name__)
@@ -350,7 +353,7 @@ def _reads_everything(kind: type) -> bool:
     return False
 
 
-def _shown(key: Any) -> str:
+def _key_text(key: Any) -> str:
     """A key of a dictionary in words; a tensor's would be computed."""
     return repr(key) if isinstance(key, _NUMBERS) else "..."
 

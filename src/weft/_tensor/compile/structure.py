@@ -14,14 +14,14 @@ from weft._base.dtype import DType
 from weft._tensor.tensor import Tensor
 
 
-class _Slot:
+class _TensorSlot:
     """Stands for a tensor in a structure."""
 
     def __repr__(self) -> str:
         return "<tensor>"
 
 
-SLOT = _Slot()
+SLOT = _TensorSlot()
 
 
 class _Constant:
@@ -39,13 +39,13 @@ class _Constant:
         return hash(self.value)
 
 
-class Identity(_Constant):
-    """A thing that stands for itself: equal to itself alone, and kept alive."""
+class ByIdentity(_Constant):
+    """An object that is compared by identity, and kept alive."""
 
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and self.value is other.value
+        return isinstance(other, ByIdentity) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -74,17 +74,17 @@ def flatten(structure: Any, tensors: list[Tensor], objects: list[Any]) -> Any:
     try:
         hash(structure)
     except TypeError:
-        return Identity(structure)
+        return ByIdentity(structure)
     return _Constant(structure)
 
 
 def flatten_result(structure: Any, tensors: list[Tensor], objects: list[Any], outside: Callable[[Any], bool]) -> Any:
-    """The same for what a function returns: what stands `outside` of it stays, and records are taken apart."""
+    """The picture of a function's result: objects from `outside` stay as they are, and records are taken apart."""
     if isinstance(structure, Tensor):
         tensors.append(structure)
         return SLOT
     if outside(structure):
-        return Identity(structure)
+        return ByIdentity(structure)
     kind = type(structure)
     if isinstance(structure, (list, tuple)):
         return (kind, tuple([flatten_result(item, tensors, objects, outside) for item in structure]))
@@ -119,9 +119,9 @@ def rebuild(part: Any, tensors: Iterator[Tensor]) -> Any:
 
 
 def _mapping(kind: type, items: list[tuple[Any, Any]]) -> Any:
-    made = kind()
-    made.update(items)
-    return made
+    mapping = kind()
+    mapping.update(items)
+    return mapping
 
 
 def is_made_anew(thing: Any) -> bool:

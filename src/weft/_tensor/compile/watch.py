@@ -1,4 +1,4 @@
-"""What a function does outside of its memory while it is captured: a replay would not do it again."""
+"""Detects a function's side effects while it is captured: a replay would not repeat them."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from weft._tensor.compile.snapshot import Snapshot
 _OUTWARD = frozenset({builtins.print, builtins.input, builtins.open, datetime.now, datetime.utcnow, date.today})
 
 
-class Watch:
+class CallWatch:
     """Watches the calls of this thread in a `with` block.
 
-    Functions of the user's that were not known to run are added to `snapshot`. `tell` is called with what prevents a
+    Functions of the user's that were not known to run are added to `snapshot`. `prevent` is called with what prevents a
     capture: input and output, clocks, draws from generators other than tensors', and functions that cannot be seen
     into.
     """
 
-    def __init__(self, snapshot: Snapshot, tell: Callable[[str], None]) -> None:
+    def __init__(self, snapshot: Snapshot, prevent: Callable[[str], None]) -> None:
         self._snapshot = snapshot
-        self._tell = tell
-        self._known: set[CodeType] = set()
+        self._prevent = prevent
+        self._codes: set[CodeType] = set()
         self._watching = False
 
     def __enter__(self) -> None:
         self._draws = _draws()
         if sys.getprofile() is not None:
-            self._tell("needs the place of the profiler that is running, to see what else it does")
+            self._prevent("needs the place of the profiler that is running, to see what else it does")
             return
         self._watching = True
         sys.setprofile(self._on_event)
@@ -46,21 +46,21 @@ class Watch:
         if self._watching:
             sys.setprofile(None)
         if _draws() != self._draws:
-            self._tell("draws from Python's or NumPy's random numbers, which would be the same in every replay")
+            self._prevent("draws from Python's or NumPy's random numbers, which would be the same in every replay")
 
     def _on_event(self, frame: FrameType, event: str, called: Any) -> None:
         if event == "call":
             code = frame.f_code
-            if code not in self._known:
-                self._known.add(code)
+            if code not in self._codes:
+                self._codes.add(code)
                 if not runs_library(frame):
                     unseen = self._snapshot.add_code(code, frame.f_globals)
                     if unseen:
-                        self._tell(f"depends on {unseen}, which cannot be seen from outside")
+                        self._prevent(f"depends on {unseen}, which cannot be seen from outside")
         elif event == "c_call" and _goes_outward(called):
             site = _user_site(frame)
             if site:
-                self._tell(f"calls `{called.__name__}` at {site}, which a replay would not do again")
+                self._prevent(f"calls `{called.__name__}` at {site}, which a replay would not do again")
 
 
 def _goes_outward(called: Any) -> bool:
@@ -78,6 +78,6 @@ def _user_site(frame: FrameType | None) -> str:
 
 
 def _draws() -> Any:
-    """Where the process-wide generators are that tensors do not draw from."""
+    """The states of the process-wide generators that tensors do not draw from."""
     kind, words, at, *_ = tuple[Any, ...](np.random.get_state())
     return random.getstate(), kind, words.tobytes(), at

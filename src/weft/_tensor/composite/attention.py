@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft._base.dtype import bool_
+from weft._tensor.codegen import composite, op
 from weft._tensor.composite.neural import dropout, scaled_dot_product_attention
 from weft._tensor.composite.neural import pad as padded
-from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ShapeError
 
@@ -46,7 +46,7 @@ def attend(
             op.cat([x, row.expand((x.shape[0], 1, -1))], 1) for x, row in zip((k, v), projections.added, strict=True)
         )
     q, k, v = (x.unflatten(-1, (projections.heads, -1)).transpose(1, 2) for x in (q, k, v))
-    k, v = (_fixed(x, given, name) for x, given, name in zip((k, v), projections.fixed, "kv", strict=True))
+    k, v = (_fixed(x, value, name) for x, value, name in zip((k, v), projections.fixed, "kv", strict=True))
     if projections.zero_attention:
         k, v = (padded(x, (0, 0, 0, 1)) for x in (k, v))
     bias = _bias(key_padding_mask, attn_mask, q, key.shape[1], k.shape[2])
@@ -54,11 +54,11 @@ def attend(
     if need_weights:
         scores = op.matmul(q * math.sqrt(1 / q.shape[-1]), k.transpose(-2, -1))
         weights = dropout(op.softmax(scores if bias is None else scores + bias, -1), dropout_p)
-        found = op.matmul(weights, v)
+        output = op.matmul(weights, v)
         weights = weights.mean(1) if average else weights
     else:
-        found = scaled_dot_product_attention(q, k, v, bias, dropout_p)
-    return op.linear(found.transpose(1, 2).flatten(2), projections.out_weight, projections.out_bias), weights
+        output = scaled_dot_product_attention(q, k, v, bias, dropout_p)
+    return op.linear(output.transpose(1, 2).flatten(2), projections.out_weight, projections.out_bias), weights
 
 
 def _check_inputs(query: Tensor, key: Tensor, value: Tensor, projections: Projections) -> None:
@@ -96,19 +96,19 @@ def _projected(query: Tensor, key: Tensor, value: Tensor, projections: Projectio
     return tuple(map(op.linear, (query, key, value), weights, biases))
 
 
-def _fixed(x: Tensor, given: Tensor | None, name: str) -> Tensor:
-    """Keys or values that are given, as (batch, heads, length, features)."""
-    if given is None:
+def _fixed(x: Tensor, fixed: Tensor | None, name: str) -> Tensor:
+    """Keys or values from `static_k` or `static_v`, as (batch, heads, length, features)."""
+    if fixed is None:
         return x
     batch, heads, _, features = x.shape
-    if given.shape[0] != batch * heads:
-        raise PreconditionError(f"expecting static_{name}.size(0) of {batch * heads}, but got {given.shape[0]}")
-    if given.shape[2] != features:
-        raise PreconditionError(f"expecting static_{name}.size(2) of {features}, but got {given.shape[2]}")
-    return given.unflatten(0, (batch, heads))
+    if fixed.shape[0] != batch * heads:
+        raise PreconditionError(f"expecting static_{name}.size(0) of {batch * heads}, but got {fixed.shape[0]}")
+    if fixed.shape[2] != features:
+        raise PreconditionError(f"expecting static_{name}.size(2) of {features}, but got {fixed.shape[2]}")
+    return fixed.unflatten(0, (batch, heads))
 
 
-def _bias(padding: Tensor | None, mask: Tensor | None, q: Tensor, given: int, keys: int) -> Tensor | None:
+def _bias(padding: Tensor | None, mask: Tensor | None, q: Tensor, heads: int, keys: int) -> Tensor | None:
     """What is added to the scores, which broadcasts to (batch, heads, queries, keys); or None."""
     if mask is not None and padding is not None and mask.dtype is not padding.dtype:
         warnings.warn(
@@ -117,9 +117,9 @@ def _bias(padding: Tensor | None, mask: Tensor | None, q: Tensor, given: int, ke
         )
     terms = []
     if mask is not None:
-        terms.append(_additive(_by_head(mask, q, given), q, "attn_mask"))
+        terms.append(_additive(_by_head(mask, q, heads), q, "attn_mask"))
     if padding is not None:
-        for dim, (wanted, size) in enumerate(zip((q.shape[0], given), padding.shape, strict=True)):
+        for dim, (wanted, size) in enumerate(zip((q.shape[0], heads), padding.shape, strict=True)):
             if wanted != size:
                 raise PreconditionError(f"Expected key_padded_mask.shape[{dim}] to be {wanted}, but got {size}")
         terms.append(_additive(padding, q, "key_padding_mask")[:, None, None, :])
@@ -195,12 +195,12 @@ def _input_weights(
         if in_proj_weight is None:
             raise PreconditionError("use_separate_proj_weight is False but in_proj_weight is None")
         return in_proj_weight
-    found = []
+    weights = []
     for name, weight in named.items():
         if weight is None:
             raise PreconditionError(f"use_separate_proj_weight is True but {name} is None")
-        found.append(weight)
-    query, key, value = found
+        weights.append(weight)
+    query, key, value = weights
     return query, key, value
 
 
@@ -245,13 +245,15 @@ def multi_head_attention_forward(
     query, key, value = batch_first((query, key, value), (0, 1) if batched else None)
     padding = key_padding_mask if batched or key_padding_mask is None else key_padding_mask.unsqueeze(0)
     p = dropout_p if training else 0.0
-    found, shown = attend(query, key, value, projections, p, padding, attn_mask, need_weights, average_attn_weights)
+    output, attn_weights = attend(
+        query, key, value, projections, p, padding, attn_mask, need_weights, average_attn_weights
+    )
     if batched:
-        return found.transpose(0, 1), shown
-    return found.squeeze(0), None if shown is None else shown.squeeze(0)
+        return output.transpose(0, 1), attn_weights
+    return output.squeeze(0), None if attn_weights is None else attn_weights.squeeze(0)
 
 
 def batch_first(inputs: Sequence[Tensor], swapped: tuple[int, int] | None) -> Sequence[Tensor]:
     """The inputs with two dims swapped, or with a new batch dim; equal objects stay equal objects."""
-    made = {id(x): op.unsqueeze(x, 0) if swapped is None else op.transpose(x, *swapped) for x in inputs}
-    return [made[id(x)] for x in inputs]
+    swaps = {id(x): op.unsqueeze(x, 0) if swapped is None else op.transpose(x, *swapped) for x in inputs}
+    return [swaps[id(x)] for x in inputs]

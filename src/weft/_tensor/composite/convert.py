@@ -13,17 +13,17 @@ from weft._base.dtype import DTYPES, DType, as_dtype
 from weft._base.layout import preserve_format
 from weft._base.state import ambient
 from weft._tensor.alias import layout_of, owner_of, shows_changed
+from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import sizes_of
 from weft._tensor.composite.storage import contiguous
 from weft._tensor.convert import moved, resolve_device, tensor
-from weft._tensor.spelling import composite, op
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_overlap, check_shape, check_writable, write
 from weft.errors import GradientError, OutOfRangeError, ShapeError, ValueRangeError
-from weft.ops._room import require_addressable
+from weft.ops._memory import require_addressable
 from weft.ops._strides import row_major
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 # ---- another type, another device
 
@@ -87,7 +87,7 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
     return _to(input, other.device, other.dtype)
 
 
-TYPE_NAMES = {f"torch.{scalar_word(dtype)}Tensor": dtype for dtype in DTYPES}
+TYPE_NAMES = {f"torch.{scalar_name(dtype)}Tensor": dtype for dtype in DTYPES}
 """Types by the names of their former tensor classes."""
 
 
@@ -95,7 +95,7 @@ TYPE_NAMES = {f"torch.{scalar_word(dtype)}Tensor": dtype for dtype in DTYPES}
 def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """The same elements as `dtype`, a type or a name such as "torch.LongTensor"; without it, the name."""
     if dtype is None:
-        return f"torch.{scalar_word(input.dtype)}Tensor"
+        return f"torch.{scalar_name(input.dtype)}Tensor"
     if isinstance(dtype, str) and dtype not in TYPE_NAMES:
         raise ValueRangeError(f"invalid type: {dtype!r}")
     return _to(input, dtype=TYPE_NAMES.get(dtype, dtype), non_blocking=non_blocking)
@@ -110,15 +110,15 @@ def cpu(input: Tensor, memory_format: Any = None) -> Tensor:
 @composite(function=False)
 def cuda(input: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """The same elements on a GPU; `RuntimeError` where there is none."""
-    where = device_class("cuda", device) if isinstance(device, int) else device or "cuda"
-    return _to(input, where, non_blocking=non_blocking, memory_format=memory_format)
+    target = device_class("cuda", device) if isinstance(device, int) else device or "cuda"
+    return _to(input, target, non_blocking=non_blocking, memory_format=memory_format)
 
 
 @composite(function=False)
 def new_tensor(input: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, **options: Any) -> Tensor:
     """A copy of `data` with the type and device of this tensor unless others are named."""
-    where = input.device if device is None else device
-    return tensor(data, dtype=dtype or input.dtype, device=where, **options)
+    target = input.device if device is None else device
+    return tensor(data, dtype=dtype or input.dtype, device=target, **options)
 
 
 def _resolved(name: str, mark: str) -> None:

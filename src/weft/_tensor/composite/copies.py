@@ -9,16 +9,16 @@ from weft._base.dtype import DType, int32, int64
 from weft._base.state import default_dtype
 from weft._tensor.alias import layout_of
 from weft._tensor.arguments import sizes
+from weft._tensor.codegen import composite, op
 from weft._tensor.composite import shape
-from weft._tensor.sharing import become
-from weft._tensor.spelling import composite, op
+from weft._tensor.sharing import rebind
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
-from weft.ops._room import require_addressable_places
+from weft.ops._memory import require_addressable_places
 from weft.ops._strides import Layout
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 View = Callable[..., Any]
 
@@ -57,7 +57,7 @@ def empty_strided(
 @composite("as_strided_", function=True)
 def as_strided_(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """Look at other places of the storage, in place."""
-    return become(input, as_strided(input, size, stride, storage_offset))
+    return rebind(input, as_strided(input, size, stride, storage_offset))
 
 
 # ---- copies
@@ -122,7 +122,7 @@ def index_reduce(
             f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."
         )
     if index.dtype not in (int32, int64):
-        raise DTypeError(f"index_reduce_(): Expected dtype int32/int64 for index but got: {scalar_word(index.dtype)}")
+        raise DTypeError(f"index_reduce_(): Expected dtype int32/int64 for index but got: {scalar_name(index.dtype)}")
     if source.dtype is not input.dtype:
         raise DTypeError("index_reduce_(): self and source expected to have the same scalar type")
     at = shape.wrapped(dim, input.ndim)

@@ -9,13 +9,13 @@ from typing import Any
 
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination
+from weft._tensor.codegen import composite, named_result, op
 from weft._tensor.composite.create import number_of
 from weft._tensor.composite.shape import select
-from weft._tensor.spelling import composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._shape_dims import wrapped
-from weft.ops._words import c_word
+from weft.ops._type_names import c_name
 
 _Histogram = named_result("histogram", ("hist", "bin_edges"))
 
@@ -42,7 +42,7 @@ def _edges(input: Tensor, bins: int, range: Any) -> Tensor:
 
 
 def _given_edges(input: Tensor, bins: Tensor, range: Any) -> Tensor:
-    """The edges that somebody gave, which leave no choice of a range."""
+    """The user's edges, beside which no range may be given."""
     if range is not None:
         raise combination("histogram", input, bins, range)
     if bins.ndim > 1:
@@ -58,7 +58,7 @@ def _given_edges(input: Tensor, bins: Tensor, range: Any) -> Tensor:
     if bins.dtype is not input.dtype:
         raise DTypeError(
             "torch.histogramdd: input tensor and bins tensors should have the same dtype, but got input with dtype "
-            f"{c_word(input.dtype)} and bins for dimension 0 with dtype {c_word(bins.dtype)}"
+            f"{c_name(input.dtype)} and bins for dimension 0 with dtype {c_name(bins.dtype)}"
         )
     return op.reshape(bins, (-1,))
 
@@ -82,7 +82,7 @@ def histogram(
     if weight is not None and weight.dtype is not input.dtype:
         raise DTypeError(
             "torch.histogramdd: if weight tensor is provided, input tensor and weight tensor should have the same "
-            f"dtype, but got input({c_word(input.dtype)}), and weight({c_word(weight.dtype)})"
+            f"dtype, but got input({c_name(input.dtype)}), and weight({c_name(weight.dtype)})"
         )
     edges = _given_edges(input, bins, range) if isinstance(bins, Tensor) else _edges(input, bins, range)
     return _Histogram(op.histogram_counts(input, edges, weight, density=density), edges)
@@ -97,7 +97,7 @@ def _part(x: Tensor, dim: int, start: int, stop: int | None = None) -> Tensor:
 
 def _ends(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> tuple[Tensor, Tensor]:
     """The slopes at both ends, through the two or three outermost elements."""
-    found = []
+    ends = []
     for near, next_, third, first, second in ((0, 1, 2, 0, 1), (-1, -2, -3, -1, -2)):
         a, b = (select(input, dim, at) for at in (near, next_))
         h = select(steps, 0, first)
@@ -107,8 +107,8 @@ def _ends(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> tuple[Tens
             c = select(input, dim, third)
             further = (c - b) / k if near == 0 else (b - c) / k
             slope = slope + (slope - further) * h / (h + k)
-        found.append(op.unsqueeze(slope, dim))
-    return found[0], found[1]
+        ends.append(op.unsqueeze(slope, dim))
+    return ends[0], ends[1]
 
 
 def _slope(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> Tensor:
@@ -122,12 +122,12 @@ def _slope(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> Tensor:
     return op.cat([first, inside, last], dim)
 
 
-def _spacings(input: Tensor, spacing: Any, dims: Sequence[int], given: bool) -> list[Any]:
+def _spacings(input: Tensor, spacing: Any, dims: Sequence[int], is_explicit: bool) -> list[Any]:
     """One spacing for each dim: a number, or a tensor of coordinates."""
     if not isinstance(spacing, list | tuple):
         return [1 if spacing is None else spacing] * len(dims)
     if len(spacing) != len(dims):
-        if given:
+        if is_explicit:
             wanted = f"it's spacing and dim arguments to have the same length, here {len(dims)}"
         else:
             wanted = f"a list of length equal to 'self.dim() = {input.ndim}', since dim argument was not given"
@@ -154,7 +154,7 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
             raise ShapeError(f"dim {d} appears multiple times in the list of dims")
         if input.shape[d] < edge_order + 1:
             raise ShapeError("torch.gradient expected each dimension size to be at least edge_order+1")
-    found = []
+    slopes = []
     for d, space in zip(over, _spacings(input, spacing, over, dim is not None), strict=True):
         count = input.shape[d] - 1
         real = input.dtype.to_real() if input.dtype.is_differentiable else default_dtype()
@@ -162,8 +162,8 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
             steps = op.diff(space)
         else:
             steps = op.full((count,), number_of(space), dtype=real, device=input.device)
-        found.append(_slope(input, d, steps, edge_order))
-    return tuple(found)
+        slopes.append(_slope(input, d, steps, edge_order))
+    return tuple(slopes)
 
 
 # ---- integers
@@ -182,12 +182,12 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
             raise ArgumentError(f"expected 'shape' sequence to only contain ints, but got {type(n)}")
     if any(n < 0 for n in sizes):
         raise ValueRangeError(f"'shape' cannot have negative values, but got {sizes}")
-    found: list[Tensor] = []
+    coordinates: list[Tensor] = []
     step = 1
     for size in reversed(sizes):
-        found.insert(0, indices // step % size)
+        coordinates.insert(0, indices // step % size)
         step *= size
-    return tuple(found)
+    return tuple(coordinates)
 
 
 @composite("range")
@@ -208,5 +208,5 @@ def range_(
     if (end - start) * step < 0:
         raise OutOfRangeError("upper bound and lower bound inconsistent with step sign")
     count = floor((end - start) / step) + 1
-    made = op.arange((count,), start, step, dtype=dtype or default_dtype(), device=device)
-    return made.requires_grad_() if requires_grad else made
+    result = op.arange((count,), start, step, dtype=dtype or default_dtype(), device=device)
+    return result.requires_grad_() if requires_grad else result

@@ -11,13 +11,13 @@ from weft._base.layout import channels_last, channels_last_3d
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination, sizes_one_by_one
+from weft._tensor.codegen import composite, op
 from weft._tensor.output import replace
 from weft._tensor.scalar import Number, fitting
-from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import require_sizes
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 
 
 def create(
@@ -57,7 +57,7 @@ def type_for(out: Tensor | None, dtype: DType | None, usual: DType) -> DType:
     if out is None:
         return dtype or usual
     if dtype not in (None, out.dtype):
-        raise DTypeError(f"dtype {scalar_word(dtype)} does not match dtype of out parameter ({scalar_word(out.dtype)})")
+        raise DTypeError(f"dtype {scalar_name(dtype)} does not match dtype of out parameter ({scalar_name(out.dtype)})")
     return out.dtype
 
 
@@ -267,8 +267,8 @@ def _spaced(
     settled = _refuse_bool(name, type_for(out, dtype, inferred))
     if inferred.is_complex and not settled.is_complex:
         raise DTypeError(
-            f"torch.{name}(): inferred dtype {c_word(inferred)} can't be safely cast to passed dtype "
-            f"{scalar_word(settled)}"
+            f"torch.{name}(): inferred dtype {c_name(inferred)} can't be safely cast to passed dtype "
+            f"{scalar_name(settled)}"
         )
     ends = tuple(map(number_of, ends))
     return _in_order(name, steps, *ends, *base, dtype=settled, options=options, out=out)

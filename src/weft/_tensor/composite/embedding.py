@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 from weft._base.state import using
-from weft._tensor.spelling import composite, op
+from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import UnsupportedDTypeError, ValueRangeError

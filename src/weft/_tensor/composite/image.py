@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from weft._tensor.codegen import composite, op
 from weft._tensor.composite.neural import interpolate
-from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import UnsupportedDTypeError, ValueRangeError
 from weft.ops.grid import BICUBIC, BILINEAR, BORDER, NEAREST, REFLECTION, ZEROS
@@ -28,10 +28,10 @@ def _aligned(align_corners: bool | None) -> bool:
     return bool(align_corners)
 
 
-def _number(given: str, known: dict[str, int], what: str, listed: str) -> int:
-    if given not in known:
-        raise ValueRangeError(f"nn.functional.grid_sample(): expected {what} to be {listed}, but got: '{given}'")
-    return known[given]
+def _number(name: str, table: dict[str, int], what: str, choices: str) -> int:
+    if name not in table:
+        raise ValueRangeError(f"nn.functional.grid_sample(): expected {what} to be {choices}, but got: '{name}'")
+    return table[name]
 
 
 @composite(module=_FUNCTIONAL)

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft._base.determinism import refuse_undetermined
 from weft._base.dtype import bool_, uint8
-from weft._tensor.spelling import composite, op
+from weft._tensor.codegen import composite, op
 from weft._tensor.subscript import as_filling, nonzero_dims
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, IndexRangeError

@@ -6,8 +6,8 @@ import warnings
 
 import numpy as np
 
+from weft._tensor.codegen import composite, op
 from weft._tensor.convert import from_numpy_array
-from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._tensor.arguments import sizes
-from weft._tensor.spelling import composite, op
+from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._equation import LETTERS

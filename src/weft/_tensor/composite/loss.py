@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._base.dtype import int64
+from weft._tensor.codegen import composite, op
 from weft._tensor.convert import tensor
-from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
 
@@ -16,11 +16,11 @@ _FUNCTIONAL = "nn.functional"
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-def named_reduction(given: str | int) -> str:
+def named_reduction(reduction: str | int) -> str:
     """The name of a reduction, which functions of the package also take by number."""
-    name = _REDUCTIONS[given] if isinstance(given, int) and 0 <= given < 3 else given
+    name = _REDUCTIONS[reduction] if isinstance(reduction, int) and 0 <= reduction < 3 else reduction
     if name not in _REDUCTIONS:
-        raise ValueRangeError(f"{given} is not a valid value for reduction")
+        raise ValueRangeError(f"{reduction} is not a valid value for reduction")
     return str(name)
 
 
@@ -50,9 +50,9 @@ def _length_tensor(lengths: Any, name: str, like: Tensor) -> Tensor:
     return lengths.to(like.device, int64).reshape(-1)
 
 
-def _size_error(wanted: str, dim: int, found: int) -> ShapeError:
+def _size_error(wanted: str, dim: int, size: int) -> ShapeError:
     return ShapeError(
-        f"Expected tensor to have size {wanted} at dimension {dim}, but got size {found} for argument #2 'targets' "
+        f"Expected tensor to have size {wanted} at dimension {dim}, but got size {size} for argument #2 'targets' "
         "(while checking arguments for ctc_loss_allocate_outputs)"
     )
 
@@ -61,13 +61,13 @@ def _longest(targets: Tensor, lengths: Any) -> int:
     """An upper bound of the target lengths. Where these cut up one vector, their values are needed."""
     if targets.ndim == 2 and isinstance(lengths, Tensor):
         return targets.shape[1]
-    known = lengths.reshape(-1).tolist() if isinstance(lengths, Tensor) else list(lengths)
-    _in_range(known, "target_lengths", None)
-    longest = max(known, default=0)
+    sizes = lengths.reshape(-1).tolist() if isinstance(lengths, Tensor) else list(lengths)
+    _in_range(sizes, "target_lengths", None)
+    longest = max(sizes, default=0)
     if targets.ndim == 2 and longest > targets.shape[1]:
         raise _size_error(f"at least {longest}", 1, targets.shape[1])
-    if targets.ndim == 1 and sum(known) != targets.shape[0]:
-        raise _size_error(str(sum(known)), 0, targets.shape[0])
+    if targets.ndim == 1 and sum(sizes) != targets.shape[0]:
+        raise _size_error(str(sum(sizes)), 0, targets.shape[0])
     return longest
 
 

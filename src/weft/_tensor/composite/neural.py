@@ -10,14 +10,14 @@ from typing import Any
 from weft._base.dtype import DType
 from weft._base.site import warn_user
 from weft._base.state import using
-from weft._tensor.spelling import composite, inplace_of, op
+from weft._tensor.codegen import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, PreconditionError, ShapeError, ValueRangeError
-from weft.ops._neural import spelled
+from weft.ops._neural import reduction_name
 from weft.ops._resize import output_sizes
 from weft.ops._table import REQUIRED, TABLE, Param
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
 
@@ -81,7 +81,7 @@ def dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, wh
     if whole_dims < 0:
         raise ShapeError("Feature dropout requires at least 2 dimensions in the input")
     if not input.dtype.is_differentiable and p < 1:
-        raise DTypeError(f"result type Float can't be cast to the desired output type {scalar_word(input.dtype)}")
+        raise DTypeError(f"result type Float can't be cast to the desired output type {scalar_name(input.dtype)}")
     result = getattr(op, row)(input, float(p), whole_dims)
     return write(input, result._read()) if inplace else result
 
@@ -235,7 +235,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
     """Negative log-likelihood of class numbers, or of class probabilities, under the softmax of `input`."""
-    reduction = spelled(reduction, size_average, reduce)
+    reduction = reduction_name(reduction, size_average, reduce)
     smoothing = label_smoothing if label_smoothing > 0 else 0.0  # PyTorch takes what is no positive number for none
     return op.cross_entropy_loss(input, target, weight, ignore_index, reduction, smoothing)
 

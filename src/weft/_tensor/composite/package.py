@@ -1,4 +1,4 @@
-"""Layers as the package itself spells them: in other orders of arguments than `nn.functional`."""
+"""Layers as functions of the package itself, whose arguments have another order than in `nn.functional`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.state import using
+from weft._tensor.codegen import composite, inplace_of, op
 from weft._tensor.composite import neural
 from weft._tensor.composite.loss import named_reduction
 from weft._tensor.scalar import Number
-from weft._tensor.spelling import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import OutOfRangeError, ShapeError

@@ -6,12 +6,12 @@ from typing import Any
 
 from weft._base.dtype import DType, bool_, complex128, float16, float64, uint8
 from weft._lazy.precision import is_half
+from weft._tensor.codegen import composite, op
 from weft._tensor.scalar import Number
-from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import ArgumentError, DTypeError, UnsupportedDTypeError
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 
 def _is_operand(value: Any) -> bool:
@@ -121,8 +121,8 @@ def float_power_(input: Tensor, exponent: Tensor | Number) -> Tensor:
     wide = _wide(input, exponent)
     if input.dtype is not wide:
         raise DTypeError(
-            f"the base given to float_power_ has dtype {scalar_word(input.dtype)} but the operation's result requires "
-            f"dtype {scalar_word(wide)}"
+            f"the base given to float_power_ has dtype {scalar_name(input.dtype)} but the operation's result requires "
+            f"dtype {scalar_name(wide)}"
         )
     return input.pow_(exponent)  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
 
@@ -144,7 +144,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tenso
     if condition.dtype is not bool_:
         raise DTypeError(
             "where expected condition to be a boolean tensor, "
-            f"but got a tensor with dtype {scalar_word(condition.dtype)}"
+            f"but got a tensor with dtype {scalar_name(condition.dtype)}"
         )
     return op.where(condition, input, other, out=out)
 

@@ -7,7 +7,7 @@ from math import inf, prod
 from typing import Any
 
 from weft._base.determinism import refuse_undetermined
-from weft._tensor.spelling import composite, op
+from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import IndexRangeError, ShapeError, ValueRangeError
 from weft.ops._neural import ntuple, wrapped
@@ -68,7 +68,7 @@ def _first(name: str, value: Any, n: int) -> tuple[Any, ...]:
     return values[:n]
 
 
-def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any, given: Any) -> tuple[int, ...]:
+def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any, requested: Any) -> tuple[int, ...]:
     """The size that pooling came from: what is given, if it could be, else the smallest."""
     n = len(sizes)
     kernel = ntuple(kernel, n)
@@ -80,27 +80,27 @@ def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any,
     steps = _first("stride", kernel if stride is None else stride, n)
     sides = zip(sizes, kernel, steps, _first("padding", padding, n), strict=True)
     usual = tuple((size - 1) * s + k - 2 * p for size, k, s, p in sides)
-    if given is None:
-        found = usual
+    if requested is None:
+        result = usual
     else:
-        found = tuple(given)[2:] if len(given) == n + 2 else tuple(given)
-        if len(found) != n:
+        result = tuple(requested)[2:] if len(requested) == n + 2 else tuple(requested)
+        if len(result) != n:
             raise ValueRangeError(
                 f"output_size should be a sequence containing {n} or {n + 2} elements, "
-                f"but it has a length of '{len(found)}'"
+                f"but it has a length of '{len(result)}'"
             )
-        for dim, (size, least, step) in enumerate(zip(found, usual, steps, strict=True)):
+        for dim, (size, least, step) in enumerate(zip(result, usual, steps, strict=True)):
             if not least - step < size < least + step:
                 raise ValueRangeError(
-                    f'invalid output_size "{found}" (dim {dim} must be between {least - step} and {least + step})'
+                    f'invalid output_size "{result}" (dim {dim} must be between {least - step} and {least + step})'
                 )
-    for dim, size in enumerate(found):
+    for dim, size in enumerate(result):
         if size < 0:
             raise ValueRangeError(
                 "max_unpooling: output_size must contain non-negative spatial dimensions, "
                 f"but got output_size[{dim}]={size}"
             )
-    return found
+    return result
 
 
 def _max_unpool(n: int) -> None:
@@ -165,8 +165,8 @@ def _fractional_max_pool(n: int) -> None:
 
         With `return_indices` also its flat position in the plane.
         """
-        found = with_indices(input, kernel_size, output_size, output_ratio, _random_samples=_random_samples)
-        return found if return_indices else found[0]
+        result = with_indices(input, kernel_size, output_size, output_ratio, _random_samples=_random_samples)
+        return result if return_indices else result[0]
 
 
 for _n in (1, 2, 3):

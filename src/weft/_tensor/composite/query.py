@@ -11,11 +11,11 @@ from weft._base.size import Size
 from weft._base.state import default_dtype
 from weft._tensor.alias import shows_changed
 from weft._tensor.arguments import operand_or_number
+from weft._tensor.codegen import composite, op
 from weft._tensor.convert import resolve_device
-from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 
 def _fact(name: str) -> None:
@@ -78,23 +78,23 @@ def broadcast_shapes(*shapes: Any) -> Size:
 
     `ValueError` for a negative size, `RuntimeError` for what is neither and for sizes that do not fit.
     """
-    given: list[Size] = []
+    inputs: list[Size] = []
     for shape in shapes:
         if not isinstance(shape, int | tuple | list):
             raise ShapeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {shape}")
-        given.append(Size((shape,) if isinstance(shape, int) else shape))
-        if min(given[-1], default=0) < 0:
+        inputs.append(Size((shape,) if isinstance(shape, int) else shape))
+        if min(inputs[-1], default=0) < 0:
             raise ValueRangeError("Attempting to broadcast a dimension with negative length!")
-    found = [1] * max(map(len, given), default=0)
-    for at, sizes in enumerate(given):
+    result = [1] * max(map(len, inputs), default=0)
+    for at, sizes in enumerate(inputs):
         for dim in range(-1, -1 - len(sizes), -1):
-            if sizes[dim] not in (1, found[dim]) and found[dim] != 1:
+            if sizes[dim] not in (1, result[dim]) and result[dim] != 1:
                 raise ShapeError(
                     f"Attempting to broadcast a dimension of length {sizes[dim]} at {dim}! Mismatching argument at "
-                    f"index {at} had {tuple(sizes)}; but expected shape should be broadcastable to {found}"
+                    f"index {at} had {tuple(sizes)}; but expected shape should be broadcastable to {result}"
                 )
-            found[dim] = found[dim] if sizes[dim] == 1 else sizes[dim]
-    return Size(found)
+            result[dim] = result[dim] if sizes[dim] == 1 else sizes[dim]
+    return Size(result)
 
 
 def _never(name: str, why: str) -> None:
@@ -134,7 +134,7 @@ def is_neg(input: Tensor) -> bool:
 def typename(obj: Any) -> str:
     """The name of a tensor's type, such as "torch.FloatTensor", or of any other object's class."""
     if isinstance(obj, Tensor):
-        return f"torch.{scalar_word(obj.dtype)}Tensor"
+        return f"torch.{scalar_name(obj.dtype)}Tensor"
     named = obj if isinstance(obj, type) or hasattr(obj, "__qualname__") else type(obj)
     module = getattr(named, "__module__", "") or ""
     return named.__qualname__ if module in ("", "builtins") else f"{module}.{named.__qualname__}"

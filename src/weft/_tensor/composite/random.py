@@ -11,14 +11,14 @@ from weft._base.limits import INT64, limits
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination, integer, ints
+from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import create, sizes_of, type_for
 from weft._tensor.scalar import fitting
-from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, UnsupportedDTypeError
 from weft.ops._dims import require_sizes
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 
 
 def _end_of(dtype: DType) -> int:
@@ -43,14 +43,14 @@ def _require_range(low: int, high: int, dtype: DType) -> None:
     least, most = limits(dtype)
     for word, x in bounds.items():
         if not least <= x <= most:
-            raise OutOfRangeError(f"{word} is out of bounds for {c_word(dtype)}")
+            raise OutOfRangeError(f"{word} is out of bounds for {c_name(dtype)}")
     if dtype.category == FLOAT:
         digits = _digits(dtype)
         for word, x in bounds.items():
             if abs(x) > 2**digits:
                 warn_user(
                     f"{word} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations "
-                    f"{c_word(dtype)} can support discrete uniform distribution only within this range. This warning "
+                    f"{c_name(dtype)} can support discrete uniform distribution only within this range. This warning "
                     "will become an error in version 1.7 release, please fix the code in advance"
                 )
 
@@ -95,11 +95,11 @@ def randperm(n: int, *, out: Tensor | None = None, dtype: DType | None = None, *
     settled = type_for(out, dtype, int64)
     require_sizes((n,))
     if settled.category in (BOOL, COMPLEX):
-        raise UnsupportedDTypeError(f"\"randperm\" not implemented for '{scalar_word(settled)}'")
+        raise UnsupportedDTypeError(f"\"randperm\" not implemented for '{scalar_name(settled)}'")
     if settled.category == INTEGER:
         fitting(n - 1, settled)
     elif settled in _MOST_IN_ORDER and n >= _end_of(settled) + 1:
-        raise OutOfRangeError(f"n cannot be greater than {_MOST_IN_ORDER[settled]} for {scalar_word(settled)} type.")
+        raise OutOfRangeError(f"n cannot be greater than {_MOST_IN_ORDER[settled]} for {scalar_name(settled)} type.")
     return create("randperm", (n,), dtype=settled, options=options, out=out)
 
 
@@ -170,12 +170,12 @@ def uniform_(input: Tensor, from_: float = 0.0, to: float = 1.0, **options: Any)
         least, most = limits(real)
         for word, x in (("from", from_), ("to", to)):
             if not least <= x <= most:
-                raise OutOfRangeError(f"{word} is out of bounds for {c_word(real)}")
+                raise OutOfRangeError(f"{word} is out of bounds for {c_name(real)}")
         if from_ > to:
             raise OutOfRangeError(f"uniform_ expects to return a [from, to) range, but found from={from_} > to={to}")
         if to - from_ > most:
             raise OutOfRangeError(
-                f"uniform_ expects to-from <= std::numeric_limits<{scalar_word(input.dtype)}>::max(), but found "
+                f"uniform_ expects to-from <= std::numeric_limits<{scalar_name(input.dtype)}>::max(), but found "
                 f"to={to:g} and from={from_:g} which result in to-from to exceed the limit"
             )
     return write(input, op.uniform(input, from_, to, **options)._read())
@@ -187,7 +187,7 @@ def random_(input: Tensor, low: int | None = None, high: int | None = None, **op
     if high is None and low is not None:
         low, high = 0, low
     if high is None and input.is_complex():
-        raise UnsupportedDTypeError(f"\"random_kernel_cpu\" not implemented for '{scalar_word(input.dtype)}'")
+        raise UnsupportedDTypeError(f"\"random_kernel_cpu\" not implemented for '{scalar_name(input.dtype)}'")
     end = _end_of(input.dtype) if high is None else high
     _require_range(low or 0, end, input.dtype)
     return _filled(input, "randint", low or 0, end, options)

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from weft._tensor import packing
+from weft._tensor.codegen import composite, op
 from weft._tensor.composite.neural import dropout as drop
-from weft._tensor.spelling import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError
 
@@ -94,7 +94,7 @@ def _of_packed(
     weights = _grouped(kind, params, states, has_biases, num_layers * (1 + bidirectional))
     output, ends = run(
         kind, packing.unpack(data, sizes), states, weights, bidirectional=bidirectional,
-        dropout=dropout if train else 0.0, lengths=packing.lengths_beside(batch_sizes, data),
+        dropout=dropout if train else 0.0, lengths=packing.lengths_on_device_of(batch_sizes, data),
     )  # fmt: skip
     return packing.pack(output, sizes), *ends
 

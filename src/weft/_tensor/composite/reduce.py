@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import DType
-from weft._tensor.spelling import composite, op
+from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
 from weft.ops._table import OTHER_OUT
@@ -76,8 +76,8 @@ def _moment(name: str, *, method: bool) -> Callable[..., Any]:
                     f"{name}() received an invalid combination of arguments: give unbiased or correction"
                 )
             correction = int(unbiased)
-        found = getattr(op, f"{name}_dims")(input, dim, correction=correction, keepdim=keepdim)
-        return tuple(found) if name.endswith("_mean") else found
+        results = getattr(op, f"{name}_dims")(input, dim, correction=correction, keepdim=keepdim)
+        return tuple(results) if name.endswith("_mean") else results
 
     return moment
 

@@ -1,4 +1,4 @@
-"""Functions whose results are as large as the elements say. They wait for the elements and count on the host."""
+"""Functions whose results' sizes depend on the elements. They wait for the elements and count on the host."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from weft._base.dtype import bool_, float32
 from weft._lazy.refusal import wrap_dim
+from weft._tensor.codegen import composite, op
 from weft._tensor.convert import from_host
-from weft._tensor.spelling import composite, op
 from weft._tensor.subscript import getitem, nonzero_dims
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import broadcast_shapes
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 HostArray = np.ndarray[Any, Any]
 
@@ -115,7 +115,7 @@ def unique_consecutive(
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, … occurs, or the sum of its `weights`, for at least `minlength` numbers."""
     if input.dtype.is_differentiable or input.dtype is bool_:
-        raise UnsupportedDTypeError(f"\"bincount_cpu\" not implemented for '{scalar_word(input.dtype)}'")
+        raise UnsupportedDTypeError(f"\"bincount_cpu\" not implemented for '{scalar_name(input.dtype)}'")
     if minlength < 0:
         raise ShapeError("minlength should be >= 0")
     host = _host(input)

@@ -8,17 +8,17 @@ from typing import Any
 from weft._base.dtype import INTEGER, DType, int32, int64
 from weft._base.site import warn_user
 from weft._tensor.arguments import all_tensors, combination, integer, one_or_more_ints
-from weft._tensor.spelling import composite, op
+from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, DTypeError, IndexRangeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._shape_dims import wrapped
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 Tensors = tuple[Tensor, ...]
 
 
-def _given(tensors: Sequence[Any]) -> Sequence[Tensor]:
+def _unpacked(tensors: Sequence[Any]) -> Sequence[Tensor]:
     """Tensors that came one by one or as one sequence."""
     return all_tensors(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors)
 
@@ -140,7 +140,7 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
         if division.dtype is not int64:
             raise DTypeError(
                 "tensor_split expected tensor_indices_or_sections to have dtype of long, "
-                f"but got {scalar_word(division.dtype)}"
+                f"but got {scalar_name(division.dtype)}"
             )
         division = division.tolist()
     division = one_or_more_ints(division, "indices_or_sections", "tensor_split")
@@ -240,7 +240,7 @@ def _to_columns(x: Tensor) -> Tensor:
 def _at_least(name: str, lift: Callable[[Tensor], Tensor]) -> None:
     @composite(name, doc="Each tensor with dims of size one added until it has enough; one tensor gives one back.")
     def body(*tensors: Any) -> Any:
-        lifted = tuple(lift(x) for x in _given(tensors))
+        lifted = tuple(lift(x) for x in _unpacked(tensors))
         return lifted[0] if len(tensors) == 1 and not isinstance(tensors[0], list | tuple) else lifted
 
 
@@ -270,13 +270,13 @@ _stacked("column_stack", _to_columns, lambda ndim: 1, "Tensors side by side; vec
 @composite(over=True)
 def block_diag(*tensors: Any) -> Tensor:
     """Matrices along the diagonal of a larger one, zeros elsewhere."""
-    return op.block_diag(_given(tensors))
+    return op.block_diag(_unpacked(tensors))
 
 
 @composite()
 def broadcast_tensors(*tensors: Any) -> Tensors:
     """Every tensor expanded to the shape that all broadcast to."""
-    inputs = _given(tensors)
+    inputs = _unpacked(tensors)
     shape = broadcast_shapes(*(tuple(x.shape) for x in inputs))
     return tuple(x if x.shape == shape else op.expand(x, shape) for x in inputs)
 
@@ -287,7 +287,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> Tensors:
     if indexing is None:
         warn_user("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.")
         indexing = "ij"
-    vectors = list(_given(tensors))
+    vectors = list(_unpacked(tensors))
     if not vectors:
         raise ShapeError("meshgrid expects a non-empty TensorList")
     for x in vectors:
@@ -308,7 +308,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> Tensors:
 @composite()
 def cartesian_prod(*tensors: Any) -> Tensor:
     """All choices of one element from each vector, one a row; one vector gives itself."""
-    vectors = _given(tensors)
+    vectors = _unpacked(tensors)
     for x in vectors:
         if x.ndim != 1:
             raise ShapeError(f"Expect a 1D vector, but got shape {list(x.shape)}")
@@ -343,7 +343,7 @@ def _counts(repeats: Tensor) -> tuple[int, ...]:
     if repeats.ndim > 1:
         raise ShapeError("repeats must be 0-dim or 1-dim tensor")
     if repeats.dtype not in (int64, int32):
-        raise UnsupportedDTypeError(f"\"repeat_interleave_cpu\" not implemented for '{scalar_word(repeats.dtype)}'")
+        raise UnsupportedDTypeError(f"\"repeat_interleave_cpu\" not implemented for '{scalar_name(repeats.dtype)}'")
     counts = tuple(repeats.reshape(-1).tolist())
     if min(counts, default=0) < 0:
         raise OutOfRangeError("repeats can not be negative")

@@ -6,25 +6,25 @@ from math import prod
 from typing import Any
 
 from weft._base.dtype import DType, int64
-from weft._tensor.spelling import composite, named_result, op
+from weft._tensor.codegen import composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._findings import Failures
 from weft.ops._table import OTHER_OUT
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import INDEFINITE, SINGULAR, UNSOLVABLE
 from weft.ops.solving import BAD_PIVOTS_TO_SOLVE, BAD_PIVOTS_TO_UNPACK, ZERO_DIVISOR
 
 _LINALG = "linalg"
 
 
-def _refuse(info: Tensor, complaint: str, name: str) -> None:
-    """Wait for LAPACK's `info`; `LinAlgError` where it tells of a failure, in the words of `name`'s kin, plus `_ex`."""
+def _refuse(info: Tensor, template: str, name: str) -> None:
+    """Wait for LAPACK's `info`; `LinAlgError` where it tells of a failure, in the words of `{name}_ex`."""
     host: Any = info._host()
     failures = Failures(host)
     code = int(failures.code())
     if code:
-        raise LinAlgError(failures.text(complaint, code).replace(name, f"{name}_ex", 1))
+        raise LinAlgError(failures.text(template, code).replace(name, f"{name}_ex", 1))
 
 
 # ---- LU
@@ -164,7 +164,7 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
 def _require_real(name: str, **tolerances: Any) -> None:
     for which, x in tolerances.items():
         if isinstance(x, Tensor) and x.is_complex():
-            raise DTypeError(f"{name}: {which} tensor of complex type is not supported. Got {scalar_word(x.dtype)}")
+            raise DTypeError(f"{name}: {which} tensor of complex type is not supported. Got {scalar_name(x.dtype)}")
 
 
 @composite(module=_LINALG, out="")
@@ -212,8 +212,8 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
             f"{A.shape[-1]} matrices"
         )
     singular = op.ne(op.lu_factors(A).info, 0)
-    found = op.matrix_norm(A, p) * op.matrix_norm(op.inverse_or_nan(A), p)
-    return op.masked_fill(found, singular, float("inf"))
+    result = op.matrix_norm(A, p) * op.matrix_norm(op.inverse_or_nan(A), p)
+    return op.masked_fill(result, singular, float("inf"))
 
 
 @composite("norm", module=_LINALG, out=OTHER_OUT)
@@ -266,8 +266,8 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         raise OutOfRangeError(f"{name}: parameter `driver` should be one of ({', '.join(_DRIVERS)})")
     if A.dtype is not B.dtype:
         raise DTypeError(
-            f"{name}: Expected input and other to have the same dtype, but got input's dtype {scalar_word(A.dtype)} "
-            f"and other's dtype {scalar_word(B.dtype)}"
+            f"{name}: Expected input and other to have the same dtype, but got input's dtype {scalar_name(A.dtype)} "
+            f"and other's dtype {scalar_name(B.dtype)}"
         )
     vector = B.ndim == 1 or tuple(A.shape[:-1]) == tuple(B.shape)
     right = op.unsqueeze(B, -1) if vector else B

@@ -17,18 +17,18 @@ from weft._base.state import ambient
 from weft._lazy.infer import wrap_dim
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.arguments import sizes
+from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import ORDERS, order_of, sizes_of
 from weft._tensor.convert import from_host, from_numpy_array, tensor
 from weft._tensor.scalar import fitting
 from weft._tensor.sharing import set_data
-from weft._tensor.spelling import composite, op
 from weft._tensor.storage import UntypedStorage
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_writable, write
 from weft.errors import ArgumentError, DeviceError, DTypeError, GradientError, OutOfRangeError, ShapeError
 from weft.ops._strides import row_major
-from weft.ops._words import c_word, scalar_word
+from weft.ops._type_names import c_name, scalar_name
 
 # ---- memory
 
@@ -116,7 +116,7 @@ def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
     if data is None:
         data = op.zeros((0,), dtype=input.dtype, device=input.device)
     if data.dtype is not input.dtype:
-        raise DTypeError(f"Could not set tensor of type {c_word(data)} to a tensor of type {c_word(input)}")
+        raise DTypeError(f"Could not set tensor of type {c_name(data)} to a tensor of type {c_name(input)}")
     data = data.detach()
     if size is not None:
         shape = sizes(size, "size", "set_")
@@ -191,14 +191,14 @@ def tensor_of(
         if args[0].dtype is not dtype:
             raise ArgumentError(f"new(): expected a tensor of {dtype}, got one of {args[0].dtype}")
         return args[0].detach()
-    where = home if device is None else canonical(device)
-    if where.type != home.type:
+    target = home if device is None else canonical(device)
+    if target.type != home.type:
         raise DeviceError(
-            f"legacy constructor expects device type: {home.type} but device type: {where.type} was passed"
+            f"legacy constructor expects device type: {home.type} but device type: {target.type} was passed"
         )
     if len(args) == 1 and not isinstance(args[0], Size | int):
-        return tensor(args[0], dtype=dtype, device=where)
-    return op.zeros(sizes_of("new", args or (0,)), dtype=dtype, device=where)
+        return tensor(args[0], dtype=dtype, device=target)
+    return op.zeros(sizes_of("new", args or (0,)), dtype=dtype, device=target)
 
 
 @composite(function=False)
@@ -220,11 +220,13 @@ def _by_python(name: str, input: Tensor, function: Callable[..., Any], *others: 
         raise ArgumentError(f"'{type(function).__name__}' object is not callable")
     for x in others:
         if x.dtype is not input.dtype:
-            expected, given = (f"torch.{scalar_word(dtype)}Tensor" for dtype in (input.dtype, x.dtype))
-            raise ArgumentError(f"{name}: expected {expected} for 'other' (got {given})")
+            expected, actual = (f"torch.{scalar_name(dtype)}Tensor" for dtype in (input.dtype, x.dtype))
+            raise ArgumentError(f"{name}: expected {expected} for 'other' (got {actual})")
     columns = [op.expand(x, input.shape).reshape(-1).tolist() for x in (input, *others)]
-    found = np.array([_element(function(*row), input.dtype) for row in zip(*columns, strict=True)], input.dtype.numpy)
-    return write(input, from_host(found.reshape(input.shape), input.device)._read())
+    elements = np.array(
+        [_element(function(*row), input.dtype) for row in zip(*columns, strict=True)], input.dtype.numpy
+    )
+    return write(input, from_host(elements.reshape(input.shape), input.device)._read())
 
 
 def _element(x: Any, dtype: DType) -> Any:
@@ -271,8 +273,8 @@ def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
     mask = np.zeros(input.numel(), np.bool_)
     end = columns * columns if input.ndim == 2 and rows > columns and not wrap else None
     mask[: end : sum(input.stride())] = True
-    where = from_numpy_array(mask.reshape(input.shape)).to(input.device)
-    return write(input, op.masked_fill(input, where, fill_value)._read())
+    diagonal = from_numpy_array(mask.reshape(input.shape)).to(input.device)
+    return write(input, op.masked_fill(input, diagonal, fill_value)._read())
 
 
 @composite(function=False)

@@ -19,7 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft._autograd.graph import Vertex
-from weft._autograd.parts import PassInParts
+from weft._autograd.incremental import IncrementalBackwardPass
 from weft._lazy.realize import flush_pending
 from weft._lazy.runtime import filled_array
 from weft._lazy.value import Value, inputs_first
@@ -62,7 +62,7 @@ class Part:
         self._seen: set[Value] = set()  # by marking
         self._lock = threading.Lock()
         self._collected = Collected(context)
-        self._engine: PassInParts | None = None
+        self._engine: IncrementalBackwardPass | None = None
         self._values: dict[int, Value] = {}  # those that were sent and take part
         self._complete: dict[WorkerInfo, dict[int, Tensor | None]] = {}  # gradients that are on their way
 
@@ -111,11 +111,11 @@ class Part:
     def _taking_part(self, number: int) -> Value:
         return self._values.get(number) or self._sent(number)
 
-    def _ready(self) -> PassInParts:
+    def _ready(self) -> IncrementalBackwardPass:
         if self._engine is None:
             numbers = list(self._marked if self._passage.smart else self._context.sends)
             self._values = {number: self._sent(number) for number in numbers}
-            self._engine = PassInParts(
+            self._engine = IncrementalBackwardPass(
                 [*(root for root, _ in self._roots), *self._values.values()],
                 deliver=self._collected.add, ends=lambda value: received(value) is not None,
                 arrived_at=self._arrived_at, retain_graph=self._passage.retain_graph,

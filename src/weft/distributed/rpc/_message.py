@@ -20,7 +20,7 @@ from weft._base.device import device as Device
 from weft._base.dtype import dtype_named
 from weft._base.state import ambient
 from weft._comm.loans import Lasting
-from weft._lazy.realize import held_by
+from weft._lazy.realize import raw_array
 from weft._lazy.value import Value, aval_of
 from weft._tensor.convert import existing, room
 from weft._tensor.copying import extras_of, handle_on
@@ -131,7 +131,7 @@ class _WholePickler(_Pickler, cloudpickle.Pickler):
 def _reduced(tensor: Tensor, to: Receiver, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
     """How a tensor is pickled: as a leaf; in a context of distributed autograd, on the tape."""
     value = tensor._read()
-    aval, held = value.aval, held_by(value)
+    aval, held = value.aval, raw_array(value)
     elements: Any = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
     if len(elements) >= _LONG:
         elements = elements.view(Lasting)

@@ -8,6 +8,6 @@ from weft.nn._norm import BatchNorm1d as BatchNorm1d
 from weft.nn._norm import BatchNorm2d as BatchNorm2d
 from weft.nn._norm import BatchNorm3d as BatchNorm3d
 from weft.nn._norm import _BatchNorm as _BatchNorm
-from weft.nn._norm import _Running as _NormBase  # noqa: F401  what PyTorch calls it
+from weft.nn._norm import _NormBase as _NormBase
 
 __getattr__, __dir__ = _on_first_use(__name__, {"weft.distributed._sync_norm": ("SyncBatchNorm",)})

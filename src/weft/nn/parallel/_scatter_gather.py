@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import chunk
-from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
 from weft.nn.parallel._data_parallel import require_one
@@ -71,13 +71,13 @@ def parallel_apply(
     devices: Sequence[Any] | None = None,
 ) -> list[Any]:  # fmt: skip
     """What each module gives for its input, or the list or tuple of its inputs, one after the other."""
-    for listed, what in ((inputs, "inputs"), (kwargs_tup, "kwargs_tup"), (devices, "devices")):
-        if listed is not None and len(listed) != len(modules):
+    for values, what in ((inputs, "inputs"), (kwargs_tup, "kwargs_tup"), (devices, "devices")):
+        if values is not None and len(values) != len(modules):
             raise PreconditionError(
-                f"The number of modules {len(modules)} is not equal to the number of {what} {len(listed)}"
+                f"The number of modules {len(modules)} is not equal to the number of {what} {len(values)}"
             )
     named = kwargs_tup or [{}] * len(modules)
     return [
-        module(*(given if isinstance(given, (list, tuple)) else (given,)), **keywords)
-        for module, given, keywords in zip(modules, inputs, named, strict=True)
+        module(*(args if isinstance(args, (list, tuple)) else (args,)), **keywords)
+        for module, args, keywords in zip(modules, inputs, named, strict=True)
     ]

@@ -7,15 +7,15 @@ from collections.abc import Generator, Iterable
 from typing import Any
 
 from weft._base.state import using
+from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
-from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import GradientError
 
 
 def _grads(parameters: Any) -> list[Any]:
-    listed: Iterable[Any] = [parameters] if isinstance(parameters, Tensor) else parameters
-    return [p.grad for p in listed if p.grad is not None]
+    items: Iterable[Any] = [parameters] if isinstance(parameters, Tensor) else parameters
+    return [p.grad for p in items if p.grad is not None]
 
 
 def get_total_norm(
@@ -23,11 +23,11 @@ def get_total_norm(
 ) -> Tensor:
     """The norm of all tensors together, as a 0-d tensor. `RuntimeError` if it must be finite and is not."""
     del foreach
-    listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    if not listed:
+    items = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not items:
         return tensor(0.0)
     with using(grad=False):
-        total = op.vector_norm(op.stack([op.vector_norm(t, float(norm_type)) for t in listed]), float(norm_type))
+        total = op.vector_norm(op.stack([op.vector_norm(t, float(norm_type)) for t in items]), float(norm_type))
     if error_if_nonfinite and not bool(op.isfinite(total)):
         raise GradientError(
             f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, so it cannot "
@@ -51,11 +51,11 @@ def clip_grad_norm_(
     foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Scale gradients such that the norm of all of them is at most `max_norm`; returns the norm before."""
-    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    if isinstance(parameters, Generator) and not listed:
+    items = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    if isinstance(parameters, Generator) and not items:
         warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=2)
-    total = get_total_norm(_grads(listed), norm_type, error_if_nonfinite, foreach)
-    clip_grads_with_norm_(listed, max_norm, total, foreach)
+    total = get_total_norm(_grads(items), norm_type, error_if_nonfinite, foreach)
+    clip_grads_with_norm_(items, max_norm, total, foreach)
     return total
 
 

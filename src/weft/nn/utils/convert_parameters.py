@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
     """All elements, one parameter after another; they have to be on one device."""
-    listed = list(parameters)
-    _require_one_device(listed)
-    return op.cat([op.view(parameter, (-1,)) for parameter in listed])
+    items = list(parameters)
+    _require_one_device(items)
+    return op.cat([op.view(parameter, (-1,)) for parameter in items])
 
 
 def _require_one_device(parameters: list[Any]) -> None:
@@ -26,10 +26,10 @@ def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
     """Give the parameters the elements of a vector; the rest of the vector is ignored."""
     if not isinstance(vec, Tensor):
         raise ArgumentError(f"expected torch.Tensor, but got: {type(vec).__name__}")
-    listed = list(parameters)
-    _require_one_device(listed)
+    items = list(parameters)
+    _require_one_device(items)
     start = 0
-    for parameter in listed:
+    for parameter in items:
         end = start + parameter.numel()
         part = vec[start:end]  # pyright: ignore[reportIndexIssue]  derived from the operator table
         parameter.data = op.view(part, tuple(parameter.shape))

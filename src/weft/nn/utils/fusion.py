@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 from weft._base.state import using
+from weft._tensor.codegen import op
 from weft._tensor.composite.create import zeros_like
-from weft._tensor.spelling import op
 from weft.errors import PreconditionError
 from weft.nn._parameter import Parameter
 

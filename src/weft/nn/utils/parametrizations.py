@@ -8,7 +8,7 @@ from typing import Any
 
 from weft._base.limits import finfo
 from weft._base.state import using
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, ValueRangeError
 from weft.nn import functional as F
@@ -75,27 +75,27 @@ class _Orthogonal(Module):
 
     def forward(self, X: Any) -> Any:
         wide = X.shape[-2] < X.shape[-1]
-        made = self._map(X.mT if wide else X)
+        result = self._map(X.mT if wide else X)
         if hasattr(self, "base"):
-            made = self.base @ made
-        return made.mT if wide else made
+            result = self.base @ result
+        return result.mT if wide else result
 
     def _map(self, X: Any) -> Any:
         rows, columns = X.shape[-2:]
         if self.orthogonal_map is _OrthMaps.householder:
             A = op.tril(X, -1)
-            made = op.householder_product(A, 2.0 / (1.0 + (A * A).sum(dim=-2)))
-            return made * op.unsqueeze(op.trunc(op.diagonal(X, 0, -2, -1)).detach(), -2)
+            Q = op.householder_product(A, 2.0 / (1.0 + (A * A).sum(dim=-2)))
+            return Q * op.unsqueeze(op.trunc(op.diagonal(X, 0, -2, -1)).detach(), -2)
         A = op.tril(X)
         if rows != columns:
             A = op.cat([A, op.zeros((*X.shape[:-1], rows - columns), dtype=X.dtype, device=X.device)], -1)
         A = A - A.mH
         if self.orthogonal_map is _OrthMaps.matrix_exp:
-            made = op.matrix_exp(A)
+            Q = op.matrix_exp(A)
         else:
             identity = _identity(A, rows)
-            made = op.solve(identity - A * 0.5, identity + A * 0.5)
-        return made if rows == columns else made[..., :columns]
+            Q = op.solve(identity - A * 0.5, identity + A * 0.5)
+        return Q if rows == columns else Q[..., :columns]
 
     def right_inverse(self, Q: Any) -> Any:
         if Q.shape != self.shape:
@@ -105,13 +105,13 @@ class _Orthogonal(Module):
         with using(grad=False):
             wide = Q.shape[-2] < Q.shape[-1]
             if not hasattr(self, "base"):
-                found = self._reflectors(Q.mT if wide else Q)
-                return found.mT if wide else found
+                result = self._reflectors(Q.mT if wide else Q)
+                return result.mT if wide else result
             self.base = self._based_on(Q.mT if wide else Q)
             return (0.0 - op.eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device)).expand(Q.shape).clone()
 
     def _reflectors(self, Q: Any) -> Any:
-        """What the Householder map makes `Q` of."""
+        """The reflectors of which the Householder map makes `Q`."""
         if self.orthogonal_map is not _OrthMaps.householder:
             raise NotImplementedError(
                 "It is not possible to assign to the matrix exponential or the Cayley parametrizations when "
@@ -149,8 +149,8 @@ def orthogonal(
         raise ValueRangeError(
             f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}'
         )
-    made = _Orthogonal(weight, _OrthMaps[orthogonal_map], use_trivialization=use_trivialization)
-    return register_parametrization(module, name, made, unsafe=True)
+    parametrization = _Orthogonal(weight, _OrthMaps[orthogonal_map], use_trivialization=use_trivialization)
+    return register_parametrization(module, name, parametrization, unsafe=True)
 
 
 # --- weight normalisation ---------------------------------------------------------------------------------------

@@ -51,19 +51,19 @@ class ParametrizationList(ModuleList):
         self.unsafe = unsafe
         shape, dtype = original.shape, original.dtype
         with using(grad=False):
-            found: Any = original
-            for module in reversed(self._listed()):
-                found = _inverse(module, found, found)
-        self.is_tensor = isinstance(found, Tensor)
+            value: Any = original
+            for module in reversed(self._as_list()):
+                value = _inverse(module, value, value)
+        self.is_tensor = isinstance(value, Tensor)
         if self.is_tensor:
             self.ntensors = 1
-            _keep_kind(original, found)
+            _keep_kind(original, value)
             before = original.detach().clone()
-            original.data = found.detach()
+            original.data = value.detach()
             _register(self, "original", original)
         else:
             before = original
-            self._register_several(original, found)
+            self._register_several(original, value)
         if unsafe:
             return
         try:
@@ -72,14 +72,14 @@ class ParametrizationList(ModuleList):
             original.data = before
             raise
 
-    def _register_several(self, original: Any, found: Any) -> None:
-        if not isinstance(found, Sequence):
+    def _register_several(self, original: Any, value: Any) -> None:
+        if not isinstance(value, Sequence):
             raise ValueRangeError(
                 "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
-                f"Got {type(found).__name__}"
+                f"Got {type(value).__name__}"
             )
-        self.ntensors = len(found)
-        for at, tensor in enumerate(found):
+        self.ntensors = len(value)
+        for at, tensor in enumerate(value):
             if not isinstance(tensor, Tensor):
                 raise ValueRangeError(
                     "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). Got element "
@@ -97,7 +97,7 @@ class ParametrizationList(ModuleList):
     def right_inverse(self, value: Any) -> None:
         """Set the originals such that the tensor becomes `value`, as far as the modules' `right_inverse` can."""
         with using(grad=False):
-            for module in reversed(self._listed()):
+            for module in reversed(self._as_list()):
                 if not hasattr(module, "right_inverse"):
                     raise ModuleError(f"parametrization {type(module).__name__} does not implement right_inverse.")
                 value = module.right_inverse(value)
@@ -137,11 +137,11 @@ class ParametrizationList(ModuleList):
 
     def forward(self) -> Any:
         """The parametrized tensor."""
-        first, *rest = self._listed()
-        found = first(*self._originals())
+        first, *rest = self._as_list()
+        value = first(*self._originals())
         for module in rest:
-            found = module(found)
-        return found
+            value = module(value)
+        return value
 
 
 def _inverse(module: Any, value: Any, default: Any) -> Any:
@@ -154,9 +154,9 @@ def _inverse(module: Any, value: Any, default: Any) -> Any:
         return default
 
 
-def _keep_kind(original: Any, found: Any) -> None:
+def _keep_kind(original: Any, value: Any) -> None:
     for what in ("dtype", "device"):
-        old, new = getattr(original, what), getattr(found, what)
+        old, new = getattr(original, what), getattr(value, what)
         if old != new:
             raise ValueRangeError(
                 f"When `right_inverse` outputs one tensor, it may not change the {what}.\n"
@@ -164,11 +164,11 @@ def _keep_kind(original: Any, found: Any) -> None:
             )
 
 
-def _require(made: Any, shape: Any, dtype: Any, flag: str, old_text: str, new_text: str) -> None:
+def _require(result: Any, shape: Any, dtype: Any, flag: str, old_text: str, new_text: str) -> None:
     """Refuse a parametrization that makes another kind of tensor. The texts name its dtype, or shape, in the error."""
-    if not isinstance(made, Tensor):
-        raise ValueRangeError(f"A parametrization must return a tensor. Got {type(made).__name__}.")
-    for what, old, new in (("dtype", dtype, made.dtype), ("shape", shape, made.shape)):
+    if not isinstance(result, Tensor):
+        raise ValueRangeError(f"A parametrization must return a tensor. Got {type(result).__name__}.")
+    for what, old, new in (("dtype", dtype, result.dtype), ("shape", shape, result.shape)):
         if old != new:
             raise ValueRangeError(
                 f"Registering a parametrization may not change the {what} of the tensor, unless {flag} is enabled.\n"
@@ -213,8 +213,8 @@ def _no_state(self: Any) -> None:
 
 def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
     if id(self) not in memo:
-        memo[id(self)] = made = object.__new__(type(self))
-        made.__dict__.update(deepcopy(self.__dict__, memo))
+        memo[id(self)] = result = object.__new__(type(self))
+        result.__dict__.update(deepcopy(self.__dict__, memo))
     return memo[id(self)]
 
 
@@ -272,9 +272,9 @@ def register_parametrization(module: Any, tensor_name: str, parametrization: Mod
 
 def _require_fit(path: str, now: Any, parametrization: Module) -> None:
     """Refuse one more parametrization if it changes the kind of the tensor, or takes another kind back."""
-    made = parametrization(now)
-    _require(made, now.shape, now.dtype, "the `unsafe` flag", f"{path}.{{}}", f"parametrization({path}).{{}}")
-    back = _inverse(parametrization, made, now)
+    result = parametrization(now)
+    _require(result, now.shape, now.dtype, "the `unsafe` flag", f"{path}.{{}}", f"parametrization({path}).{{}}")
+    back = _inverse(parametrization, result, now)
     if not isinstance(back, Tensor):
         raise ValueRangeError(f"parametrization.right_inverse must return a tensor. Got: {type(back).__name__}")
     for what in ("dtype", "shape"):
@@ -288,10 +288,10 @@ def _require_fit(path: str, now: Any, parametrization: Module) -> None:
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     """Whether a tensor of the module is parametrized, or any."""
-    found = getattr(module, "parametrizations", None)
-    if not isinstance(found, ModuleDict):
+    table = getattr(module, "parametrizations", None)
+    if not isinstance(table, ModuleDict):
         return False
-    return len(found) > 0 if tensor_name is None else tensor_name in found
+    return len(table) > 0 if tensor_name is None else tensor_name in table
 
 
 def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: bool = True) -> Any:

@@ -12,15 +12,15 @@ from numbers import Integral, Real
 from typing import Any
 
 from weft._base.state import default_dtype
+from weft._tensor.codegen import op
 from weft._tensor.composite.create import ones_like
-from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, PreconditionError, ValueRangeError
-from weft.nn._hooks import Computing, computing, register
+from weft.nn._hooks import AttributeHook, attribute_hooks, register
 from weft.nn.utils.convert_parameters import parameters_to_vector
 
 
-class BasePruningMethod(Computing, ABC):
+class BasePruningMethod(AttributeHook, ABC):
     """A way to choose a mask. A subclass sets `PRUNING_TYPE` and writes `compute_mask`.
 
     `PRUNING_TYPE` says what of a tensor that is pruned again the method sees: "unstructured" the elements that are
@@ -106,16 +106,16 @@ class BasePruningMethod(Computing, ABC):
 
 def _hook_on(module: Any, name: str) -> tuple[int, BasePruningMethod | None]:
     """The key and the method of the hook that prunes a parameter."""
-    found = computing(module, BasePruningMethod, name)
-    if len(found) > 1:
+    hooks = attribute_hooks(module, BasePruningMethod, name)
+    if len(hooks) > 1:
         raise PreconditionError(
             f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}. Use a PruningContainer."
         )
-    return next(iter(found.items()), (-1, None))
+    return next(iter(hooks.items()), (-1, None))
 
 
 def _joined(before: BasePruningMethod, method: BasePruningMethod) -> PruningContainer:
-    """A container of what has pruned a parameter so far, and of one more method."""
+    """A container of the methods that have pruned a parameter so far, and of one more."""
     if not isinstance(before, PruningContainer):
         return PruningContainer(before, method)
     joined = PruningContainer(*before)
@@ -163,7 +163,7 @@ class PruningContainer(BasePruningMethod):
 
 
 def _visible(method: Any, t: Any, mask: Any) -> Any:
-    """The index of what a method sees of a tensor that is pruned already."""
+    """The index of the part of a pruned tensor that a method sees."""
     whole = [slice(None)] * t.ndim
     if method.PRUNING_TYPE == "global":
         return tuple(whole)
@@ -382,12 +382,12 @@ def global_unstructured(parameters: Any, pruning_method: Any, importance_scores:
     """
     if not isinstance(parameters, Iterable):
         raise ArgumentError("global_unstructured(): parameters is not an Iterable")
-    given = {} if importance_scores is None else importance_scores
-    if not isinstance(given, dict):
+    by_parameter = {} if importance_scores is None else importance_scores
+    if not isinstance(by_parameter, dict):
         raise ArgumentError("global_unstructured(): importance_scores must be of type dict")
     pairs = list(parameters)
     tensors = [getattr(module, name).detach() for module, name in pairs]
-    scores = [given.get((module, name), t) for (module, name), t in zip(pairs, tensors, strict=True)]
+    scores = [by_parameter.get((module, name), t) for (module, name), t in zip(pairs, tensors, strict=True)]
     masks = [getattr(m, name + "_mask", ones_like(t)) for (m, name), t in zip(pairs, tensors, strict=True)]
     method = pruning_method(**kwargs)
     if method.PRUNING_TYPE != "unstructured":

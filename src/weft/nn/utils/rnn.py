@@ -10,9 +10,9 @@ import numpy as np
 from weft._base.dtype import DType, float16, float32, float64, int8, int16, int32, int64, uint8
 from weft._base.state import ambient
 from weft._tensor import packing
+from weft._tensor.codegen import op
 from weft._tensor.convert import as_tensor, from_host, from_numpy_array
 from weft._tensor.packing import padded_rows
-from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, PreconditionError, ShapeError, ValueRangeError
 from weft.ops._dims import broadcast_shapes
@@ -63,7 +63,7 @@ class PackedSequence(PackedSequence_):
         return type(self), tuple(self)
 
     def to(self: Packed, *args: Any, **kwargs: Any) -> Packed:
-        """The same with `data.to(…)`; the permutations go to the device of `data`, `batch_sizes` stays on the CPU."""
+        """A packed sequence with `data.to(…)` and the permutations on its device; `batch_sizes` stays on the CPU."""
         data = self.data.to(*args, **kwargs)
         if data is self.data:
             return self
@@ -114,8 +114,8 @@ def packed_like(
 ) -> PackedSequence:
     """Pack (time, batch, …), whose sequences are sorted.
 
-    The padded elements are remembered: whoever wants them again need not unpack. Programs then do not depend on the
-    number of elements, as long as nobody reads `data`.
+    The padded elements are kept, so that padding again needs no unpacking. Programs then do not depend on the number
+    of elements, as long as nobody reads `data`.
     """
     data = packing.pack(padded, batch_sizes.numpy())
     packed = PackedSequence(data, batch_sizes, sorted_indices, unsorted_indices)
@@ -139,8 +139,8 @@ def invert_permutation(permutation: Any) -> Any:
     return op.argsort(permutation)
 
 
-def _lengths(given: Any) -> np.ndarray[Any, Any]:
-    lengths = as_tensor(given, dtype=int64) if not isinstance(given, Tensor) else given.to(int64)
+def _lengths(values: Any) -> np.ndarray[Any, Any]:
+    lengths = as_tensor(values, dtype=int64) if not isinstance(values, Tensor) else values.to(int64)
     if lengths.ndim != 1:
         raise ShapeError(
             "'lengths' argument should be a 1D CPU int64 tensor, but got "
@@ -192,7 +192,7 @@ def pack_padded_sequence(
         padded = op.clone(padded)  # later writes to the input must not show
     batch_sizes = from_numpy_array(packing.conjugate(sizes))
     steps = padded.shape[0]
-    if sizes[0] > steps:  # PyTorch packs what there is; whoever reads such a sequence misses the rest
+    if sizes[0] > steps:  # PyTorch packs the elements that there are; reading such a sequence misses the rest
         return PackedSequence(packing.pack(padded, batch_sizes.numpy()[:steps]), batch_sizes, order)
     return packed_like(padded, batch_sizes, order)
 
@@ -229,31 +229,31 @@ def pad_sequence(
     """Stack tensors (length, …) to (longest, batch, …), or (batch, longest, …) if `batch_first`."""
     if not isinstance(sequences, Iterable):
         raise ShapeError(f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}")
-    listed: Sequence[Any] = tuple(sequences)
-    if not listed:
+    items: Sequence[Any] = tuple(sequences)
+    if not items:
         raise ShapeError("received an empty list of sequences")
     if padding_side not in ("left", "right"):
         raise ShapeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
-    for at, sequence in enumerate(listed):
+    for at, sequence in enumerate(items):
         if not isinstance(sequence, Tensor):
             raise ArgumentError(f"expected Tensor as element {at} in argument 0, but got {type(sequence).__name__}")
         if not sequence.ndim:
             raise ShapeError(f"pad_sequence: sequences must have at least 1 dimension, but element {at} has none")
-    longest = max(sequence.shape[0] for sequence in listed)
-    rest = listed[0].shape[1:]
-    for sequence in listed:
+    longest = max(sequence.shape[0] for sequence in items)
+    rest = items[0].shape[1:]
+    for sequence in items:
         broadcast_shapes((sequence.shape[0], *rest), sequence.shape)
-    if all(map(_on_host, listed)):
-        found = padded_rows([sequence._host() for sequence in listed], longest, padding_value, padding_side)
-        return from_host(found if batch_first else found.swapaxes(0, 1), listed[0].device)
+    if all(map(_on_host, items)):
+        rows = padded_rows([sequence._host() for sequence in items], longest, padding_value, padding_side)
+        return from_host(rows if batch_first else rows.swapaxes(0, 1), items[0].device)
 
     def padded(sequence: Any) -> Tensor:
         missing = (longest - sequence.shape[0], *rest)
-        filling = op.full(missing, padding_value, dtype=listed[0].dtype, device=sequence.device)
-        parts = [sequence.to(listed[0].dtype).expand(sequence.shape[0], *rest), filling]
+        filling = op.full(missing, padding_value, dtype=items[0].dtype, device=sequence.device)
+        parts = [sequence.to(items[0].dtype).expand(sequence.shape[0], *rest), filling]
         return op.cat(parts if padding_side == "right" else parts[::-1])
 
-    return op.stack([padded(sequence) for sequence in listed], 0 if batch_first else 1)
+    return op.stack([padded(sequence) for sequence in items], 0 if batch_first else 1)
 
 
 def _on_host(sequence: Any) -> bool:
@@ -271,9 +271,9 @@ def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = Fals
 
 def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
     """Pack tensors (length, …), which `enforce_sorted` wants from the longest to the shortest."""
-    listed = list(sequences)
-    padded = pad_sequence(listed)
-    return pack_padded_sequence(padded, [s.shape[0] for s in listed], enforce_sorted=enforce_sorted)
+    items = list(sequences)
+    padded = pad_sequence(items)
+    return pack_padded_sequence(padded, [s.shape[0] for s in items], enforce_sorted=enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Any]:

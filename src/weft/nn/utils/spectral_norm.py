@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from weft._base.state import using
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ModuleError, ValueRangeError
 from weft.nn import functional as F
 from weft.nn._conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from weft.nn._hooks import Computing, computing, register
+from weft.nn._hooks import AttributeHook, attribute_hooks, register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
 
@@ -36,7 +36,7 @@ def require_iterations(number: int) -> None:
         raise ValueRangeError(f"Expected n_power_iterations to be positive, but got n_power_iterations={number}")
 
 
-class SpectralNorm(Computing):
+class SpectralNorm(AttributeHook):
     """The hook that divides `name_orig` by its largest singular value before each call.
 
     That value is estimated by the power method from the vectors `name_u` and `name_v`, which calls in training improve.
@@ -89,7 +89,7 @@ class SpectralNorm(Computing):
     @staticmethod
     def apply(module: Any, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
         """Put a parameter under normalisation; returns the hook."""
-        if computing(module, SpectralNorm, name):
+        if attribute_hooks(module, SpectralNorm, name):
             raise ModuleError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
         hook = SpectralNorm(name, n_power_iterations, dim, eps)
         weight = module._parameters[name]
@@ -165,10 +165,10 @@ def spectral_norm(
 
 def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
     """Make the normalised weight an ordinary parameter; returns the module."""
-    found = computing(module, SpectralNorm, name)
-    if not found:
+    own_hooks = attribute_hooks(module, SpectralNorm, name)
+    if not own_hooks:
         raise ValueRangeError(f"spectral_norm of '{name}' not found in {module}")
-    for hook in found.values():
+    for hook in own_hooks.values():
         hook.remove(module)
         for hooks in (module._forward_pre_hooks, module._state_dict_hooks, module._load_state_dict_pre_hooks):
             for key in [key for key, other in hooks.items() if hook is other or getattr(other, "fn", None) is hook]:

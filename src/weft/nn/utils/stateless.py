@@ -19,19 +19,19 @@ def call_with(
     Names of one and the same tensor get one stand-in with `tie_weights`; with `strict` there must be one for every
     name, and for no other. Where the call puts another tensor in the place of a stand-in, so does the dict.
     """
-    given = _for_all_names(module, tensors) if tie_weights else dict(tensors)
+    replacements = _for_all_names(module, tensors) if tie_weights else dict(tensors)
     if strict:
-        _require_names(module, given)
+        _require_names(module, replacements)
     positional = args if isinstance(args, tuple) else () if args is None else (args,)
-    with _in_place(module, given):
-        found = module(*positional, **(kwargs or {}))
-    tensors.update({name: given[name] for name in tensors})
-    return found
+    with _in_place(module, replacements):
+        result = module(*positional, **(kwargs or {}))
+    tensors.update({name: replacements[name] for name in tensors})
+    return result
 
 
 def _all_tensors(module: Module) -> dict[str, Any]:
-    found: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
-    return found | dict(module.named_buffers(remove_duplicate=False))
+    table: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
+    return table | dict(module.named_buffers(remove_duplicate=False))
 
 
 def _for_all_names(module: Module, tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,46 +39,46 @@ def _for_all_names(module: Module, tensors: Mapping[str, Any]) -> dict[str, Any]
     names: dict[Any, list[str]] = {}
     for name, tensor in _all_tensors(module).items():
         names.setdefault(tensor, []).append(name)
-    found = dict(tensors)
+    table = dict(tensors)
     for tied in names.values():
-        given = [tensors[name] for name in tied if name in tensors]
-        if len(set(given)) > 1:
+        values = [tensors[name] for name in tied if name in tensors]
+        if len(set(values)) > 1:
             raise ValueRangeError(
                 f"functional_call got multiple values for keys {sorted(tied)}, which are tied. Consider using "
                 "tie_weights=False"
             )
-        if given:
-            found.update(dict.fromkeys(tied, given[0]))
-    return found
+        if values:
+            table.update(dict.fromkeys(tied, values[0]))
+    return table
 
 
-def _require_names(module: Module, given: Mapping[str, Any]) -> None:
+def _require_names(module: Module, replacements: Mapping[str, Any]) -> None:
     own = _all_tensors(module)
     errors = [
         f"{what} key(s): {', '.join(map(repr, sorted(names)))}."
-        for what, names in (("Unexpected", given.keys() - own), ("Missing", own.keys() - given))
+        for what, names in (("Unexpected", replacements.keys() - own), ("Missing", own.keys() - replacements))
         if names
     ]
     if errors:
-        listed = "\n\t".join(errors)
-        raise StateDictError(f"Error(s) in reparametrizing for {module._get_name()}:\n\t{listed}")
+        lines = "\n\t".join(errors)
+        raise StateDictError(f"Error(s) in reparametrizing for {module._get_name()}:\n\t{lines}")
 
 
 _ABSENT: Any = object()
 
 
 @contextmanager
-def _in_place(module: Module, given: dict[str, Any]) -> Iterator[None]:
-    """Other tensors in the tables of the modules while the block runs; `given` gets those that are there at its end."""
-    places = [(name, *_place(module, name)) for name in given]
+def _in_place(module: Module, replacements: dict[str, Any]) -> Iterator[None]:
+    """Swap tensors into the modules' tables while the block runs; `replacements` then holds those of its end."""
+    places = [(name, *_place(module, name)) for name in replacements]
     before = [table.get(key, _ABSENT) for _, table, key in places]
     try:
         for name, table, key in places:
-            table[key] = given[name]
+            table[key] = replacements[name]
         yield
     finally:
         for (name, table, key), tensor in zip(places, before, strict=True):
-            given[name] = table.pop(key) if tensor is _ABSENT else table[key]
+            replacements[name] = table.pop(key) if tensor is _ABSENT else table[key]
             if tensor is not _ABSENT:
                 table[key] = tensor
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from weft._tensor.spelling import op
+from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ModuleError, ValueRangeError
-from weft.nn._hooks import Computing, computing, register
+from weft.nn._hooks import AttributeHook, attribute_hooks, register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
 
@@ -28,7 +28,7 @@ def scaled(v: Any, g: Any, dim: int) -> Tensor:
     return v * (g / norm_except_dim(v, dim))
 
 
-class WeightNorm(Computing):
+class WeightNorm(AttributeHook):
     """The hook that computes `name` from `name_g` and `name_v` before each call."""
 
     def __init__(self, name: str, dim: int | None) -> None:
@@ -54,7 +54,7 @@ class WeightNorm(Computing):
             FutureWarning,
             stacklevel=3,
         )
-        if computing(module, WeightNorm, name):
+        if attribute_hooks(module, WeightNorm, name):
             raise ModuleError(f"Cannot register two weight_norm hooks on the same parameter {name}")
         hook = WeightNorm(name, dim)
         weight = getattr(module, name)
@@ -94,10 +94,10 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
 
 def remove_weight_norm(module: Any, name: str = "weight") -> Any:
     """Make a parameter whole again; returns the module."""
-    found = computing(module, WeightNorm, name)
-    if not found:
+    hooks = attribute_hooks(module, WeightNorm, name)
+    if not hooks:
         raise ValueRangeError(f"weight_norm of '{name}' not found in {module}")
-    for key, hook in found.items():
+    for key, hook in hooks.items():
         hook.remove(module)
         del module._forward_pre_hooks[key]
     return module

@@ -12,8 +12,8 @@ from weft.optim.lr_scheduler._curves import MultiStepLR as MultiStepLR
 from weft.optim.lr_scheduler._curves import PolynomialLR as PolynomialLR
 from weft.optim.lr_scheduler._curves import StepLR as StepLR
 from weft.optim.lr_scheduler._cyclic import CyclicLR as CyclicLR
-from weft.optim.lr_scheduler._given import LambdaLR as LambdaLR
-from weft.optim.lr_scheduler._given import MultiplicativeLR as MultiplicativeLR
+from weft.optim.lr_scheduler._lambda import LambdaLR as LambdaLR
+from weft.optim.lr_scheduler._lambda import MultiplicativeLR as MultiplicativeLR
 from weft.optim.lr_scheduler._one_cycle import OneCycleLR as OneCycleLR
 from weft.optim.lr_scheduler._plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from weft.optim.lr_scheduler._restarts import CosineAnnealingWarmRestarts as CosineAnnealingWarmRestarts

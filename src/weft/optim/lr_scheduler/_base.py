@@ -170,5 +170,5 @@ def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
 
 
 def attributes_of(function: Any) -> dict[str, Any] | None:
-    """What a state dict keeps of a callable: nothing of a function, the attributes of an object."""
+    """The part of a callable in a state dict: nothing of a function, the attributes of an object."""
     return None if isinstance(function, types.FunctionType) else dict(function.__dict__)

@@ -71,15 +71,15 @@ class OneCycleLR(MomentumCycle):
 
 
 def _total(total_steps: int | None, epochs: int | None, steps_per_epoch: int | None) -> int:
-    given = {"total_steps": total_steps}
+    factors = {"total_steps": total_steps}
     if total_steps is None:
         if epochs is None or steps_per_epoch is None:
             raise ValueRangeError("You must define either total_steps OR (epochs AND steps_per_epoch)")
-        given = {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
-    for name, count in given.items():
+        factors = {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
+    for name, count in factors.items():
         if not isinstance(count, int) or count <= 0:
             raise ValueRangeError(f"Expected positive integer {name}, but got {count}")
-    return math.prod(count for count in given.values() if count is not None)
+    return math.prod(count for count in factors.values() if count is not None)
 
 
 def _phases(total: int, up: float, three: bool) -> list[dict[str, Any]]:

@@ -29,11 +29,11 @@ class ReduceLROnPlateau(LRScheduler):
         require_optimizer(optimizer)
         self.optimizer = optimizer
         count = len(optimizer.param_groups)
-        listed = list(min_lr) if isinstance(min_lr, (list, tuple)) else None
-        if listed is not None and len(listed) != count:
-            raise ValueRangeError(f"expected {count} min_lrs, got {len(listed)}")
-        self.default_min_lr = min_lr if listed is None else None
-        self.min_lrs: list[Any] = [min_lr] * count if listed is None else listed
+        values = list(min_lr) if isinstance(min_lr, (list, tuple)) else None
+        if values is not None and len(values) != count:
+            raise ValueRangeError(f"expected {count} min_lrs, got {len(values)}")
+        self.default_min_lr = min_lr if values is None else None
+        self.min_lrs: list[Any] = [min_lr] * count if values is None else values
         self.patience = patience
         self.cooldown = cooldown
         self.eps = eps

@@ -7,9 +7,9 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from weft._base.dtype import float64
+from weft._tensor.codegen import op
 from weft._tensor.convert import as_tensor
 from weft._tensor.generator import Generator
-from weft._tensor.spelling import op
 from weft.errors import ArgumentError, ValueRangeError
 from weft.utils.data._utils.draw import host_generator, permutation
 

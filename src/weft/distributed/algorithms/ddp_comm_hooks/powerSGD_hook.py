@@ -17,9 +17,9 @@ import numpy as np
 
 from weft._base.dtype import bfloat16, float16
 from weft._base.state import using
+from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import unbind
 from weft._tensor.convert import from_host
-from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
 from weft.distributed._grad_bucket import GradBucket, taken_apart

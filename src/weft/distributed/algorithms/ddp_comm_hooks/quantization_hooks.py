@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import float32, uint8
+from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros_like
-from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
 from weft.distributed._grad_bucket import GradBucket

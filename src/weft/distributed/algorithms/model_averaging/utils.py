@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft._base.state import using
-from weft._tensor.spelling import op as rows
+from weft._tensor.codegen import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
 from weft.distributed._grad_bucket import taken_apart

@@ -20,7 +20,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from weft._base.signals import heed
+from weft._base.signals import restore_defaults
 from weft.distributed.elastic.multiprocessing import _entry
 from weft.distributed.elastic.multiprocessing.redirects import send
 from weft.errors import PreconditionError
@@ -123,7 +123,7 @@ def _kill(pids: Iterable[int]) -> None:
 def _become(request: dict[str, Any]) -> None:
     """Make this copy what a freshly started interpreter would be."""
     os.setsid()
-    heed(signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT)  # as an agent that waits does
+    restore_defaults(signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT)  # as an agent that waits does
     os.environ.clear()
     os.environ.update(request["env"])
     sys.orig_argv[:] = [sys.executable, *_entry.RUNNER, *request["args"]]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing import get_all_start_methods
 from typing import Any
 
-from weft._base.environment import shown
+from weft._base.environment import redacted
 from weft.distributed.elastic.multiprocessing._binary import SubprocessContext
 from weft.distributed.elastic.multiprocessing._context import PContext
 from weft.distributed.elastic.multiprocessing._function import MultiprocessContext
@@ -79,7 +79,7 @@ def _check(envs: dict[int, dict[str, str]], prefixes: Mapping[int, str], start_m
 
 
 def _pair(name: Any, value: Any) -> str:
-    return f"{name!r}: {shown(str(name), value)!r}"
+    return f"{name!r}: {redacted(str(name), value)!r}"
 
 
 def _specs(

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import float64
+from weft._tensor.codegen import op
 from weft._tensor.convert import as_tensor, from_host, room_like, tensor
-from weft._tensor.spelling import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.utils.data._utils.info import get_worker_info

@@ -1,4 +1,4 @@
-"""What a compiled function is told while it is captured."""
+"""Calls that report to the ambient capture, if a function is being compiled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def leaf(aval: Aval, array: Any, *, owner: Any = None) -> Value:
     value = Value(aval, array, owner=owner)
     capture = ambient().capture
     if capture is not None:
-        capture.made(value)
+        capture.creates_leaf(value)
     return value
 
 
@@ -28,7 +28,7 @@ def changes(tensor: Tensor, what: str) -> None:
 
 
 def depends_on(what: str) -> None:
-    """What follows depends on what a replay cannot know."""
+    """Report that what follows depends on something that a replay cannot know."""
     capture = ambient().capture
     if capture is not None:
         capture.needs_value(what)

@@ -18,7 +18,7 @@ def kind_of(x: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}" if named else kind.__name__
 
 
-def way_in(x: Any) -> str:
+def array_hint(x: Any) -> str:
     """How another library's array becomes a tensor, to be said after its type; "" for anything else."""
     if isinstance(x, jax.core.Tracer):
         return "; under a jax transformation, call the function that weft.to_jax(fn) makes"

@@ -23,12 +23,12 @@ _WORDS = {
 }
 
 
-def scalar_word(typed: Any) -> str:
+def scalar_name(typed: Any) -> str:
     """The name of an element type, or of an array's, such as `Float`."""
     return _WORDS[_name(typed)][0]
 
 
-def c_word(typed: Any) -> str:
+def c_name(typed: Any) -> str:
     """The name of an element type, or of an array's, in C++, such as `float`."""
     return _WORDS[_name(typed)][1]
 

@@ -14,8 +14,8 @@ from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of
-from weft._checkpoint.locate import Locate
-from weft._checkpoint.pickled import Global, shown
+from weft._checkpoint.map_location import Locate
+from weft._checkpoint.pickled import Global, short_repr
 from weft._checkpoint.storages import MOST_DIMS, MOST_SIZE, view_of_storage
 from weft._tensor.alias import owner_of
 from weft._tensor.convert import room
@@ -53,7 +53,7 @@ class Storage:
     nbytes: int
 
 
-class Tensors:
+class TensorBuilder:
     """Builds the tensors of one file. A storage is read once; tensors on it share their elements.
 
     fetch   the bytes of a storage
@@ -69,11 +69,11 @@ class Tensors:
         self._big = big
         self._contents: dict[str, Bytes] = {}
         self._places: dict[str, device] = {}
-        self._made: dict[str, tuple[Tensor, Layout]] = {}  # the first tensor on a storage, while it is the only one
+        self._first: dict[str, tuple[Tensor, Layout]] = {}  # the first tensor on a storage, while it is the only one
         self._shared: dict[str, Tensor] = {}  # storages with several tensors
 
     def table(self) -> dict[str, Global]:
-        """What the names of `FUNCTIONS` stand for."""
+        """The implementations of `FUNCTIONS` by name."""
         makers: dict[str, Callable[..., Any] | None] = dict.fromkeys(FUNCTIONS)
         makers |= {f"torch._utils.{name}": _refusal(what) for name, what in _REFUSED.items()}
         makers |= {
@@ -84,7 +84,7 @@ class Tensors:
             "torch._utils._rebuild_parameter_with_state": _parameter_with_state,
             "torch._utils._rebuild_device_tensor_from_cpu_tensor": self._from_cpu,
             "torch._tensor._rebuild_from_type_v2": _from_type,
-            "torch.serialization._get_layout": lambda name: Global(shown(name), None),
+            "torch.serialization._get_layout": lambda name: Global(short_repr(name), None),
         }
         return {name: Global(name, make) for name, make in makers.items()}
 
@@ -107,42 +107,42 @@ class Tensors:
         _check_place(count, offset, size, stride)
         bits = metadata if type(metadata) is dict else {}
         conj, neg = bits.get("conj") is True, bits.get("neg") is True
-        where = self._where(storage)
+        target = self._device_of(storage)
         places = Layout(tuple(size), tuple(stride), offset, dtype)
         if conj or neg or prod(size) * dtype.itemsize > storage.nbytes:
-            array = array_on(where, dtype, places.sizes, self._cut(storage, places), big=self._big)
+            array = array_on(target, dtype, places.sizes, self._cut(storage, places), big=self._big)
             array = array.conj() if conj else array
-            found = tensor_of(-array if neg else array, dtype, where)
+            tensor = tensor_of(-array if neg else array, dtype, target)
         else:
-            found = self._on_storage(storage, places, where)
-        return found.requires_grad_(grad is True)
+            tensor = self._on_storage(storage, places, target)
+        return tensor.requires_grad_(grad is True)
 
-    def _on_storage(self, storage: Storage, places: Layout, where: device) -> Tensor:
+    def _on_storage(self, storage: Storage, places: Layout, target: device) -> Tensor:
         """A tensor that shares its elements with the others on a storage. If it is the only one, it has its own."""
         key = storage.key
-        if key not in self._made:
-            array = array_on(where, places.dtype, places.sizes, self._cut(storage, places), big=self._big)
-            found = tensor_of(array, places.dtype, where)
-            self._made[key] = found, places
-            return found
+        if key not in self._first:
+            array = array_on(target, places.dtype, places.sizes, self._cut(storage, places), big=self._big)
+            tensor = tensor_of(array, places.dtype, target)
+            self._first[key] = tensor, places
+            return tensor
         if key not in self._shared:
-            self._shared[key] = self._common(storage, where, *self._made[key])
+            self._shared[key] = self._common(storage, target, *self._first[key])
         self._left -= prod(places.sizes) * places.dtype.itemsize
         self._check_left()
         return view_of_storage(self._shared[key], places)
 
-    def _common(self, storage: Storage, where: device, first: Tensor, places: Layout) -> Tensor:
+    def _common(self, storage: Storage, target: device, first: Tensor, places: Layout) -> Tensor:
         """The storage as a tensor, of which the first tensor on it is a view from now on, if it is not all of it."""
         if places.is_contiguous and first.nbytes == storage.nbytes:
             return first
         dtype = places.dtype
         count = storage.nbytes // dtype.itemsize
         whole = Layout((count,), (1,), 0, dtype)
-        found = tensor_of(array_on(where, dtype, (count,), self._cut(storage, whole), big=self._big), dtype, where)
-        owner_of(first).data = view_of_storage(found, places)
-        return found
+        tensor = tensor_of(array_on(target, dtype, (count,), self._cut(storage, whole), big=self._big), dtype, target)
+        owner_of(first).data = view_of_storage(tensor, places)
+        return tensor
 
-    def _where(self, storage: Storage) -> device:
+    def _device_of(self, storage: Storage) -> device:
         if storage.key not in self._places:
             self._places[storage.key] = self._locate(storage.location, storage.nbytes)
         return self._places[storage.key]
@@ -158,14 +158,14 @@ class Tensors:
             return content
         self._left -= nbytes
         self._check_left()
-        found = room(nbytes)
+        buffer = room(nbytes)
         if nbytes:
             word = np.dtype((np.void, itemsize))
             whole = content[: len(content) // itemsize * itemsize].view(word)
             steps = [step * itemsize for step in places.strides]
             seen = np.lib.stride_tricks.as_strided(whole[places.offset :], size, steps)
-            found.view(word).reshape(size)[...] = seen
-        return found
+            buffer.view(word).reshape(size)[...] = seen
+        return buffer
 
     def _check_left(self) -> None:
         if self._left < 0:
@@ -176,8 +176,8 @@ class Tensors:
     def _from_cpu(self, data: Any, dtype: Any, location: Any, requires_grad: Any) -> Tensor:
         if not isinstance(data, Tensor) or not isinstance(dtype, DType) or type(location) is not str:
             raise PickleError("its pickle moves something else than a tensor to a device")
-        found = data.to(dtype=dtype, device=self._locate(location, data.nbytes))  # pyright: ignore[reportAttributeAccessIssue]
-        return found.detach().requires_grad_(requires_grad is True)
+        tensor = data.to(dtype=dtype, device=self._locate(location, data.nbytes))  # pyright: ignore[reportAttributeAccessIssue]
+        return tensor.detach().requires_grad_(requires_grad is True)
 
 
 def _check_place(count: int, offset: Any, size: Any, stride: Any) -> None:
@@ -186,7 +186,9 @@ def _check_place(count: int, offset: Any, size: Any, stride: Any) -> None:
     if type(size) not in _TUPLES or type(stride) is not tuple or len(size) != len(stride) or len(size) > MOST_DIMS:
         raise PickleError("its pickle makes a tensor whose sizes and strides disagree")
     if not all(type(n) is int and 0 <= n < MOST_SIZE for n in numbers):
-        raise PickleError(f"its pickle makes a tensor of size [{', '.join(map(shown, size[:8]))}], which there is not")
+        raise PickleError(
+            f"its pickle makes a tensor of size [{', '.join(map(short_repr, size[:8]))}], which there is not"
+        )
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if prod(size) and last >= count:
         raise PickleError(
@@ -218,24 +220,24 @@ def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Tensor:
     """A tensor with attributes of the user's, a Parameter or a Buffer."""
     if type(function) is not Global or function.build is None or type(args) is not tuple or type(kind) is not Global:
         raise PickleError("its pickle makes a tensor by something else than a function for that")
-    found = function.build(*args)
-    if not isinstance(found, Tensor):
-        raise PickleError(f"its pickle makes a tensor of a {type(found).__name__}")
-    if kind.name == "torch.nn.parameter.Parameter" and not isinstance(found, Parameter):
-        found = Parameter(found, requires_grad=found.requires_grad)
+    tensor = function.build(*args)
+    if not isinstance(tensor, Tensor):
+        raise PickleError(f"its pickle makes a tensor of a {type(tensor).__name__}")
+    if kind.name == "torch.nn.parameter.Parameter" and not isinstance(tensor, Parameter):
+        tensor = Parameter(tensor, requires_grad=tensor.requires_grad)
     attributes = _attributes(state)
     if attributes.pop("_is_buffer", False):
-        return Buffer(found, persistent=attributes.get("persistent") is not False)
-    return _with_attributes(found, attributes)
+        return Buffer(tensor, persistent=attributes.get("persistent") is not False)
+    return _with_attributes(tensor, attributes)
 
 
 def _attributes(state: Any) -> dict[str, Any]:
-    found = state[0] if type(state) is tuple and len(state) == 2 else state
-    if found is None:
+    attributes = state[0] if type(state) is tuple and len(state) == 2 else state
+    if attributes is None:
         return {}
-    if type(found) not in (dict, OrderedDict) or not all(type(name) is str for name in found):
+    if type(attributes) not in (dict, OrderedDict) or not all(type(name) is str for name in attributes):
         raise PickleError("its pickle gives a tensor a state that names no attributes")
-    return dict(found)
+    return dict(attributes)
 
 
 def _with_attributes(tensor: Tensor, state: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""From rows to functions: the public spellings of every operator are derived here.
+"""Generates the public functions of every operator from its row.
 
 For each row a Python function with PyTorch's signature is written as source and compiled, as `dataclasses` does for
 `__init__`: binding arguments by hand-made code costs a tenth of binding them by `inspect`.
@@ -21,14 +21,14 @@ from weft._base.state import ambient, default_device
 from weft._dispatch import apply
 from weft._lazy.infer import ONE, Exact, call_of, many
 from weft._lazy.value import Value
-from weft._tensor import arguments, hot
+from weft._tensor import arguments, fast_path
 from weft._tensor.alias import layout_after, layout_of
 from weft._tensor.arguments import refusal
 from weft._tensor.convert import existing, from_numpy_array
 from weft._tensor.generator import Generator, default_generator
 from weft._tensor.output import type_of_out, write_out
 from weft._tensor.scalar import number
-from weft._tensor.sharing import become
+from weft._tensor.sharing import rebind
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import check_overlap, check_writable, is_view_of, make_view, write
 from weft.errors import ArgumentError, WeftError
@@ -39,8 +39,8 @@ from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
 
 
 def _device(x: Any) -> Any:
-    found = default_device() if x is None else x
-    return None if found is None else existing(found)
+    target = default_device() if x is None else x
+    return None if target is None else existing(target)
 
 
 def _draw(generator: Generator | None) -> tuple[Value, Value]:
@@ -75,13 +75,13 @@ _tuples: dict[OpDef, Any] = {}
 
 def _tuple_of(op: OpDef) -> Any:
     """The named tuple that a row with several outputs returns."""
-    found = _tuples.get(op)
-    if found is None:
+    kind = _tuples.get(op)
+    if kind is None:
         names = op.outputs or ()
         if not names:
             return lambda *results: results
-        found = _tuples[op] = named_result(op.name.removesuffix("_dim"), names)
-    return found
+        kind = _tuples[op] = named_result(op.name.removesuffix("_dim"), names)
+    return kind
 
 
 def named_result(name: str, fields: Sequence[str]) -> Any:
@@ -109,32 +109,32 @@ _SCOPE: dict[str, Any] = {
 def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
     """Source that turns one argument into inputs (in `_inputs`) and a static entry (`s_<name>`)."""
     p, entry = param.name, f"s_{param.name}"
-    said = f"{p!r}, {name!r}"  # how errors name parameter and operator
+    names = f"{p!r}, {name!r}"  # how errors name parameter and operator
     one = f"{entry} = _ONE"
     match param.kind:
         case Kind.ARRAY | Kind.OPERAND:
-            get = f"_any({p}, {said})" if param.kind is Kind.OPERAND else f"_operand({p}, name={p!r}, op={name!r})"
+            get = f"_any({p}, {names})" if param.kind is Kind.OPERAND else f"_operand({p}, name={p!r}, op={name!r})"
             if param.text == "Filling":
-                get = f"_filling({p}, {said}, {op.params[0].name})"
+                get = f"_filling({p}, {names}, {op.params[0].name})"
             take = [f"_inputs.append({get})", one]
             if param.optional or param.default is None:
                 return [f"{entry} = None", f"if {p} is not None:", *(f"    {line}" for line in take)]
             return take
         case Kind.SCALAR:
-            take = [f"_inputs.append(_scalar({p}, {said}))", one]
+            take = [f"_inputs.append(_scalar({p}, {names}))", one]
             if param.default is REQUIRED and not param.optional:
                 return take
             same = f"{p} is None" if param.default in (None, REQUIRED) else f"type({p}) is type(d_{p}) and {p} == d_{p}"
             kept = "None" if param.default in (None, REQUIRED) else f"d_{p}"
             return [f"if {same}:", f"    {entry} = {kept}", "else:", *(f"    {line}" for line in take)]
         case Kind.ARRAYS:
-            return [f"_inputs.extend(_operands({p}, {said}, {op.params.index(param)}))", f"{entry} = _many(len({p}))"]
+            return [f"_inputs.extend(_operands({p}, {names}, {op.params.index(param)}))", f"{entry} = _many(len({p}))"]
         case Kind.KEY:
             return ["_inputs.extend(_draw(generator))", f"{entry} = _many(2)"]
         case Kind.SHAPE if variadic:
-            return [f"{entry} = _sizes_one_by_one(v_{p} if {p} is None else ({p},), {said})"]
+            return [f"{entry} = _sizes_one_by_one(v_{p} if {p} is None else ({p},), {names})"]
         case Kind.SHAPE:
-            return [f"{entry} = {p} if {p} is None else _sizes({p}, {said})"]
+            return [f"{entry} = {p} if {p} is None else _sizes({p}, {names})"]
     return [f"{entry} = {_static(param, name, op.module)}"]
 
 
@@ -151,7 +151,7 @@ def _static(param: Param, name: str, module: str) -> str:
 
 
 _ANNOTATIONS = {Kind.DIM: "int", Kind.DIMS: "int | Sequence[int]", Kind.DTYPE: "DType"}
-"""What is said of parameters of these kinds in functions over tensors."""
+"""How parameters of these kinds are annotated in functions over tensors."""
 
 
 def _variadic(op: OpDef) -> str:
@@ -273,25 +273,25 @@ def function_of(op: OpDef) -> Callable[..., Any]:
         return general
     call = call_of(op, static)
     if len(op.params) == 1:
-        return documented(hot.unary(call, general), op.name, op.doc)
-    return documented(hot.binary(call, general, op.params[1].kind is Kind.OPERAND), op.name, op.doc)
+        return documented(fast_path.unary(call, general), op.name, op.doc)
+    return documented(fast_path.binary(call, general, op.params[1].kind is Kind.OPERAND), op.name, op.doc)
 
 
 def _picker(
     function: Callable[..., Any], names: Sequence[str]
 ) -> Callable[[Sequence[Any], dict[str, Any]], list[Tensor]]:
-    """What finds the tensors given for some parameters; masks in a list are read before anything is written."""
+    """A function that finds the tensors among some arguments; masks in a list are read before anything is written."""
     places = {name: at for at, name in enumerate(inspect.signature(function).parameters)}
 
     def find(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
-        found: list[Tensor] = []
+        tensors: list[Tensor] = []
         for name in names:
-            given = args[places[name]] if places[name] < len(args) else kwargs.get(name)
-            if isinstance(given, Tensor):
-                found.append(given)
-            elif isinstance(given, list | tuple):
-                found += [x for x in given if isinstance(x, Tensor) and x.dtype is not bool_]
-        return found
+            value = args[places[name]] if places[name] < len(args) else kwargs.get(name)
+            if isinstance(value, Tensor):
+                tensors.append(value)
+            elif isinstance(value, list | tuple):
+                tensors += [x for x in value if isinstance(x, Tensor) and x.dtype is not bool_]
+        return tensors
 
     return find
 
@@ -320,7 +320,7 @@ def inplace_of(
             raise
         if result is NotImplemented:
             return result
-        return become(input, result) if is_view_of(result, input) else write(input, result._read(), uniform=uniform)
+        return rebind(input, result) if is_view_of(result, input) else write(input, result._read(), uniform=uniform)
 
     return documented(form, name, f"In-place version of `{function.__name__}`.")
 
@@ -354,14 +354,14 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
     static = _default_static(op, 2)
     fast = forward
     if static is not None and _is_plain(op):
-        fast = hot.binary(call_of(op, static), forward, takes_number)
-    found: dict[str, Callable[..., Any]] = {}
+        fast = fast_path.binary(call_of(op, static), forward, takes_number)
+    functions: dict[str, Callable[..., Any]] = {}
     for name in op.dunder:
         reflected = name.startswith("__r") and f"__{name[3:]}" in op.dunder
-        found[name] = swapped if reflected else fast
+        functions[name] = swapped if reflected else fast
         if op.inplace and not reflected and hasattr(operator, f"__i{name[2:]}"):
-            found[f"__i{name[2:]}"] = inplace_of(forward, f"__i{name[2:]}")
-    return found
+            functions[f"__i{name[2:]}"] = inplace_of(forward, f"__i{name[2:]}")
+    return functions
 
 
 class _Rows:
@@ -402,7 +402,7 @@ COMPOSITES: dict[tuple[str, str], Composite] = {}
 def _bound(
     body: Callable[..., Any], name: str, module: str, out: str | None, separate: Sequence[str]
 ) -> Callable[..., Any]:
-    """A composite as users call it: its arguments are converted as its annotations say, which are read as of rows."""
+    """The public form of a composite, which converts arguments by its annotations, as for rows."""
     scope: dict[str, Any] = {**arguments.SCOPE, "_body": body, "_write_out": write_out, "_text": out}
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
@@ -434,7 +434,7 @@ def _bound(
 
 
 def _with_out(signature: inspect.Signature) -> inspect.Signature:
-    """A signature with `out`, before what takes all further keywords."""
+    """A signature with `out`, before `**kwargs`."""
     out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
     return signature.replace(parameters=[*signature.parameters.values(), out])
 

@@ -11,22 +11,22 @@ from weft.errors import ArgumentError, DeviceError
 
 
 class StoredElements:
-    """What a `map_location` function is given: the elements of a file, which it may send to a device.
+    """The argument of a `map_location` function: elements of a file, which it may send to a device.
 
     Return it as it is (or after `cpu()`) for the CPU, and what `cuda(index)` or `to(device)` gives for another device.
     """
 
-    def __init__(self, nbytes: int, where: device) -> None:
+    def __init__(self, nbytes: int, target: device) -> None:
         self._nbytes = nbytes
-        self.device = where
+        self.device = target
 
     def nbytes(self) -> int:
         """Bytes of the elements."""
         return self._nbytes
 
-    def to(self, where: Any) -> StoredElements:
+    def to(self, target: Any) -> StoredElements:
         """The same elements on a device."""
-        return StoredElements(self._nbytes, device(where))
+        return StoredElements(self._nbytes, device(target))
 
     def cpu(self) -> StoredElements:
         """The same elements in the host's memory."""
@@ -58,22 +58,22 @@ def locator(wanted: Any) -> Locate:
         )
 
     def ask(saved: str, nbytes: int) -> device:
-        found = wanted(StoredElements(nbytes, device("cpu")), saved)
-        if found is None:
+        answer = wanted(StoredElements(nbytes, device("cpu")), saved)
+        if answer is None:
             return _existing(device(saved))
-        if not isinstance(found, StoredElements):
+        if not isinstance(answer, StoredElements):
             raise ArgumentError(
                 "load(): a map_location function returns the storage that it was given, on a device, or None; got "
-                f"{type(found).__name__}"
+                f"{type(answer).__name__}"
             )
-        return _existing(found.device)
+        return _existing(answer.device)
 
     return ask
 
 
-def _existing(where: device) -> device:
+def _existing(target: device) -> device:
     try:
-        jax_device(where)
+        jax_device(target)
     except DeviceError as error:
         raise DeviceError(f"{error}; map_location='cpu' loads the tensors to the CPU") from None
-    return canonical(where)
+    return canonical(target)

@@ -24,12 +24,12 @@ def new_tensor(cls: type[Tensor], *args: Any, device: Any = None, **kwargs: Any)
     if kwargs:
         raise ArgumentError(f"new() received an invalid combination of arguments: {', '.join(sorted(kwargs))}")
     dtype = args[0].dtype if len(args) == 1 and isinstance(args[0], Tensor) else default_dtype()
-    made = tensor_of(dtype, resolve_device(None), args, device)
-    made.__class__ = cls
-    return made
+    result = tensor_of(dtype, resolve_device(None), args, device)
+    result.__class__ = cls
+    return result
 
 
-class _Former(type):
+class _LegacyType(type):
     """A class whose instances are the tensors on the CPU with one type of elements."""
 
     dtype: DType
@@ -47,12 +47,12 @@ class _Former(type):
 
 
 CLASSES = {
-    path.removeprefix("torch."): _Former(
+    path.removeprefix("torch."): _LegacyType(
         path.removeprefix("torch."), (), {"dtype": dtype, "__module__": "torch", "__doc__": f"Tensors of `{dtype}`."}
     )
     for path, dtype in TYPE_NAMES.items()
 }
-"""By name: called with sizes or elements they make tensors of their type, whose instances such tensors are."""
+"""By name. Called with sizes or elements, a class makes a tensor of its type; such tensors are its instances."""
 
 
 def __getattr__(name: str) -> Any:

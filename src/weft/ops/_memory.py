@@ -14,7 +14,7 @@ from weft.ops._strides import Layout
 
 @cache
 def _memory() -> int:
-    """Bytes of this machine's memory; more than anything has where that is not told."""
+    """Bytes of this machine's memory, or a larger number than any has where the system does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

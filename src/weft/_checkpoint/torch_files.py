@@ -12,26 +12,26 @@ import numpy as np
 from weft._base.dtype import DTYPES
 from weft._checkpoint.archive import Reader, filled
 from weft._checkpoint.buffers import Bytes
-from weft._checkpoint.locate import Locate
-from weft._checkpoint.pickled import Global, Pickles, globals_named, shown
-from weft._checkpoint.rebuilt import FUNCTIONS, Storage, Tensors
+from weft._checkpoint.map_location import Locate
+from weft._checkpoint.pickled import Global, Unpickler, globals_named, short_repr
 from weft._checkpoint.safe import Plain, set_numpy_state, set_trusted_state, trusted_global
+from weft._checkpoint.torch_tensors import FUNCTIONS, Storage, TensorBuilder
 from weft.errors import CheckpointError, PickleError
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 LEGACY_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """The first pickle of a file before 1.6: a magic number."""
 
 _LEGACY_PROTOCOL = 1001
-_STORAGE_TYPES = {f"{scalar_word(dtype)}Storage": dtype for dtype in DTYPES}
+_STORAGE_TYPES = {f"{scalar_name(dtype)}Storage": dtype for dtype in DTYPES}
 _OTHER_TYPES = ("float", "complex", "bits", "uint", "int")
 _MOST_COPIED = 1 << 28  # bytes that views of storages may take, besides 16 times the size of the file
 
 
-class _Contents:
-    """What the names and persistent ids of a pickle stand for. Without `tensors`, None stands for each tensor."""
+class _NameResolver:
+    """Resolves the global names and persistent ids of a pickle. Without `tensors`, every tensor is None."""
 
-    def __init__(self, pickle_size: int, tensors: Tensors | None = None) -> None:
+    def __init__(self, pickle_size: int, tensors: TensorBuilder | None = None) -> None:
         self._plain = Plain(pickle_size)
         self._surveys = tensors is None
         self.storages: dict[str, Storage] = {}
@@ -39,10 +39,10 @@ class _Contents:
         self._table = self._plain.table() | rebuild | {f"torch.{dtype.name}": dtype for dtype in DTYPES}
 
     def find(self, name: str) -> Any:
-        """What a global stands for."""
-        found = self._table.get(name)
-        if found is not None:
-            return found
+        """The object of a global name."""
+        entry = self._table.get(name)
+        if entry is not None:
+            return entry
         module, _, kind = name.rpartition(".")
         if module in ("torch", "torch.cuda", "torch.storage") and kind.endswith("Storage"):
             return Global(name, None)
@@ -56,10 +56,10 @@ class _Contents:
     def stored(self, pid: Any) -> Storage:
         """The storage that a persistent id names."""
         if type(pid) is not tuple or len(pid) not in (5, 6) or pid[0] != "storage":
-            raise PickleError(f"its pickle refers to something outside of it that is no storage: {shown(pid)}")
+            raise PickleError(f"its pickle refers to something outside of it that is no storage: {short_repr(pid)}")
         _, kind, key, location, count, *view = pid
         if type(kind) is not Global or type(key) is not str or type(location) is not str or type(count) is not int:
-            raise PickleError(f"its pickle refers to a storage in a way that makes no sense: {shown(key)}")
+            raise PickleError(f"its pickle refers to a storage in a way that makes no sense: {short_repr(key)}")
         if count < 0 or any(part is not None for part in view):
             raise PickleError(f"its pickle refers to a part of a storage, or to {count} elements")
         word = kind.name.rpartition(".")[2]
@@ -70,10 +70,10 @@ class _Contents:
             raise PickleError(
                 f"it holds elements in a torch.{word}, which there is not here; convert the tensors there"
             )
-        found = Storage(key, dtype, location, count * (dtype.itemsize if dtype else 1))
-        if self.storages.setdefault(key, found) != found:
+        storage = Storage(key, dtype, location, count * (dtype.itemsize if dtype else 1))
+        if self.storages.setdefault(key, storage) != storage:
             raise PickleError(f"its pickle describes the storage {key!r} in two ways")
-        return found
+        return storage
 
     def set_state(self, x: Any, state: Any) -> Any:
         """Put a state on an object."""
@@ -90,16 +90,16 @@ class _Contents:
 
     def load(self, file: IO[bytes], encoding: str) -> Any:
         """The object of the pickle in a file."""
-        return Pickles(self.find, self.stored, self.set_state, self._plain.keys, encoding).load(file)
+        return Unpickler(self.find, self.stored, self.set_state, self._plain.keys, encoding).load(file)
 
 
 def _nothing(*_: Any) -> None:
-    """Stands in for what rebuilds tensors while storages are looked for."""
+    """Rebuilds no tensor, while only storages are looked for."""
 
 
-def _plain_objects(found: Any) -> Any:
-    """`found`, which must hold no storages, functions or classes."""
-    waiting, seen = [found], set()
+def _plain_objects(obj: Any) -> Any:
+    """`obj`, which must hold no storages, functions or classes."""
+    waiting, seen = [obj], set()
     while waiting:
         x = waiting.pop()
         if isinstance(x, Storage):
@@ -112,7 +112,7 @@ def _plain_objects(found: Any) -> Any:
             if isinstance(x, dict):
                 waiting.extend(x.values())
                 waiting.append(getattr(x, "__dict__", None))  # an OrderedDict's `_metadata`
-    return found
+    return obj
 
 
 # --- zip archives -----------------------------------------------------------------------------------------------
@@ -133,15 +133,15 @@ def load_archive(reader: Reader, locate: Locate, encoding: str) -> Any:
 
     content = reader.read(f"{prefix}data.pkl")
     limit = 16 * reader.length + _MOST_COPIED
-    tensors = Tensors(fetch, locate, limit, big=order == b"big")
-    return _plain_objects(_Contents(len(content), tensors).load(io.BytesIO(content), encoding))
+    tensors = TensorBuilder(fetch, locate, limit, big=order == b"big")
+    return _plain_objects(_NameResolver(len(content), tensors).load(io.BytesIO(content), encoding))
 
 
 def _prefix(reader: Reader) -> str:
-    found = [name for name in reader.names if name == "data.pkl" or name.endswith("/data.pkl")]
-    if len(found) != 1:
-        raise CheckpointError(f"it has {len(found)} members data.pkl" if found else "it is no checkpoint")
-    prefix = found[0].removesuffix("data.pkl")
+    members = [name for name in reader.names if name == "data.pkl" or name.endswith("/data.pkl")]
+    if len(members) != 1:
+        raise CheckpointError(f"it has {len(members)} members data.pkl" if members else "it is no checkpoint")
+    prefix = members[0].removesuffix("data.pkl")
     if f"{prefix}constants.pkl" in reader:
         raise CheckpointError(
             "it is a TorchScript archive, which holds code; load it there with torch.jit.load, and save its "
@@ -153,11 +153,11 @@ def _prefix(reader: Reader) -> str:
 def unsafe_globals(reader: Reader) -> list[str]:
     """The globals of a zip archive that loading would refuse."""
     content = reader.read(f"{_prefix(reader)}data.pkl")
-    contents = _Contents(0)
+    contents = _NameResolver(0)
     return sorted(name for name in globals_named(io.BytesIO(content)) if not _is_known(contents, name))
 
 
-def _is_known(contents: _Contents, name: str) -> bool:
+def _is_known(contents: _NameResolver, name: str) -> bool:
     try:
         contents.find(name)
     except PickleError:
@@ -173,23 +173,23 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str) -> An
 
     Where a storage lies is known only when the pickle has been read, and tensors need that: it is read twice.
     """
-    _, protocol, system = [_Contents(size).load(file, encoding) for _ in range(3)]
+    _, protocol, system = [_NameResolver(size).load(file, encoding) for _ in range(3)]
     if protocol != _LEGACY_PROTOCOL or type(system) is not dict:
-        raise CheckpointError(f"its protocol is {shown(protocol)} instead of {_LEGACY_PROTOCOL}")
+        raise CheckpointError(f"its protocol is {short_repr(protocol)} instead of {_LEGACY_PROTOCOL}")
     begin = file.tell()
-    survey = _Contents(size)
+    survey = _NameResolver(size)
     survey.load(file, encoding)
     end = file.tell()
     big = system.get("little_endian") is False
-    places = _places(file, _Contents(size).load(file, encoding), survey.storages, size, ">q" if big else "<q")
+    places = _places(file, _NameResolver(size).load(file, encoding), survey.storages, size, ">q" if big else "<q")
 
     def fetch(storage: Storage) -> Bytes:
         return filled(file, places[storage.key], storage.nbytes, f"storage {storage.key}")
 
     file.seek(begin)
     content = io.BytesIO(file.read(end - begin))
-    tensors = Tensors(fetch, locate, 16 * size + _MOST_COPIED, big=big)
-    return _plain_objects(_Contents(end - begin, tensors).load(content, encoding))
+    tensors = TensorBuilder(fetch, locate, 16 * size + _MOST_COPIED, big=big)
+    return _plain_objects(_NameResolver(end - begin, tensors).load(content, encoding))
 
 
 def _places(file: IO[bytes], keys: Any, storages: dict[str, Storage], size: int, count: str) -> dict[str, int]:

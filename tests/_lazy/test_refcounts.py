@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import weft
 from weft._base import config
 from weft._base.state import Pending, ambient, using
-from weft._lazy import holders, plan, realize
-from weft._lazy.holders import UNKNOWN, WAYS, calibrated
+from weft._lazy import plan, realize, refcounts
+from weft._lazy.refcounts import UNKNOWN, WAYS, calibrated
 
 SIZE = 1024  # floats, as many as are worth donating
 
@@ -29,11 +29,11 @@ def borrowed(count):
 
 
 def test_counts_are_trusted_here():
-    assert holders.IN_A_LOCAL == calibrated(WAYS) != UNKNOWN
+    assert refcounts.IN_A_LOCAL == calibrated(WAYS) != UNKNOWN
 
 
 def test_references_that_the_interpreter_borrows_are_not_expected():
-    assert calibrated(tuple(map(borrowed, WAYS))) == holders.IN_A_LOCAL - 1
+    assert calibrated(tuple(map(borrowed, WAYS))) == refcounts.IN_A_LOCAL - 1
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ def donated(monkeypatch):
 
 
 def unknown(monkeypatch):
-    monkeypatch.setattr(holders, "IN_A_LOCAL", UNKNOWN)
+    monkeypatch.setattr(refcounts, "IN_A_LOCAL", UNKNOWN)
 
 
 def borrowing(monkeypatch):
     """An interpreter that makes one reference less; a further one is that of the function that stands in."""
     for module in (plan, realize):
         monkeypatch.setattr(module, "getrefcount", lambda value: getrefcount(value) - STANDING_IN - 1)
-    monkeypatch.setattr(holders, "IN_A_LOCAL", holders.IN_A_LOCAL - 1)
+    monkeypatch.setattr(refcounts, "IN_A_LOCAL", refcounts.IN_A_LOCAL - 1)
 
 
 STANDING_IN = (lambda value: getrefcount(value))(object()) - 1  # what a parameter adds

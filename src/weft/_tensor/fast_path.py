@@ -1,7 +1,7 @@
 """The common call, inlined: tensors only, no mode, a signature that is known.
 
-Everything else falls through to the general path. One `try` tells a tensor whose value is at hand from a number and
-from a stale view: neither has a value with a type.
+Everything else takes the general path. One `try` tells a tensor with a value from a number and from a stale view:
+neither has a value with a type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from weft._base.state import peek
 from weft._dispatch import apply
 from weft._lazy.infer import Call
-from weft._lazy.realize import relieve
+from weft._lazy.realize import flush_if_full
 from weft._lazy.value import Value, tick
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -47,7 +47,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
         pending = state.pending
         pending.append(value)
         if len(pending) > pending.limit:
-            relieve(pending)
+            flush_if_full(pending)
         result = _new(Tensor)
         result._value = value
         return result
@@ -85,7 +85,7 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
         pending = state.pending
         pending.append(value)
         if len(pending) > pending.limit:
-            relieve(pending)
+            flush_if_full(pending)
         result = _new(Tensor)
         result._value = value
         return result

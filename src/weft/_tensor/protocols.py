@@ -17,15 +17,15 @@ from weft._tensor.copying import extras_of
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
 from weft.errors import DTypeError, ValueRangeError
-from weft.ops._words import scalar_word
+from weft.ops._type_names import scalar_name
 
 
 def copied(self: Tensor) -> Tensor:
     """`copy.copy`: a leaf that shares the elements, and what the program has hung on the tensor."""
-    made = self.detach()
-    made.__class__ = type(self)
-    vars(made).update(extras_of(self))
-    return made.requires_grad_(self.requires_grad)
+    result = self.detach()
+    result.__class__ = type(self)
+    vars(result).update(extras_of(self))
+    return result.requires_grad_(self.requires_grad)
 
 
 def contains(self: Tensor, element: Any) -> bool:
@@ -67,8 +67,8 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
             f"buffer length ({size - offset} bytes) after offset ({offset} bytes) must be a multiple of element size "
             f"({width})"
         )
-    made = from_host(np.frombuffer(content, dtype.numpy, max(count, -1), offset), CPU)
-    return made._require_grad(requires_grad)
+    result = from_host(np.frombuffer(content, dtype.numpy, max(count, -1), offset), CPU)
+    return result._require_grad(requires_grad)
 
 
 def asarray(
@@ -85,22 +85,22 @@ def asarray(
     a `ValueError` where it cannot. Buffers without a type of their own hold elements of `dtype`, else of the default
     type. A tensor keeps its history and `requires_grad` unless the argument says otherwise.
     """
-    found = _shared(obj, dtype)
-    if found is None:
+    source = _shared(obj, dtype)
+    if source is None:
         if copy is False:
             raise ValueRangeError("can't alias arbitrary sequence into a tensor.")
         return tensor(obj, dtype=dtype, device=device, requires_grad=bool(requires_grad))
-    wanted = found.dtype if dtype is None else dtype
-    where = found.device if device is None else existing(device)
-    made = found
-    if where != found.device or wanted is not found.dtype:
-        _check_may_copy(found, wanted, where, copy)
-        made = found.detach().to(dtype=wanted, device=where)  # pyright: ignore[reportAttributeAccessIssue]  derived
+    wanted = source.dtype if dtype is None else dtype
+    target = source.device if device is None else existing(device)
+    result = source
+    if target != source.device or wanted is not source.dtype:
+        _check_may_copy(source, wanted, target, copy)
+        result = source.detach().to(dtype=wanted, device=target)  # pyright: ignore[reportAttributeAccessIssue]  derived
     elif copy:
-        made = found.clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
-    if requires_grad is None or requires_grad is (made.requires_grad and made.is_leaf):
-        return made
-    return (made if made.is_leaf and requires_grad else wrap(own(made._read())))._require_grad(requires_grad)
+        result = source.clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+    if requires_grad is None or requires_grad is (result.requires_grad and result.is_leaf):
+        return result
+    return (result if result.is_leaf and requires_grad else wrap(own(result._read())))._require_grad(requires_grad)
 
 
 def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
@@ -122,12 +122,12 @@ def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
     return frombuffer(obj, dtype=default_dtype() if dtype is None else dtype)
 
 
-def _check_may_copy(found: Tensor, wanted: DType, where: Any, copy: bool | None) -> None:
+def _check_may_copy(source: Tensor, wanted: DType, target: Any, copy: bool | None) -> None:
     if copy is False:
-        if where != found.device:
-            raise ValueRangeError(f"can't alias tensor from device '{found.device}' to '{where}'.")
+        if target != source.device:
+            raise ValueRangeError(f"can't alias tensor from device '{source.device}' to '{target}'.")
         raise ValueRangeError(
-            f"can't alias tensor with dtype '{scalar_word(found.dtype)}' into dtype '{scalar_word(wanted)}'."
+            f"can't alias tensor with dtype '{scalar_name(source.dtype)}' into dtype '{scalar_name(wanted)}'."
         )
 
 
@@ -150,14 +150,14 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     if not hasattr(source, "__dlpack__"):
         raise DTypeError(_INVALID)
     if isinstance(source, np.ndarray):
-        found = from_numpy_array(source)
+        result = from_numpy_array(source)
     else:
-        found = from_jax_array(jnp.from_dlpack(source), owner=source)
-    if device is not None and found.device != resolve_device(device):
+        result = from_jax_array(jnp.from_dlpack(source), owner=source)
+    if device is not None and result.device != resolve_device(device):
         if copy is False:
-            raise ValueRangeError(f"cannot move the tensor from {found.device} to {device} without copying")
-        return found.to(device)  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
-    return from_jax_array(jnp.array(found._array(), copy=True)) if copy else found
+            raise ValueRangeError(f"cannot move the tensor from {result.device} to {device} without copying")
+        return result.to(device)  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+    return from_jax_array(jnp.array(result._array(), copy=True)) if copy else result
 
 
 def to_dlpack(tensor: Tensor) -> Any:

@@ -1,7 +1,7 @@
-"""A backward pass whose roots get their cotangents one after another, as they come from elsewhere.
+"""A backward pass whose roots get their cotangents one after another, such as from other processes.
 
-In a pass of its own, a value's cotangent is complete when its turn comes in the order of recording. Here roots that are
-still awaited may lead to it, so uses are counted, and a value is differentiated when all of them have arrived.
+In an ordinary pass a value's cotangent is complete when the order of recording reaches it. Here roots that are still
+awaited may lead to it, so uses are counted, and a value is differentiated when all of them have arrived.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import heapq
 from collections.abc import Callable, Sequence
 from itertools import chain
 
-from weft._autograd.engine import Deliver, Pass, queueing
-from weft._autograd.graph import Key, Vertex, inputs_of, key_of, lighten
+from weft._autograd.engine import BackwardPass, Deliver, callback_queue
+from weft._autograd.graph import Vertex, VertexKey, drop_values, inputs_of, key_of
 from weft._base.state import ambient, using
 from weft._lazy.value import Tape, Value
 
 
-class PassInParts(Pass):
+class IncrementalBackwardPass(BackwardPass):
     """A pass from `roots`, each of which gets its cotangent, or none, once.
 
-    `ends(value)` says whether the graph goes on elsewhere before a value, which then goes to `arrived_at(value, grad)`,
-    with None where no gradient flows to it. Leaves go to `deliver`.
+    The pass ends at a value where `ends(value)`, since its graph goes on in another process; then it calls
+    `arrived_at(value, grad)`, with None where no gradient flows to it. Leaves go to `deliver`.
 
-    awaited  how many roots have got nothing
+    awaited  how many roots have no cotangent yet
     """
 
     def __init__(
@@ -39,19 +39,19 @@ class PassInParts(Pass):
         self._siblings: dict[int, int] = {}  # outputs whose cotangents are awaited, by their family
         self._count_uses(roots, ordered)
 
-    def give(self, given: Sequence[tuple[Value, Value | None]]) -> None:
-        """Go as far as the cotangents of these roots let it. What hooks have queued runs when all have come."""
-        with queueing(self._queued), using(grad=False):
+    def give(self, cotangents: Sequence[tuple[Value, Value | None]]) -> None:
+        """Continue as far as these cotangents allow. Callbacks that hooks have queued run when no root is awaited."""
+        with callback_queue(self._queued), using(grad=False):
             self.ambient = ambient()
-            self.awaited -= len(given)
-            for root, cotangent in given:
+            self.awaited -= len(cotangents)
+            for root, cotangent in cotangents:
                 if cotangent is not None:
                     self._add(key_of(root), cotangent)
                 self._arrived(key_of(root))
             while self._ready:
                 self._visit(self.reached[-heapq.heappop(self._ready)])
             if not self.awaited:
-                lighten(self.passed)
+                drop_values(self.passed)
                 for callback in self._queued:
                     callback()
 
@@ -62,14 +62,14 @@ class PassInParts(Pass):
             self._execute((vertex,))
 
     def _count_uses(self, roots: Sequence[Value], ordered: Sequence[Vertex]) -> None:
-        """Count the uses of what is inside of the tape; those of leaves have been."""
+        """Count the uses of all values but leaves, which `_reach` has counted."""
         left = self.left
         for x in chain(roots, *map(self._first_inputs, ordered)):
             if x.tape is not None and not x.tape.leaf:
                 left[key_of(x)] = left.get(key_of(x), 0) + 1
 
     def _first_inputs(self, vertex: Vertex) -> Sequence[Value]:
-        """The inputs of an application, which its first output stands for."""
+        """The inputs of a vertex's application; none for all but the first of its outputs."""
         if self._ends(vertex):
             return ()
         family = self.families.get(key_of(vertex))
@@ -80,8 +80,8 @@ class PassInParts(Pass):
                 return ()
         return inputs_of(vertex)
 
-    def _complete(self, key: Key) -> None:
-        """All uses of a value have arrived."""
+    def _complete(self, key: VertexKey) -> None:
+        """Called when all uses of a value have arrived."""
         if isinstance(key, Tape):
             super()._complete(key)
             return

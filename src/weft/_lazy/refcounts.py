@@ -1,10 +1,10 @@
-"""What counting the references to an object adds to the number of its holders.
+"""Calibration of `getrefcount`: how many references counting itself adds to an object.
 
-Whoever counts has the object in a local variable and hands it to `getrefcount`. How many references that makes is the
-interpreter's affair: CPython 3.14 borrows some that older versions take. So it is tried, when this module is loaded,
-on objects whose holders are known, in the ways in which `realize` counts. It makes two references at most. More of
-them, or another number another time, say that counts cannot be trusted here. Then the figure is `UNKNOWN`, less than
-any, by which everything seems to be held: nothing is dropped and nothing is donated.
+The object is in a local variable and is passed to `getrefcount`; how many references that makes depends on the
+interpreter: CPython 3.14 borrows some that older versions take. So it is measured when this module is loaded, on
+objects whose holders are known, in the ways in which `realize` counts. It is two at most. A larger or a varying number
+means that counts cannot be trusted here. Then the figure is `UNKNOWN`, less than any count, so that everything seems
+to be held: nothing is dropped and nothing is donated.
 """
 
 from __future__ import annotations
