@@ -31,6 +31,16 @@ def again(obj, **options):
     return weft.load(file, **options)
 
 
+def test_what_refuses_to_be_pickled_says_why(tmp_path):
+    class Reference:
+        def __reduce__(self):
+            raise RuntimeError("a reference can only be pickled when it is sent")
+
+    with pytest.raises(RuntimeError, match="^a reference can only be pickled when it is sent$"):
+        weft.save([Reference()], tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+
+
 def test_plain_objects_come_back():
     obj = {
         "a": [1, 2.5, -math.inf, None, True, 2**80], 2: ("x", {3, 4}, frozenset([5])), "b": b"\x00\xff", "c": 1 - 2j,

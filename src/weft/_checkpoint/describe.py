@@ -94,6 +94,8 @@ class Describer:
             return {"is": "scalar", "dtype": x.dtype.name, "base64": base64.b64encode(_little(x)).decode("ascii")}
         if type(x) is np.ndarray and x.dtype in _NUMPY:
             return {"is": "array", "at": self._number(x, self.arrays)}
+        if type(x).__reduce__ is not object.__reduce__:
+            x.__reduce__()  # what must not leave its process says why
         raise CheckpointError(
             f"cannot save {path}, which is of type {type(x).__module__}.{type(x).__qualname__}: a checkpoint holds "
             "tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists, "
