@@ -36,7 +36,7 @@ def test_what_refuses_to_be_pickled_says_why(tmp_path):
         def __reduce__(self):
             raise RuntimeError("a reference can only be pickled when it is sent")
 
-    with pytest.raises(RuntimeError, match="^a reference can only be pickled when it is sent$"):
+    with pytest.raises(RuntimeError, match=r"^a reference can only be pickled when it is sent$"):
         weft.save([Reference()], tmp_path / "x")
     assert not list(tmp_path.iterdir())
 
