@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from weft import cuda
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed._group import Backend, ProcessGroup
 from weft.errors import ArgumentError, DistBackendError, ValueRangeError
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import enrol, is_thread_rank

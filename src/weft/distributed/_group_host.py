@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from weft._comm.board import Board, connect
-from weft._comm.collectives import Collectives
 from weft._comm.deadline import Deadline
-from weft._comm.meeting import Meeting
-from weft._comm.memory import Memory, PrivateMemory, SharedMemory
-from weft._comm.messages import Messages, Request
-from weft._comm.operations import Operations
+from weft._comm.groups.collectives import Collectives
+from weft._comm.groups.memory_group import MemoryGroup, connect
+from weft._comm.groups.message_group import MessageGroup
+from weft._comm.groups.messages import Messages, Request
+from weft._comm.groups.operations import Operations
+from weft._comm.shared_memory.memory import Memory, PrivateMemory, SharedMemory
 from weft._tensor.convert import room_like
 from weft.distributed._group import Array, Backend
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
@@ -26,16 +26,21 @@ _SMALL = 1 << 16  # bytes up to which arrays are exchanged together
 
 
 class HostBackend(Backend):
-    """Collectives over NumPy arrays, of ranks that meet at a board or by messages."""
+    """Collectives over NumPy arrays, of ranks that meet at a group or by messages."""
 
     on_host = True
 
     def __init__(
-        self, name: str, board: Board | Meeting, collectives: Operations, messages: Messages, timeout: timedelta
+        self,
+        name: str,
+        group: MemoryGroup | MessageGroup,
+        collectives: Operations,
+        messages: Messages,
+        timeout: timedelta,
     ) -> None:
-        super().__init__(board.rank, board.size, timeout)
+        super().__init__(group.rank, group.size, timeout)
         self.name = name
-        self._board = board
+        self._group = group
         self._collectives = collectives
         self._messages = messages
 
@@ -114,7 +119,7 @@ class HostBackend(Backend):
         return _Message(self, self._messages.receive(out, peer, tag), [out])
 
     def abort(self, text: str) -> None:
-        self._board.abort(text)
+        self._group.abort(text)
 
     def close(self) -> None:
         self._collectives.close()
@@ -163,7 +168,7 @@ def join_threads(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta
 def _joined(
     name: str, memory: type[Memory], store: Any, rank: int, ranks: Sequence[int], timeout: timedelta
 ) -> HostBackend:
-    board = connect(memory, store, rank, len(ranks), Deadline(timeout.total_seconds()), ranks=ranks)
-    backend = HostBackend(name, board, Collectives(board), Messages(board), timeout)
+    group = connect(memory, store, rank, len(ranks), Deadline(timeout.total_seconds()), ranks=ranks)
+    backend = HostBackend(name, group, Collectives(group), Messages(group), timeout)
     backend.crowded = len(os.sched_getaffinity(0)) < 2 * len(ranks)
     return backend

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from weft._comm import mpi
 from weft._comm.deadline import Deadline
-from weft._comm.store import Store
-from weft._comm.tcp_store import TCPStore
+from weft._comm.groups import mpi
+from weft._comm.stores.store import Store
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed._group_host import HostBackend
 from weft.distributed.elastic.rendezvous.utils import own_address
 from weft.errors import DistBackendError, DistStoreError
@@ -27,10 +27,10 @@ def meet(rank: int, world_size: int, timeout: timedelta) -> tuple[Store, int, in
     found, size = _checked_job(rank, world_size)
     if found == 0:
         store = TCPStore("", 0, is_master=True, timeout=timeout, wait_for_workers=False)
-        mpi.told(json.dumps([own_address(), store.port]).encode(), Deadline(timeout.total_seconds()))
+        mpi.broadcast_text(json.dumps([own_address(), store.port]).encode(), Deadline(timeout.total_seconds()))
         return store, found, size
     try:
-        host, port = json.loads(mpi.told(b"", Deadline(timeout.total_seconds())))
+        host, port = json.loads(mpi.broadcast_text(b"", Deadline(timeout.total_seconds())))
     except TimeoutError:
         raise DistBackendError(
             f"init_process_group: rank {found} waited {timeout.total_seconds():g} s for rank 0 of {size}; look what it "
@@ -68,5 +68,5 @@ def join(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> Hos
             f"joining the group: rank {ranks[rank]} waited {timeout.total_seconds():g} s for {missing}; look whether "
             "all members make the group"
         ) from error
-    meeting, collectives = mpi.collectives(rank, ranks)
-    return HostBackend("mpi", meeting, collectives, meeting.messages, timeout)
+    group, collectives = mpi.collectives(rank, ranks)
+    return HostBackend("mpi", group, collectives, group.messages, timeout)

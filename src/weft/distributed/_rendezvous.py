@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from weft._comm.file_store import FileStore
-from weft._comm.store import PrefixStore, Store
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.file_store import FileStore
+from weft._comm.stores.store import PrefixStore, Store
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed.constants import default_pg_timeout
 from weft.errors import DistError, PreconditionError, ValueRangeError
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from weft import cuda
-from weft._comm.store import PrefixStore
+from weft._comm.stores.store import PrefixStore
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import (

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from weft._comm.store import HashStore
+from weft._comm.stores.store import HashStore
 from weft._tensor.generator import default_generator
 from weft.distributed._world import ThreadRank, become_rank, destroy_process_group, is_initialized
 from weft.distributed.rpc._state import Here, become

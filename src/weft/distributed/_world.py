@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from weft._comm.store import PrefixStore, Store
+from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed._rendezvous import rendezvous

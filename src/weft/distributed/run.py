@@ -21,7 +21,7 @@ from glob import glob
 from importlib import import_module
 from typing import Any, NoReturn
 
-from weft._comm.key import job_key
+from weft._comm.transport.key import job_key
 from weft.distributed._flags import USAGE, flags_to_hand_on, get_args_parser, given, misplaced
 from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException, Std
 from weft.distributed.elastic.multiprocessing._entry import RUNNER, run_script

@@ -78,7 +78,7 @@ def cut_off():
     pipe.lanes[1]._sock.shutdown(socket.SHUT_RDWR)
     with pytest.raises(RuntimeError, match="worker w1 was lost while w0 waited for it: it has closed the connection"):
         begun.wait()
-    assert pipe.why is not None
+    assert pipe.close_reason is not None
     assert not pipe.lanes
     assert rpc.rpc_sync("w1", same, (2,)) == (2,)  # it is reached again
 

@@ -15,8 +15,8 @@ import pytest
 from tests.distributed.processes import ended, start
 from tests.distributed.rpc import job, watched
 from tests.distributed.rpc.test_tls import certified
-from weft._comm.file_store import FileStore
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.file_store import FileStore
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed import rpc
 from weft.distributed.rpc import _top
 from weft.distributed.rpc._listener import ConnectOptions

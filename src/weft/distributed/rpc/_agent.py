@@ -11,9 +11,9 @@ from time import monotonic
 from typing import Any, TypeVarTuple
 
 from weft._base.state import ambient
-from weft._comm.hub import Hub
-from weft._comm.pipe import Bytes, Pipe
-from weft._comm.reader import Waiter
+from weft._comm.transport.pipe import Bytes, Pipe
+from weft._comm.transport.reactor import Reactor
+from weft._comm.transport.reader_lock import Waiter
 from weft._lazy.realize import flush_pending
 from weft.distributed.rpc._call import NEVER, Call, Calls, late_error
 from weft.distributed.rpc._contexts import Contexts, current_context
@@ -62,9 +62,9 @@ class Agent:
         self.shutdown = threading.Lock()  # held by who sees to the end of the job
         self.references = References(self.me[1:])
         self.contexts = Contexts(self.me, lambda worker: self.peers.connected(worker))
-        self.hub = Hub(f"weft rpc {self.me.name}", threads, enter)
-        self.payloads = Payloads(self.hub, lambda pipe: self.peers.widen(pipe))
-        self.deletes = PendingDeletes(self.hub.wake)
+        self.reactor = Reactor(f"weft rpc {self.me.name}", threads, enter)
+        self.payloads = Payloads(self.reactor, lambda pipe: self.peers.widen(pipe))
+        self.deletes = PendingDeletes(self.reactor.wake)
         self.calls = Calls(self)
         self.devices = Devices(self.me, device_maps)
         self.leaving = Leaving(self)
@@ -72,11 +72,11 @@ class Agent:
         self.tracing = Tracer(self)
         self._controls = controls
         self._closing = threading.Lock()
-        self.hub.alarm = self._look_at_the_clock
+        self.reactor.on_timer = self._look_at_the_clock
         try:
-            self.peers = Peers(workers, self.hub, self, connecting, self._introduce)  # from here on others may call
+            self.peers = Peers(workers, self.reactor, self, connecting, self._introduce)  # from here on others may call
         except BaseException:
-            self.hub.close(_GRACE)
+            self.reactor.close(_GRACE)
             raise
 
     def close(self, seconds: float | None = None) -> None:
@@ -89,7 +89,7 @@ class Agent:
                 return
             self.closing = True
         self.peers.close()
-        self.hub.close(_GRACE if seconds is None else min(_GRACE, max(seconds, _LEAST_GRACE)))
+        self.reactor.close(_GRACE if seconds is None else min(_GRACE, max(seconds, _LEAST_GRACE)))
         self.calls.fail(None, f"{self.me} has left the job before its call to itself was done")
 
     # --- what goes out ---
@@ -119,7 +119,7 @@ class Agent:
         self.traffic.count(to, made=1)
         pipe.put(Frame.NOTE, 0, pack((note.name, args), self.devices.of_callee(to))[0])
         if pipe is not sending:
-            self.hub.soon(partial(self.hub.flush, pipe))
+            self.reactor.call_soon(partial(self.reactor.flush, pipe))
 
     def wait(self, future: Future[Any], limit: float | None) -> Any:
         """The value of any future, within some seconds (None: the default, 0: no limit)."""
@@ -127,7 +127,7 @@ class Agent:
         if not future.done():
             waiter: Waiter = SimpleQueue()
             future._ring(waiter)
-            self.hub.yield_leadership()
+            self.reactor.yield_leadership()
             try:
                 waiter.get(timeout=limit or None)
             except Empty:
@@ -175,7 +175,7 @@ class Agent:
             pipe.calls.pop(number, None)
             self.traffic.count(to, made=-(kind != _UNCOUNTED))
             raise
-        if pipe.why is not None:  # it was lost meanwhile
+        if pipe.close_reason is not None:  # it was lost meanwhile
             self._fail_calls(pipe)
             self.references.lost(to[1:])
 
@@ -187,7 +187,7 @@ class Agent:
     def expect(self, owned: Owned) -> Owned:
         """A value of this worker that was asked for; see that its creator lives where that has not told of it yet."""
         if not owned.created:
-            self.hub.run(partial(self._look_for, *owned.id.creator))
+            self.reactor.run(partial(self._look_for, *owned.id.creator))
         return owned
 
     def _look_for(self, number: int, incarnation: int) -> None:
@@ -257,7 +257,7 @@ class Agent:
             follow()
         except Exception as error:  # there is no answer to say so
             pipe.close(f"it sent a note that cannot be followed: {error!r}")
-        return pipe.why is None
+        return pipe.close_reason is None
 
     def _take(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
         """Run what is asked for: a user's function in its turn, controls at once."""
@@ -284,11 +284,11 @@ class Agent:
 
     def run(self, function: Callable[..., None], *args: Any) -> None:
         """Have a function run in its turn. What it leaves to be computed is started when nothing else is to be done."""
-        self.hub.run(partial(self._run, function, *args))
+        self.reactor.run(partial(self._run, function, *args))
 
     def _run(self, function: Callable[..., None], *args: Any) -> None:
         function(*args)
-        if not self.hub.busy:
+        if not self.reactor.busy:
             with suppress(Exception):  # it is raised where the value is needed
                 flush_pending()
 
@@ -299,13 +299,13 @@ class Agent:
             self.calls.answer(None, kind, reply.number, body, buffers)
         else:
             self.payloads.put(pipe, kind, reply.number, body, buffers)
-            if pipe.why is not None:  # nobody is there any more to have what the answer refers to
+            if pipe.close_reason is not None:  # nobody is there any more to have what the answer refers to
                 self.references.lost(reply.caller[1:])
                 find_makers(self)
-            elif self.hub.busy:
-                self.hub.soon(partial(self.hub.flush, pipe))  # more answers are about to follow
+            elif self.reactor.busy:
+                self.reactor.call_soon(partial(self.reactor.flush, pipe))  # more answers are about to follow
             else:
-                self.hub.flush(pipe)
+                self.reactor.flush(pipe)
         if reply.kind != _UNCOUNTED:
             self.traffic.count(reply.caller, served=1)
 
@@ -335,16 +335,16 @@ class Agent:
             pipe,
             f"{self.me} has left the job before worker {pipe.peer} answered"
             if self.closing
-            else f"worker {pipe.peer} was lost while {self.me.name} waited for it: {pipe.why}",
+            else f"worker {pipe.peer} was lost while {self.me.name} waited for it: {pipe.close_reason}",
         )
 
     # --- figures ---
 
     def get_debug_info(self) -> dict[str, str]:
         """Figures of this worker under PyTorch's names, as texts."""
-        idle = max(0, self.hub.threads - self.hub.running)
+        idle = max(0, self.reactor.threads - self.reactor.running)
         return {
-            "agent.thread_pool_size": str(self.hub.workers),
+            "agent.thread_pool_size": str(self.reactor.workers),
             "agent.num_idle_threads": str(idle),
             "agent.num_pending_requests": str(len(self.calls.pending())),
         }
@@ -362,13 +362,13 @@ class Agent:
 
     def counts(self) -> Counts:
         """What this worker reports at the end: the calls that it has made and served, and the functions that run."""
-        return self.traffic.counts(self.hub.running)
+        return self.traffic.counts(self.reactor.running)
 
     def figures(self) -> dict[str, int]:
         """How many threads there are, functions that run, calls that wait for answers, and connections."""
         return {
-            "num_threads": self.hub.threads,
-            "num_running": self.hub.running,
+            "num_threads": self.reactor.threads,
+            "num_running": self.reactor.running,
             "num_pending_calls": len(self.calls.pending()),
             "num_connections": len(self.peers),
         }

@@ -9,7 +9,7 @@ from itertools import count
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
-from weft._comm.pipe import Bytes, Pipe
+from weft._comm.transport.pipe import Bytes, Pipe
 from weft.distributed.rpc._contexts import Context, current_context, within
 from weft.distributed.rpc._errors import raised_there
 from weft.distributed.rpc._message import unpack
@@ -42,19 +42,19 @@ class Call(Future[Any]):
         if pipe is None:
             return self
         if now:
-            self._agent.hub.poll(pipe)
+            self._agent.reactor.poll(pipe)
             return self
         time = perf_counter()
         if time - pipe.pushed > _TOGETHER:
             pipe.pushed = time
-            self._agent.hub.flush(pipe)
-        self._agent.hub.soon(partial(self._agent.hub.poll, pipe))
+            self._agent.reactor.flush(pipe)
+        self._agent.reactor.call_soon(partial(self._agent.reactor.poll, pipe))
         return self
 
     def flush(self) -> Self:
         """Send it now; its answer is read by who waits for it."""
         if self.pipe is not None:
-            self._agent.hub.flush(self.pipe)
+            self._agent.reactor.flush(self.pipe)
         return self
 
     def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
@@ -64,17 +64,17 @@ class Call(Future[Any]):
 
     def _await(self) -> None:
         if self.pipe is None:
-            self._agent.hub.yield_leadership()
+            self._agent.reactor.yield_leadership()
             super()._await()
             return
-        self._agent.hub.read_until(self.pipe, self.done, self._ring, self.end)
+        self._agent.reactor.read_until(self.pipe, self.done, self._ring, self.end)
         if not self._done:
             self._agent.calls.expire()
             super()._await()
 
     def _leave_to_others(self) -> None:
         self.push()
-        self._agent.hub.yield_leadership()
+        self._agent.reactor.yield_leadership()
 
 
 class Calls:
@@ -95,7 +95,7 @@ class Calls:
         """Have a call expire at a time, which is before `next_end`."""
         with self._lock:
             self.next_end = min(self.next_end, end)
-        self._agent.hub.wake()
+        self._agent.reactor.wake()
 
     def pending(self) -> list[Call]:
         """All of them."""
@@ -147,7 +147,7 @@ class Calls:
     def _finish(self, call: Call, finish: Callable[[Any], None], outcome: Any) -> None:
         """Tell a call's outcome. Callbacks may wait for other calls."""
         if call.has_callbacks:
-            self._agent.hub.defer(partial(finish, outcome))
+            self._agent.reactor.defer(partial(finish, outcome))
         else:
             finish(outcome)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from weft._base.device import CPU, canonical
 from weft._base.device import device as Device
-from weft._comm.pipe import Pipe
+from weft._comm.transport.pipe import Pipe
 from weft._tensor.convert import existing
 from weft.distributed.rpc._listener import Endpoint
 from weft.distributed.rpc._message import Receiver

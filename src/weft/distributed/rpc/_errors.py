@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from weft._comm.pipe import Bytes
+from weft._comm.transport.pipe import Bytes
 from weft.distributed.rpc._message import Receiver, pack, unpack
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError

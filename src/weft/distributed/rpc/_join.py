@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import NoReturn
 
 from weft._base.device import device as Device
-from weft._comm.store import Store, is_of_threads
+from weft._comm.stores.store import Store, is_of_threads
 from weft.distributed._world import rank_entrance
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._controls import CONTROLS
@@ -76,7 +76,7 @@ def joined(store: Store, name: str, rank: int, world_size: int | None, options: 
 
 def _connect_options(store: Store, options: TensorPipeRpcBackendOptions) -> ConnectOptions:
     address = os.environ.get(_ADDRESS) or LOOPBACK
-    return ConnectOptions(address, options.near, options.certificates, is_of_threads(store))
+    return ConnectOptions(address, options.unix_sockets, options.certificates, is_of_threads(store))
 
 
 def _entrance() -> Callable[[], None]:

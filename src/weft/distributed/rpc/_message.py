@@ -19,7 +19,7 @@ from weft._base.device import CPU
 from weft._base.device import device as Device
 from weft._base.dtype import dtype_named
 from weft._base.state import ambient
-from weft._comm.loans import Lasting
+from weft._comm.shared_memory.loans import FrozenBytes
 from weft._lazy.realize import held_by
 from weft._lazy.value import Value, aval_of
 from weft._tensor.convert import existing, room
@@ -134,7 +134,7 @@ def _reduced(tensor: Tensor, to: Receiver, handed: list[Callable[[], object]]) -
     aval, held = value.aval, held_by(value)
     elements: Any = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
     if len(elements) >= _LONG:
-        elements = elements.view(Lasting)
+        elements = elements.view(FrozenBytes)
         elements.of = held
     put_aside = pickle.PickleBuffer(elements)
     there = to.place(aval.device)

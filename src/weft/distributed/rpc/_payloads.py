@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from weft._comm import wire
-from weft._comm.chunks import Chunks, Parcel
-from weft._comm.hub import Hub
-from weft._comm.loans import Lender
-from weft._comm.pipe import Bytes, Pipe
+from weft._comm.shared_memory.loans import Lender
+from weft._comm.transport import wire
+from weft._comm.transport.chunks import Chunks, PendingFrame
+from weft._comm.transport.pipe import Bytes, Pipe
+from weft._comm.transport.reactor import Reactor
 from weft._tensor.convert import room
 from weft.distributed.rpc._protocol import Frame, Mark
 from weft.errors import DistNetworkError
@@ -23,8 +23,8 @@ _LEAST = 1 << 16  # bytes from which on a buffer is lent, or cut
 class Payloads:
     """What a worker has lent, what it borrows, and what is on its way to it. `widen(pipe)` has a pipe get lanes."""
 
-    def __init__(self, hub: Hub, widen: Callable[[Pipe], None]) -> None:
-        self._hub = hub
+    def __init__(self, reactor: Reactor, widen: Callable[[Pipe], None]) -> None:
+        self._reactor = reactor
         self._widen = widen
         self._lender = Lender()
         self._chunks = Chunks(room)
@@ -35,7 +35,7 @@ class Payloads:
         if not any(len(buffer) >= _LEAST for buffer in buffers):
             pipe.put(kind, number, body, buffers)
             return
-        if pipe.near:
+        if pipe.same_host:
             mark, carry = Mark.LENT, partial(self._lender.lend, pipe)
         else:
             self._widen(pipe)
@@ -43,15 +43,15 @@ class Payloads:
         handles = [carry(buffer) if len(buffer) >= _LEAST else b"" for buffer in buffers]
         short = [buffer for handle, buffer in zip(handles, buffers, strict=True) if not handle]
         pipe.put(kind | mark, number, body, [wire.pack(*handles), *short])
-        if not pipe.near:
+        if not pipe.same_host:
             for lane in pipe.lanes:
-                self._hub.flush(lane)
+                self._reactor.flush(lane)
             return
         pipe.bytes_out += sum(len(buffer) for handle, buffer in zip(handles, buffers, strict=True) if handle)
-        if pipe.why is not None:  # it was lost meanwhile
+        if pipe.close_reason is not None:  # it was lost meanwhile
             self._lender.forget(pipe)
 
-    def take(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> Parcel | None:
+    def take(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> PendingFrame | None:
         """A frame that is long, or one that is complete now; None while some of it is still to come.
 
         `DistNetworkError` for loans or chunks that are none.
@@ -60,10 +60,10 @@ class Payloads:
             self._widen(pipe)
             return self._chunks.take(pipe.main, number, body, buffers)
         handles, short = wire.unpack(bytes(buffers[0])) if buffers else [], iter(buffers[1:])
-        if kind & LONG != (Mark.LENT if pipe.near else Mark.CUT) or handles.count(b"") != len(buffers) - 1:
+        if kind & LONG != (Mark.LENT if pipe.same_host else Mark.CUT) or handles.count(b"") != len(buffers) - 1:
             raise DistNetworkError("it sent a malformed frame")
-        parcel = Parcel(pipe, kind & ~LONG, number, body)
-        if not pipe.near:
+        parcel = PendingFrame(pipe, kind & ~LONG, number, body)
+        if not pipe.same_host:
             return self._chunks.claim(parcel, handles, short)
         give_back = partial(self._give_back, pipe)
         parcel.buffers = [pipe.borrower.borrow(handle, give_back) if handle else next(short) for handle in handles]
@@ -81,11 +81,11 @@ class Payloads:
 
     def _give_back(self, pipe: Pipe, number: int) -> None:
         pipe.borrower.returns.append(number)
-        self._hub.soon(partial(self._return, pipe))
+        self._reactor.call_soon(partial(self._return, pipe))
 
     def _return(self, pipe: Pipe) -> None:
         self._put_returns(pipe)
-        self._hub.flush(pipe)
+        self._reactor.flush(pipe)
 
     def _put_returns(self, pipe: Pipe) -> None:
         returns = pipe.borrower.returns

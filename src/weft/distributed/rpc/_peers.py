@@ -10,15 +10,15 @@ from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from weft._comm.deadline import Deadline
-from weft._comm.greeter import Channel
-from weft._comm.hub import Hub
-from weft._comm.pipe import Owner, Pipe
+from weft._comm.transport.acceptor import Channel
+from weft._comm.transport.pipe import FrameHandler, Pipe
+from weft._comm.transport.reactor import Reactor
 from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Listener, MemoryListener, connect
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, PeerGoneError, RpcError, RpcTimeoutError
 
 _MOST_SECONDS = 60.0  # that making a connection takes
-_WHO = re.compile(r"(\d+) (\S+)(?: (\d+)( lane)?)?")  # what callers say of themselves: number, name, incarnation
+_IDENTITY = re.compile(r"(\d+) (\S+)(?: (\d+)( lane)?)?")  # what callers say of themselves: number, name, incarnation
 _LANES = 3  # further connections to a peer on another host, for what is long
 _MOMENT = 5.0  # seconds for which a lane waits for the connection that it belongs to
 
@@ -30,22 +30,22 @@ class Peers:
     """
 
     def __init__(
-        self, workers: Workers, hub: Hub, owner: Owner, options: ConnectOptions,
+        self, workers: Workers, reactor: Reactor, owner: FrameHandler, options: ConnectOptions,
         introduce: Callable[[WorkerInfo, Pipe], None],
     ) -> None:  # fmt: skip
         self._workers = workers
-        self._hub = hub
+        self._reactor = reactor
         self._owner = owner
         self._outgoing: dict[WorkerInfo, Pipe] = {}  # to those that this worker calls
-        self._ends: dict[Pipe, WorkerInfo] = {}  # who is at the other end, for all pipes
+        self._ends: dict[Pipe, WorkerInfo] = {}  # the worker at the other end, for all pipes
         self._workers_of: WeakKeyDictionary[Pipe, WorkerInfo] = WeakKeyDictionary()  # the same of lost ones, too
         self._ended: set[WorkerInfo] = set()  # those that will never answer again
         self._closed = False
-        self._observers: set[Pipe] = set()  # of those who look on and are no workers
+        self._observers: set[Pipe] = set()  # connections of observers, which are no workers
         self._past = (0, 0)  # bytes that came and went by pipes that are lost
         self._admitted = threading.Condition()
         self._widened: set[Pipe] = set()  # those that have lanes, or are about to
-        self._connecting: defaultdict[WorkerInfo, threading.Lock] = defaultdict(threading.Lock)  # by who is called
+        self._connecting: defaultdict[WorkerInfo, threading.Lock] = defaultdict(threading.Lock)  # by callee
         self._options = options
         self._introduce = introduce
         self.listener = MemoryListener(self._admit) if options.in_memory else Listener(options, self._admit)
@@ -87,45 +87,45 @@ class Peers:
         """Give up a pipe that is lost; returns which worker was there, None where that is known already."""
         if pipe in self._observers:
             self._observers.discard(pipe)
-            self._hub.remove(pipe)
+            self._reactor.remove(pipe)
             return None
         if pipe.main is not pipe:
-            self._hub.remove(pipe)
-            pipe.main.close(str(pipe.why))
+            self._reactor.remove(pipe)
+            pipe.main.close(str(pipe.close_reason))
             return None
         worker = self._ends.pop(pipe, None)
         if worker is None:
             return None
         lanes, pipe.lanes = pipe.lanes, ()
         for lane in lanes:
-            lane.close(str(pipe.why))
+            lane.close(str(pipe.close_reason))
         self._widened.discard(pipe)
         self._past = self._past[0] + pipe.bytes_in, self._past[1] + pipe.bytes_out
         if self._outgoing.get(worker) is pipe:
             del self._outgoing[worker]
-        self._hub.remove(pipe)
+        self._reactor.remove(pipe)
         return worker
 
     def widen(self, pipe: Pipe) -> None:
         """Have a pipe get lanes soon, for what is long, if it is one by which this worker calls another host's."""
-        if not pipe.near and pipe.main is pipe and pipe not in self._widened:
+        if not pipe.same_host and pipe.main is pipe and pipe not in self._widened:
             worker = self._ends.get(pipe)
             self._widened.add(pipe)
             if worker is not None and self._outgoing.get(worker) is pipe:
-                self._hub.run(lambda: self._widen(worker, pipe))
+                self._reactor.run(lambda: self._widen(worker, pipe))
 
     def _widen(self, worker: WorkerInfo, pipe: Pipe) -> None:
         deadline, endpoint = Deadline(_MOST_SECONDS), self._workers.endpoint(worker)
         with suppress(DistNetworkError, OSError):  # then it goes on without
-            while endpoint is not None and len(pipe.lanes) < _LANES and pipe.why is None:
+            while endpoint is not None and len(pipe.lanes) < _LANES and pipe.close_reason is None:
                 self._add_lane(pipe, connect(endpoint, self._options, f"{self._me()} lane", deadline))
 
     def _add_lane(self, pipe: Pipe, channel: Channel) -> None:
         lane = Pipe(channel.sock, self._owner, pipe.peer, channel.session, channel.tls, pipe)
         pipe.lanes = (*pipe.lanes, lane)
-        self._hub.add(lane, serve=True)
-        if pipe.why is not None:  # it was lost meanwhile
-            lane.close(pipe.why)
+        self._reactor.add(lane, serve=True)
+        if pipe.close_reason is not None:  # it was lost meanwhile
+            lane.close(pipe.close_reason)
 
     def _me(self) -> str:
         me = self._workers.me
@@ -169,7 +169,7 @@ class Peers:
         self._ends[pipe] = self._workers_of[pipe] = to
         self._outgoing[to] = pipe
         self._introduce(to, pipe)
-        self._hub.add(pipe, serve=False)
+        self._reactor.add(pipe, serve=False)
         return pipe
 
     def _late(self, to: WorkerInfo, deadline: Deadline) -> RpcTimeoutError:
@@ -180,23 +180,23 @@ class Peers:
 
     def _admit(self, channel: Channel) -> None:
         """A worker has connected, to call this one; or it only looks whether this one lives, or talks nonsense."""
-        who = channel.words
-        words = _WHO.fullmatch(who)
-        if self._closed or (who != OBSERVER and words is None):
+        identity = channel.identity
+        match = _IDENTITY.fullmatch(identity)
+        if self._closed or (identity != OBSERVER and match is None):
             channel.sock.close()
             return
-        caller = WorkerInfo(words[2], int(words[1]), int(words[3] or 0)) if words else None
-        if words and words[4]:
-            self._hub.run(lambda: self._admit_lane(channel, caller))
+        caller = WorkerInfo(match[2], int(match[1]), int(match[3] or 0)) if match else None
+        if match and match[4]:
+            self._reactor.run(lambda: self._admit_lane(channel, caller))
             return
-        pipe = Pipe(channel.sock, self._owner, words[2] if words else who, channel.session, channel.tls)
+        pipe = Pipe(channel.sock, self._owner, match[2] if match else identity, channel.session, channel.tls)
         if caller is None:
             self._observers.add(pipe)
         else:
             with self._admitted:
                 self._ends[pipe] = self._workers_of[pipe] = caller
                 self._admitted.notify_all()
-        self._hub.add(pipe, serve=True)
+        self._reactor.add(pipe, serve=True)
 
     def _admit_lane(self, channel: Channel, caller: WorkerInfo | None) -> None:
         """The same, for what is long: beside a connection that may just be being made."""

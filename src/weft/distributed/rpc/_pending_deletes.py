@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from weft._comm.pipe import Pipe
+from weft._comm.transport.pipe import Pipe
 from weft.distributed.rpc._call import NEVER
 from weft.distributed.rpc._protocol import Note
 from weft.distributed.rpc._references import Number

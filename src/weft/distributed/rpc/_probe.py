@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from weft._comm.deadline import Deadline
-from weft._comm.pipe import Bytes, Pipe
+from weft._comm.transport.pipe import Bytes, Pipe
 from weft.distributed.rpc._errors import raised_there
 from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Endpoint, connect
 from weft.distributed.rpc._message import unpack
@@ -62,9 +62,9 @@ class Probe:
         pipe.put(status.kind, number, pickle.dumps((status.name, ())))
         pipe.flush()
         while number not in self._answers:
-            if pipe.why is not None:
+            if pipe.close_reason is not None:
                 self.close()
-                raise PeerGoneError(f"the connection was lost: {pipe.why}")
+                raise PeerGoneError(f"the connection was lost: {pipe.close_reason}")
             if deadline.expired:
                 raise TimeoutError
             pipe.read(wait=True)
@@ -83,4 +83,4 @@ class Probe:
             self._answers[number] = raised_there(body, buffers)
 
     def lost(self, pipe: Pipe) -> None:
-        """The connection has ended, which `pipe.why` tells."""
+        """The connection has ended, which `pipe.close_reason` tells."""

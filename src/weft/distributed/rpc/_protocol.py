@@ -18,7 +18,7 @@ from weft.distributed.rpc._workers import WorkerInfo
 from weft.futures import Future
 
 if TYPE_CHECKING:
-    from weft._comm.pipe import Pipe
+    from weft._comm.transport.pipe import Pipe
     from weft.distributed.rpc._agent import Agent
     from weft.distributed.rpc._contexts import Context
     from weft.distributed.rpc._tracing import Span

@@ -24,7 +24,7 @@ def release(agent: Agent, context_id: int) -> None:
             if agent.peers.known(peer) is not None:
                 agent.tell(peer, release, context_id)
             else:
-                agent.hub.run(lambda peer=peer: agent.tell(peer, release, context_id))
+                agent.reactor.run(lambda peer=peer: agent.tell(peer, release, context_id))
 
 
 @request()
@@ -36,7 +36,7 @@ def join_context(reply: Reply, context_id: int, worker: WorkerInfo) -> None:
 def find_makers(agent: Agent) -> None:
     """Have those who made contexts know that this worker has them: who has brought it there may have gone."""
     for context_id, maker in agent.contexts.of_others():
-        agent.hub.run(partial(_find_maker, agent, context_id, maker))
+        agent.reactor.run(partial(_find_maker, agent, context_id, maker))
 
 
 def _find_maker(agent: Agent, context_id: int, number: int) -> None:

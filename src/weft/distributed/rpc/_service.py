@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from weft._comm.pipe import Bytes
+from weft._comm.transport.pipe import Bytes
 from weft.distributed.rpc._contexts import Context, within
 from weft.distributed.rpc._errors import log_failure
 from weft.distributed.rpc._message import unpack

@@ -39,7 +39,7 @@ class Leaving:
     def watch(self, number: int) -> None:
         """Have the end of a worker be an event. One that does not answer is waited for."""
         self._watched = number
-        self._agent.hub.run(partial(self._connect, number))
+        self._agent.reactor.run(partial(self._connect, number))
 
     def lost(self, worker: WorkerInfo) -> None:
         """A connection to a worker has ended; another one may have its number by now."""
@@ -185,7 +185,7 @@ def _carried_out(agent: Agent, step: _rounds.Step, deadline: Deadline) -> Any:
 
 
 def _next_event(agent: Agent, until: Deadline) -> _rounds.Query | _rounds.Ended:
-    agent.hub.yield_leadership()
+    agent.reactor.yield_leadership()
     try:
         return agent.leaving.events.get(timeout=until.left())
     except Empty:

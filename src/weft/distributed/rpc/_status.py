@@ -32,7 +32,7 @@ def status(reply: Reply) -> None:
     agent = reply.agent
     figures = agent.figures()
     told = Status(
-        socket.gethostname(), os.getpid(), perf_counter(), agent.traffic.served, agent.hub.running,
+        socket.gethostname(), os.getpid(), perf_counter(), agent.traffic.served, agent.reactor.running,
         figures["num_pending_calls"], *agent.peers.traffic(), agent.references.figures()["num_owner_rrefs"],
         figures["num_threads"], figures["num_connections"],
     )  # fmt: skip

@@ -15,9 +15,9 @@ from typing import NoReturn
 from rich.console import Console, Group
 from rich.live import Live
 
-from weft._comm.observer import observed
-from weft._comm.secure import Certificates
-from weft._comm.store import PrefixStore, Store
+from weft._comm.stores.observer import observed
+from weft._comm.stores.store import PrefixStore, Store
+from weft._comm.transport.tls import Certificates
 from weft.distributed.rpc._columns import amount, table, text
 from weft.distributed.rpc._listener import LOOPBACK, OBSERVER, ConnectOptions, Endpoint
 from weft.distributed.rpc._probe import Probe

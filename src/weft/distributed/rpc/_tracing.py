@@ -19,7 +19,7 @@ from math import nan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft._comm.pipe import Bytes, Pipe
+from weft._comm.transport.pipe import Bytes, Pipe
 from weft.distributed.rpc._call import Call
 from weft.distributed.rpc._protocol import Mark, Note, Reply, Request, request
 from weft.distributed.rpc._references import GloballyUniqueId

@@ -7,8 +7,8 @@ import re
 from typing import Any, NamedTuple
 
 from weft._comm.deadline import Deadline
-from weft._comm.key import fingerprint
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
+from weft._comm.transport.key import fingerprint
 from weft.distributed.rpc._listener import NOBODY, ConnectOptions, Endpoint, connect
 from weft.errors import DistError, DistNetworkError, DistStoreError, JobKeyError, RpcError
 

@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from weft._comm.deadline import Deadline
-from weft._comm.store import PrefixStore, Store
+from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed._rendezvous import rendezvous
 from weft.distributed._world import thread_rank
 from weft.distributed.rpc import backend_registry

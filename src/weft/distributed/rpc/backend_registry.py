@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed.rpc import constants
 from weft.distributed.rpc._join import joined
 from weft.distributed.rpc.options import TensorPipeRpcBackendOptions

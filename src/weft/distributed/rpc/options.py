@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from weft._base.device import CPU, canonical
 from weft._base.device import device as Device
-from weft._comm.secure import Certificates
+from weft._comm.transport.tls import Certificates
 from weft.distributed.rpc import constants
 from weft.errors import ArgumentError, RpcError, ValueRangeError
 
@@ -69,7 +69,7 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
                 if name not in known:
                     raise RpcError(f"Unknown {what}: {name}; there are {', '.join(known)}")
         self.num_worker_threads = num_worker_threads
-        self.near = _transports is None or not {"shm", "unix"}.isdisjoint(_transports)
+        self.unix_sockets = _transports is None or not {"shm", "unix"}.isdisjoint(_transports)
         self.certificates = None if certificates is None else _files(certificates)
         self.device_maps: dict[str, dict[Device, Device]] = {}
         self.named: list[Device] = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed.elastic.rendezvous.utils import fact
 from weft.errors import PeerGoneError, RendezvousConnectionError, RendezvousError
 

@@ -7,7 +7,7 @@ import time
 from datetime import timedelta
 
 from weft._comm.deadline import Deadline
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous.utils import fact
 from weft.errors import DistError, JobKeyError, RendezvousConnectionError
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from weft._comm.deadline import Deadline
-from weft._comm.store import PrefixStore, Store
+from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed.elastic.rendezvous._backend import RendezvousBackend, Token, store_failures
 from weft.distributed.elastic.rendezvous._member import WAKE_KEY, Member
 from weft.distributed.elastic.rendezvous._requests import (

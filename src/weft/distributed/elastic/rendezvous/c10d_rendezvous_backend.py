@@ -10,9 +10,9 @@ from base64 import b64decode, b64encode
 from datetime import timedelta
 from typing import Any
 
-from weft._comm.file_store import FileStore
-from weft._comm.store import Store
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.file_store import FileStore
+from weft._comm.stores.store import Store
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous._backend import STORE_FAILED, RendezvousBackend, Token, store_failures
 from weft.distributed.elastic.rendezvous._connect import CONNECT_SECONDS, connected
 from weft.distributed.elastic.rendezvous.api import RendezvousParameters

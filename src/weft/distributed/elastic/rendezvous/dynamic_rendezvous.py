@@ -10,9 +10,9 @@ from datetime import timedelta
 from itertools import count
 
 from weft._comm.deadline import Deadline
-from weft._comm.sockets import address_text
-from weft._comm.store import PrefixStore, Store
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.store import PrefixStore, Store
+from weft._comm.stores.tcp_store import TCPStore
+from weft._comm.transport.sockets import address_text
 from weft.distributed.elastic.rendezvous._backend import RendezvousBackend as RendezvousBackend
 from weft.distributed.elastic.rendezvous._backend import Token as Token
 from weft.distributed.elastic.rendezvous._executor import Executor

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed.elastic.rendezvous._etcd import EtcdClient
 from weft.distributed.elastic.rendezvous._settings import (
     OPTIONS,

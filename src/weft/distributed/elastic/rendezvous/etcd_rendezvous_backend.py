@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed.elastic.rendezvous._backend import RendezvousBackend, Token
 from weft.distributed.elastic.rendezvous._etcd import EtcdClient, EtcdOptions
 from weft.distributed.elastic.rendezvous.api import RendezvousParameters

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from weft._comm.deadline import Deadline
-from weft._comm.store import Store, as_amount, as_key, as_keys, as_value, paired, wait_error
+from weft._comm.stores.store import Store, as_amount, as_key, as_keys, as_value, paired, wait_error
 from weft.distributed.elastic.rendezvous._etcd import EtcdClient, Found
 
 _SHORTEST_WAIT = 0.005  # seconds

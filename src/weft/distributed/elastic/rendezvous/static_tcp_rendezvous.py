@@ -6,8 +6,8 @@ import os
 import socket
 from datetime import timedelta
 
-from weft._comm.store import PrefixStore, Store
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.store import PrefixStore, Store
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous._connect import CONNECT_SECONDS, connected
 from weft.distributed.elastic.rendezvous.api import (
     RendezvousHandler,

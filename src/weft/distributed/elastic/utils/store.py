@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.errors import DistStoreError, PreconditionError
 
 __all__ = ["barrier", "get_all", "store_timeout", "synchronize"]

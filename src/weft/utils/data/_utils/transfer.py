@@ -21,7 +21,7 @@ import numpy as np
 
 from weft._base.device import CPU
 from weft._base.dtype import DType
-from weft._comm.loans import on_loan
+from weft._comm.shared_memory.loans import on_loan
 from weft._lazy.runtime import jax_device
 from weft._lazy.value import Value, aval_of
 from weft._tensor.convert import ALIGNMENT, room

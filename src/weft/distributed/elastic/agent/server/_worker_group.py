@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed.elastic.multiprocessing.errors import ProcessFailure
 from weft.distributed.elastic.rendezvous.api import RendezvousHandler
 from weft.errors import OptionError, PreconditionError

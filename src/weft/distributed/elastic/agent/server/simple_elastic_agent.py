@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from weft._comm.deadline import Deadline
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed.elastic.agent.server._exchange import (
     EXCHANGE_SECONDS,
     FINISHED_KEY,
