@@ -17,7 +17,7 @@ from weft._comm.groups.messages import Messages, Request
 from weft._comm.groups.operations import Operations
 from weft._comm.shared_memory.memory import Memory, PrivateMemory, SharedMemory
 from weft._tensor.convert import room_like
-from weft.distributed._group import Array, Backend
+from weft.distributed._group import Array, GroupBackend
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 
 Host = np.ndarray[Any, Any]
@@ -25,8 +25,8 @@ Host = np.ndarray[Any, Any]
 _SMALL = 1 << 16  # bytes up to which arrays are exchanged together
 
 
-class HostBackend(Backend):
-    """Collectives over NumPy arrays, of ranks that meet at a group or by messages."""
+class HostBackend(GroupBackend):
+    """Collectives over NumPy arrays, of ranks with shared memory or connected by messages."""
 
     on_host = True
 
@@ -51,18 +51,18 @@ class HostBackend(Backend):
         return out
 
     def all_reduce_many(self, xs: Sequence[Array], op: Reduction) -> list[Array]:
-        found: list[Array] = list(xs)
+        results: list[Array] = list(xs)
         packs: dict[Any, list[int]] = {}
         for at, x in enumerate(xs):
             if x.nbytes < _SMALL:
                 packs.setdefault(x.dtype, []).append(at)
             else:
-                found[at] = self.all_reduce(x, op)
+                results[at] = self.all_reduce(x, op)
         for pack in packs.values():
             whole = self.all_reduce(np.concatenate([np.asarray(xs[at]).reshape(-1) for at in pack]), op)
             for at, part in zip(pack, np.split(whole, np.cumsum([xs[at].size for at in pack])[:-1]), strict=True):
-                found[at] = part.reshape(xs[at].shape)
-        return found
+                results[at] = part.reshape(xs[at].shape)
+        return results
 
     def reduce(self, x: Array, root: int, op: Reduction) -> Array:
         source = np.asarray(x)
@@ -157,15 +157,15 @@ def _factor(op: Reduction) -> float | None:
 
 def join_processes(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
     """The backend `shm`: processes of one user on one host."""
-    return _joined("shm", SharedMemory, store, rank, ranks, timeout)
+    return _join("shm", SharedMemory, store, rank, ranks, timeout)
 
 
 def join_threads(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
     """The backend `threads`: threads of one process."""
-    return _joined("threads", PrivateMemory, store, rank, ranks, timeout)
+    return _join("threads", PrivateMemory, store, rank, ranks, timeout)
 
 
-def _joined(
+def _join(
     name: str, memory: type[Memory], store: Any, rank: int, ranks: Sequence[int], timeout: timedelta
 ) -> HostBackend:
     group = connect(memory, store, rank, len(ranks), Deadline(timeout.total_seconds()), ranks=ranks)

@@ -33,7 +33,7 @@ from weft._comm.stores.tcp_store import TCPStore
 from weft._comm.transport.tunnel import Tunnel, TunnelServer
 from weft._lazy.precision import KEEP_CASTS
 from weft._lazy.runtime import in_runtime, is_ready, join_runtime, unfinished
-from weft.distributed._group import Array, Backend
+from weft.distributed._group import Array, GroupBackend
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 from weft.distributed.elastic.rendezvous.utils import own_address
 from weft.errors import ArgumentError, DistBackendError
@@ -44,7 +44,7 @@ _RANKS = "ranks"  # the mesh's axis
 _LONGEST_LEAVE = 60.0  # seconds for which rank 0, the coordinator, waits at its end for the others
 
 
-class XlaBackend(Backend):
+class XlaBackend(GroupBackend):
     """Collectives over XLA. Sums are taken in XLA's order, which is the same on all ranks and in each run."""
 
     name = "xla"
@@ -270,11 +270,11 @@ def _multiplied(x: Array, op: Reduction) -> Array:
 
 @dataclass
 class _Runtime:
-    """What this process has of XLA's runtime, which it joins once and keeps to its end."""
+    """This process's part of XLA's runtime, which it joins once and keeps to its end."""
 
     process: str = field(default_factory=lambda: secrets.token_hex(8))
     token: str = ""  # the same in all processes of the runtime
-    way: TunnelServer | Tunnel | None = None
+    tunnel: TunnelServer | Tunnel | None = None
 
 
 _runtime = _Runtime()
@@ -310,16 +310,16 @@ def _enter_runtime(store: Store, rank: int, ranks: Sequence[int], seconds: float
 def _join_runtime(store: Store, rank: int, size: int, seconds: float) -> None:
     if rank == 0:
         token = secrets.token_hex(16)
-        tunnel = gate = TunnelServer(token)
-        place = {"addresses": ["127.0.0.1", _address(store)], "port": gate.port, "token": token}
-        store.set("coordinator", json.dumps(place))
-        atexit.register(gate.close, min(seconds, _LONGEST_LEAVE))
+        tunnel = server = TunnelServer(token)
+        endpoint = {"addresses": ["127.0.0.1", _address(store)], "port": server.port, "token": token}
+        store.set("coordinator", json.dumps(endpoint))
+        atexit.register(server.close, min(seconds, _LONGEST_LEAVE))
     else:
-        place = json.loads(store.get("coordinator"))
-        token = place["token"]
-        tunnel = Tunnel(place["addresses"], place["port"], token, seconds)
+        endpoint = json.loads(store.get("coordinator"))
+        token = endpoint["token"]
+        tunnel = Tunnel(endpoint["addresses"], endpoint["port"], token, seconds)
     join_runtime(tunnel.path, rank, size, seconds)
-    _runtime.token, _runtime.way = token, tunnel
+    _runtime.token, _runtime.tunnel = token, tunnel
 
 
 def _address(store: Store) -> str:

@@ -313,7 +313,7 @@ def command() -> None:
         case ["run", *rest]:
             main(rest)
         case ["rpc", "top", *rest]:
-            import_module("weft.distributed.rpc._top").main(rest)  # it loads what `run` does without
+            import_module("weft.distributed.rpc._top.top").main(rest)  # it loads what `run` does without
         case _:
             _end(f"{USAGE}\n{_USAGE_OF_TOP}", 2)
 

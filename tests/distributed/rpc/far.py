@@ -25,7 +25,7 @@ def same(*x):
 
 def lanes():
     """How many lanes the connection by which w0 calls has."""
-    return max(len(pipe.lanes) for pipe in current_agent().peers._ends)
+    return max(len(pipe.lanes) for pipe in current_agent().peers._worker_at)
 
 
 def numbers(size):

@@ -18,8 +18,8 @@ from tests.distributed.rpc.test_tls import certified
 from weft._comm.stores.file_store import FileStore
 from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed import rpc
-from weft.distributed.rpc import _top
 from weft.distributed.rpc._listener import ConnectOptions
+from weft.distributed.rpc._top import top as _top
 
 HEAD = [
     "worker", "number", "state", "host", "process", "calls/s", "running", "waiting", "in/s", "out/s", "rrefs",

@@ -8,8 +8,8 @@ from typing import Literal
 
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._backward import run
-from weft.distributed.rpc._contexts import current_context, within
-from weft.distributed.rpc._release import release
+from weft.distributed.rpc._context_release import release
+from weft.distributed.rpc._contexts import current_context, use_context
 from weft.distributed.rpc._state import current_agent
 from weft.errors import ArgumentError, GradientError, ValueRangeError
 
@@ -18,7 +18,7 @@ from weft.errors import ArgumentError, GradientError, ValueRangeError
 def context() -> Iterator[int]:
     """Record what calls send and answer, for backward passes over all workers; gives the context's id.
 
-    Calls within record tensors that need gradients, and so do the calls that those functions make. At its end all
+    Calls use_context record tensors that need gradients, and so do the calls that those functions make. At its end all
     workers give up what they have of it. `RuntimeError` in a thread that is in a context already.
     """
     agent = current_agent()
@@ -26,7 +26,7 @@ def context() -> Iterator[int]:
         raise GradientError("Already have an autograd context id for this thread.")
     made = agent.contexts.make()
     try:
-        with within(made):
+        with use_context(made):
             yield made.id
     finally:
         release(agent, made.id)

@@ -23,7 +23,7 @@ from weft.errors import DistNetworkError, JobKeyError, PeerGoneError
 _log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-NOBODY = ""
+LIVENESS_CHECK = ""
 """The identity of a caller that only checks whether a worker lives."""
 OBSERVER = "observer"
 """The identity of a caller that asks for the status and is no worker."""

@@ -22,7 +22,7 @@ from weft._tensor.convert import from_host
 from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
-from weft.distributed._grad_bucket import GradBucket, taken_apart
+from weft.distributed._grad_bucket import GradBucket, split_like
 from weft.distributed._world import require_default, require_group
 from weft.distributed.algorithms.ddp_comm_hooks.default_hooks import average
 from weft.errors import ValueRangeError
@@ -196,7 +196,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
         state.maybe_increase_iter(bucket)
         return average(state.process_group, bucket.buffer())
     given = state._with_error(bucket.buffer(), bucket.index())
-    tensors = taken_apart(given, bucket.parameters())
+    tensors = split_like(given, bucket.parameters())
     whole = [at for at, t in enumerate(tensors) if not _worth_it(state, t)]
     batches = _batches(state, tensors, [at for at in range(len(tensors)) if at not in whole])
     matrices = [rows.stack([rows.reshape(tensors[at], (tensors[at].shape[0], -1)) for at in b]) for b in batches]

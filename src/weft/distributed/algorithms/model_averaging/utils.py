@@ -9,7 +9,7 @@ from weft._base.state import using
 from weft._tensor.spelling import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
-from weft.distributed._grad_bucket import taken_apart
+from weft.distributed._grad_bucket import split_like
 from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._world import member_of
 from weft.errors import ArgumentError
@@ -27,7 +27,7 @@ def average_parameters(params: Iterable[Any], process_group: Any) -> None:
         for chosen in by_type.values():
             flat = rows.cat([rows.reshape(p.detach(), (-1,)) for p in chosen])
             _collectives.all_reduce(flat, ReduceOp.AVG, group)
-            for parameter, part in zip(chosen, taken_apart(flat, chosen), strict=True):
+            for parameter, part in zip(chosen, split_like(flat, chosen), strict=True):
                 parameter.copy_(part)
 
 

@@ -1,16 +1,15 @@
-"""How the workers of a job find out that its work is over, and tell each other.
+"""Termination detection: how the workers of a job find out that its work is over.
 
-It is over when nobody waits for a call, nothing runs, and in two rounds one after the other all workers together have
-served as many calls as they have made, the same number both times (Mattern's four-counter method). Who ends without
-having been asked is left out, and so are the calls that it has made or served (`_traffic.py`).
+The work is over when no call is pending, no function runs, and in two successive rounds the workers together have
+served as many calls as they have sent, the same number both times (Mattern's four-counter method). A worker that ends
+before its report was asked for is left out, and so are the calls to and from it (`_call_counts.py`).
 
-The first worker that lives leads. In each round it asks all others for their counts, and in the end it tells them; both
-go through a tree: who is asked for a range of workers asks the first of each part of it for that part, and where that
-one has ended, the next. Each worker watches the one before it, and leads when there is none. Only those before a worker
-ask it, so that nobody waits in a circle, even where two lead for a moment.
+The first living worker leads. In each round it queries all others for their counts, and in the end it tells them that
+the work is over. Both go through a tree: a worker that is asked for a range of workers splits that, and asks the first
+of each part for the part; if that one has ended, the next. Each worker watches the one before it, and leads when there
+is none. A worker is queried only by those before it, so that there is no deadlock, even if two lead for a moment.
 
-These are decisions alone, without connections or clocks: `take_part` yields what is to be done, and gets what came of
-it.
+This is only the logic, without connections or clocks: `detect_termination` yields steps, and is sent their outcomes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from weft._comm.tree import split
-from weft.distributed.rpc._traffic import Counts, bits
+from weft.distributed.rpc._call_counts import Counts, bits
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25  # seconds between rounds while something still runs
 
@@ -34,19 +33,19 @@ class Report(NamedTuple):
 
     @property
     def balanced(self) -> bool:
-        """Whether nothing may be under way: it is not where a second round says the same."""
-        made, served, running, _, peers = self.counts
-        return made == served and not running and not peers & bits(self.ended)
+        """Whether no call is under way, provided that a second round gives the same report."""
+        sent, served, running, _, peers = self.counts
+        return sent == served and not running and not peers & bits(self.ended)
 
 
-# --- what happens to a worker ---
+# --- events ---
 
 
 class Query(NamedTuple):
     """A worker before this one asks for a `Report` of this one and those after it, before number `stop`.
 
-    Or, with the numbers of those that have `ended`, it says that the work is over; then the report is empty.
-    `reply` is whatever the answer needs.
+    With the numbers of those that have `ended`, it says that the work is over; then the report is empty. `reply` is
+    for the caller's use.
     """
 
     stop: int
@@ -60,7 +59,7 @@ class Ended(NamedTuple):
     number: int
 
 
-# --- what a worker does ---
+# --- steps ---
 
 
 class Watch(NamedTuple):
@@ -70,17 +69,17 @@ class Watch(NamedTuple):
 
 
 class Await(NamedTuple):
-    """Wait for a `Query` or an `Ended`, for some seconds (then None) or for as long as it takes."""
+    """Wait for a `Query` or an `Ended`, for some seconds (then None) or without limit."""
 
     seconds: float | None
 
 
-class Settle(NamedTuple):
+class FinishCalls(NamedTuple):
     """Wait for the answers to this worker's own calls; gives its `Counts`."""
 
 
 class Ask(NamedTuple):
-    """Ask the first of each part for the whole part, as a `Query` says; gives the answers, None of who has ended."""
+    """Query the first worker of each part for the part; gives the reports, None for workers that have ended."""
 
     parts: list[range]
     ended: Numbers | None
@@ -93,14 +92,14 @@ class Answer(NamedTuple):
     report: Report
 
 
-Step = Watch | Await | Settle | Ask | Answer
+Step = Watch | Await | FinishCalls | Ask | Answer
 _EMPTY = Report(Counts(0, 0, 0), frozenset())
 
 
-def take_part(me: int, size: int) -> Generator[Step, Any, Numbers]:
-    """The part of worker `me` of `size` until the work is over; returns the numbers of those that ended before it was.
+def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
+    """The steps of worker `me` of `size` until the work is over; returns the numbers of workers that ended before that.
 
-    Each step gets what its class says that it gives.
+    The docstrings of the steps say what their outcomes are.
     """
     last, pause = None, 0.0
     watched, event = me, Ended(me)  # nobody is watched yet
@@ -132,7 +131,7 @@ def take_part(me: int, size: int) -> Generator[Step, Any, Numbers]:
 
 def _report(me: int, stop: int) -> Generator[Step, Any, Report]:
     """The report of this worker and those after it."""
-    counts = yield Settle()
+    counts = yield FinishCalls()
     reports, ended = yield from _ask_all(range(me + 1, stop), None)
     return Report(
         counts.plus(*(report.counts for report in reports)), ended.union(*(report.ended for report in reports))

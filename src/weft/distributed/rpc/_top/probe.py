@@ -1,4 +1,4 @@
-"""What is seen of a worker by who looks on from outside, over a connection that is no worker's."""
+"""Asks a worker for its status, over an observer's connection."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from weft._comm.deadline import Deadline
 from weft._comm.transport.pipe import Bytes, Pipe
-from weft.distributed.rpc._errors import raised_there
+from weft.distributed.rpc._errors import remote_error
 from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Endpoint, connect
 from weft.distributed.rpc._message import unpack
 from weft.distributed.rpc._protocol import Frame
-from weft.distributed.rpc._status import Status, status
+from weft.distributed.rpc._top.status import Status, status
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import DistNetworkError, JobKeyError, PeerGoneError
 
 
 class Probe:
-    """The status of a worker now and the time before, and in what state it is: "ok", "gone", "silent", "unreachable".
+    """The last two statuses of a worker, and its state: "ok", "gone", "silent" or "unreachable".
 
     `note` says why it cannot be reached.
     """
@@ -33,11 +33,11 @@ class Probe:
         self._numbers = count(1)
         self._answers: dict[int, Any] = {}
 
-    def look(self, endpoint: Endpoint, seconds: float) -> None:
+    def update(self, endpoint: Endpoint, seconds: float) -> None:
         """Ask the worker, which may take some seconds to answer. `JobKeyError` where it has another key."""
         self.state, self.note = "ok", ""
         try:
-            self.before, self.now = self.now, self._asked(endpoint, Deadline(seconds))
+            self.before, self.now = self.now, self._request(endpoint, Deadline(seconds))
         except JobKeyError:
             raise
         except PeerGoneError:
@@ -48,13 +48,13 @@ class Probe:
             self.state, self.note = "unreachable", f"{self.worker.name} cannot be reached: {error}"
 
     def close(self) -> None:
-        """Look no more."""
+        """Close the connection."""
         pipe, self._pipe = self._pipe, None
         if pipe is not None:
             pipe.close("nobody looks any more")
             pipe.free()
 
-    def _asked(self, endpoint: Endpoint, deadline: Deadline) -> Status:
+    def _request(self, endpoint: Endpoint, deadline: Deadline) -> Status:
         if self._pipe is None:
             channel = connect(endpoint, self._options, OBSERVER, deadline)
             self._pipe = Pipe(channel.sock, self, self.worker.name, channel.session, channel.tls)
@@ -73,14 +73,14 @@ class Probe:
             raise answer
         return answer
 
-    # --- what a pipe tells its owner ---
+    # --- the handler of the pipe ---
 
     def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """A frame has come."""
         if kind == Frame.ANSWER:
             self._answers[number] = unpack(body, buffers)
         elif kind == Frame.ERROR:
-            self._answers[number] = raised_there(body, buffers)
+            self._answers[number] = remote_error(body, buffers)
 
     def lost(self, pipe: Pipe) -> None:
         """The connection has ended, which `pipe.close_reason` tells."""

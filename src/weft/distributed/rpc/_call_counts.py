@@ -1,4 +1,4 @@
-"""How many calls a worker has made and served: all workers' figures together tell whether any is under way."""
+"""How many calls a worker has sent and served: the sums over all workers show whether any is under way."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from weft.distributed.rpc._workers import WorkerInfo
 
 
 class Counts(NamedTuple):
-    """Calls made and served between workers that live, and functions that run, of one worker or some.
+    """Calls sent and served between living workers, and running functions, of one worker or several.
 
-    `lost` is how often a peer has ended, whose calls count no more. `peers` are those that the calls went to or came
-    from, by their `bits`.
+    `lost` is the number of peers that have ended, whose calls are not counted any more. `peers` are the other ends of
+    the calls, as `bits`.
     """
 
-    made: int
+    sent: int
     served: int
     running: int
     lost: int = 0
@@ -26,35 +26,35 @@ class Counts(NamedTuple):
 
     def plus(self, *others: Counts) -> Counts:
         """The counts of all together."""
-        made, served, running, lost, peers = zip(self, *others, strict=True)
-        return Counts(sum(made), sum(served), sum(running), sum(lost), reduce(or_, peers))
+        sent, served, running, lost, peers = zip(self, *others, strict=True)
+        return Counts(sum(sent), sum(served), sum(running), sum(lost), reduce(or_, peers))
 
 
 def bits(numbers: Iterable[int]) -> int:
-    """A set of numbers as one, with a bit for each."""
+    """A set of numbers as the bits of one int."""
     return reduce(or_, (1 << number for number in numbers), 0)
 
 
-class Traffic:
-    """The calls of one worker, by who is at the other end. Those of a peer that has ended count no more.
+class CallCounter:
+    """Counts the calls of one worker by peer. Those of a peer that has ended are dropped from the sums.
 
-    What it has made, or was to serve, can never be matched by figures of its own. Any thread may call.
+    A lost peer cannot report its own counts any more, so these could never match. Any thread may call.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_peer: dict[WorkerInfo, list[int] | None] = {}  # made and served; None of one that has ended
+        self._by_peer: dict[WorkerInfo, list[int] | None] = {}  # sent and served; None of one that has ended
         self._served_before = 0  # for those that have ended
 
-    def count(self, peer: WorkerInfo, *, made: int = 0, served: int = 0) -> None:
-        """Calls to a peer, or from it."""
+    def count(self, peer: WorkerInfo, *, sent: int = 0, served: int = 0) -> None:
+        """Count calls to a peer, or from it."""
         with self._lock:
             figures = self._by_peer.get(peer)
             if figures is not None:
-                figures[0] += made
+                figures[0] += sent
                 figures[1] += served
             elif peer not in self._by_peer:
-                self._by_peer[peer] = [made, served]
+                self._by_peer[peer] = [sent, served]
             else:
                 self._served_before += served
 
@@ -68,7 +68,7 @@ class Traffic:
 
     @property
     def served(self) -> int:
-        """Calls served in all, for whomever."""
+        """Calls served in total."""
         with self._lock:
             return self._served_before + sum(figures[1] for figures in self._by_peer.values() if figures is not None)
 
@@ -76,6 +76,6 @@ class Traffic:
         """The figures that this worker reports."""
         with self._lock:
             living = {peer: figures for peer, figures in self._by_peer.items() if figures is not None}
-            made, served = (sum(figures[at] for figures in living.values()) for at in (0, 1))
+            sent, served = (sum(figures[at] for figures in living.values()) for at in (0, 1))
             lost = len(self._by_peer) - len(living)
-            return Counts(made, served, running, lost, bits(peer.id for peer in living if peer.id >= 0))
+            return Counts(sent, served, running, lost, bits(peer.id for peer in living if peer.id >= 0))

@@ -1,4 +1,4 @@
-"""Tables of figures."""
+"""Tables of numbers as text."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _WIDEST = 10_000  # characters of a line of text, so that none is broken
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table without lines; names of columns that begin with a space are of numbers, which stand to the right."""
-    shown = Table(box=None, pad_edge=False)
+    """A table without lines; columns whose names begin with a space hold numbers, and are aligned right."""
+    grid = Table(box=None, pad_edge=False)
     for name in columns:
-        shown.add_column(name.strip(), justify="right" if name.startswith(" ") else "left", no_wrap=True)
+        grid.add_column(name.strip(), justify="right" if name.startswith(" ") else "left", no_wrap=True)
     for row in rows:
-        shown.add_row(*row)
-    return shown
+        grid.add_row(*row)
+    return grid
 
 
-def text(shown: RenderableType) -> str:
-    """The same as plain lines."""
+def text(content: RenderableType) -> str:
+    """A renderable as plain lines."""
     console = Console(file=io.StringIO(), width=_WIDEST, color_system=None, markup=False, emoji=False)
     with console.capture() as capture:
-        console.print(shown)
+        console.print(content)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 

@@ -1,8 +1,8 @@
-"""What workers record of the calls of a trace.
+"""Recording of the calls of a trace on each worker.
 
-A call that belongs to a trace says so. Its caller records one half of it, and its callee the other one, each by its own
-clock; a function that is called so has its own calls belong to the trace, too. Who has opened the trace asks for all
-halves at its end. If it is lost, those that it has called give their parts up, and tell those that they have called.
+A call of a trace carries the trace's name. Its caller records one half of it, and its callee the other one, each by its
+own clock; calls that the called function makes belong to the trace, too. The worker that opened the trace collects all
+halves at its end. If it is lost, the workers that it called drop their logs, and tell the workers that they called.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from weft.distributed.rpc._agent import Agent
 
 _OPENER = struct.Struct("<QQ")  # number and incarnation of the worker that has opened a trace begin its name
-_REMEMBERED = 64  # traces that are over, whose calls may still be on their way
+_ENDED_TRACES = 64  # traces that are over, whose calls may still be on their way
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Served:
 
 @dataclass
 class Log:
-    """What one worker has recorded of a trace: of calls by its `callers`, and of calls to its `peers`."""
+    """One worker's halves of the calls of a trace: those from its `callers`, and those to its `peers`."""
 
     trace: bytes
     sent: dict[GloballyUniqueId, Sent] = field(default_factory=dict)
@@ -77,9 +77,9 @@ class Span(NamedTuple):
     call: GloballyUniqueId
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Run the called function; calls that it makes are known as its own."""
+        """Run the called function; calls that it makes have this one as their parent."""
         self.log.served[self.call].started = perf_counter()
-        with _within(self):
+        with _use_span(self):
             return function()
 
     def answered(self, body: bytes, buffers: Sequence[memoryview]) -> None:
@@ -88,24 +88,24 @@ class Span(NamedTuple):
         half.finished, half.answer_bytes = perf_counter(), _size(body, buffers)
 
 
-class _Thread(threading.local):
+class _ThreadLocal(threading.local):
     span: Span | None = None
 
 
-_thread = _Thread()
+_thread_local = _ThreadLocal()
 
 
 @contextmanager
-def _within(span: Span) -> Iterator[None]:
-    before, _thread.span = _thread.span, span
+def _use_span(span: Span) -> Iterator[None]:
+    before, _thread_local.span = _thread_local.span, span
     try:
         yield
     finally:
-        _thread.span = before
+        _thread_local.span = before
 
 
 class TracedCall(Call):
-    """A call that belongs to a trace; callbacks that are added by a called function are its own."""
+    """A call that belongs to a trace; calls made by callbacks have the span in which those were added."""
 
     def __init__(
         self, log: Log, number: GloballyUniqueId, half: Sent, agent: Agent, pipe: Pipe | None, seconds: float
@@ -116,7 +116,7 @@ class TracedCall(Call):
         half.sent = perf_counter()
 
     def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
-        span = _thread.span
+        span = _thread_local.span
         super().add_done_callback(callback if span is None else partial(_run_within, span, callback))
 
     def _finish(self, value: Any, error: BaseException | None) -> None:
@@ -127,7 +127,7 @@ class TracedCall(Call):
 
 
 def _run_within(span: Span, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
-    with _within(span):
+    with _use_span(span):
         callback(done)
 
 
@@ -140,7 +140,7 @@ class Tracer:
         self._agent = agent
         self._lock = threading.Lock()
         self._logs: dict[bytes, Log] = {}
-        self._over: deque[bytes] = deque(maxlen=_REMEMBERED)
+        self._over: deque[bytes] = deque(maxlen=_ENDED_TRACES)
 
     def open(self) -> Log:
         """Begin a trace of this worker's calls. `RuntimeError` where there is one."""
@@ -152,7 +152,7 @@ class Tracer:
         return self.own
 
     def end(self, trace: bytes) -> Log:
-        """Record no more of a trace; returns what there is of it."""
+        """Stop recording a trace; returns its log."""
         with self._lock:
             self._over.append(trace)
             log = self._logs.pop(trace, None) or Log(trace)
@@ -164,7 +164,7 @@ class Tracer:
         return log
 
     def drop(self, trace: bytes, caller: WorkerInfo | None = None) -> None:
-        """Give up a trace whose opener is lost, or the last worker that knows of this one's part; tell others of it."""
+        """Drop a trace whose opener, or all of whose callers here, are lost, and tell the workers called from here."""
         log = self._logs.get(trace)
         if log is None:
             return
@@ -185,8 +185,8 @@ class Tracer:
         self, to: WorkerInfo, request: Request[*tuple[Any, ...]] | None, kind: int, number: int, content: Any,
         body: Bytes, buffers: list[memoryview],
     ) -> tuple[Callable[..., Call], int, list[memoryview]]:  # fmt: skip
-        """How a call is made, its kind and its buffers: other ones if it belongs to a trace."""
-        span = _thread.span
+        """The type, kind and buffers of a call: changed ones if it belongs to a trace."""
+        span = _thread_local.span
         function = title_of(content[0]) if request is None else request.title(content[1])
         log = self.own if span is None or span.log.over else span.log
         if log is None or function is None:
@@ -197,7 +197,7 @@ class Tracer:
         return call_type, kind | Mark.TRACED, [*buffers, memoryview(log.trace)]
 
     def incoming(self, caller: WorkerInfo, number: int, trace: bytes) -> Span | None:
-        """A call that has come; None where its trace is over."""
+        """The span of a received call; None if its trace is over."""
         log = self._log(trace)
         if log is None:
             return None
@@ -216,7 +216,7 @@ class Tracer:
             return self._logs.setdefault(trace, Log(trace))
 
 
-# --- what peers ask for at the end of a trace -------------------------------------------------------------------
+# --- controls -------------------------------------------------------------------
 
 
 @request(counted=False)
@@ -228,13 +228,13 @@ def end_trace(reply: Reply, trace: bytes) -> None:
 
 @Note
 def drop_trace(agent: Agent, trace: bytes, caller: WorkerInfo | None) -> None:
-    """Give a trace up, whose opener is lost, or this caller."""
+    """Drop a trace whose opener is lost, or this caller of it."""
     agent.tracing.drop(trace, caller)
 
 
 @request(counted=False)
 def clock(reply: Reply) -> None:
-    """What this worker's clock says."""
+    """Answered with the time of this worker's clock."""
     reply.send(perf_counter())
 
 

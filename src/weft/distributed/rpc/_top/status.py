@@ -1,4 +1,4 @@
-"""Figures of a worker for who looks on from outside."""
+"""The status of a worker, for observers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.distributed.rpc._protocol import Reply, request
 
 
 class Status(NamedTuple):
-    """What a worker tells of itself; `time` is in seconds of its own clock, sums are since it has joined."""
+    """The status of a worker; `time` is in seconds of its own clock, sums count from when it joined."""
 
     host: str
     process: int
@@ -28,12 +28,12 @@ class Status(NamedTuple):
 
 @request(counted=False)
 def status(reply: Reply) -> None:
-    """What an observer asks for."""
+    """Answered with the status of this worker."""
     agent = reply.agent
     figures = agent.figures()
-    told = Status(
-        socket.gethostname(), os.getpid(), perf_counter(), agent.traffic.served, agent.reactor.running,
+    answer = Status(
+        socket.gethostname(), os.getpid(), perf_counter(), agent.call_counts.served, agent.reactor.running,
         figures["num_pending_calls"], *agent.peers.traffic(), agent.references.figures()["num_owner_rrefs"],
         figures["num_threads"], figures["num_connections"],
     )  # fmt: skip
-    reply.send(told)
+    reply.send(answer)

@@ -1,4 +1,4 @@
-"""Traces of remote calls: what callers and callees have recorded, put together by who has opened the trace."""
+"""Traces of remote calls: the worker that opened one merges the recordings of callers and callees."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from weft.distributed.rpc._agent import Agent
-from weft.distributed.rpc._columns import amount, table, text
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._state import current_agent
-from weft.distributed.rpc._tracing import Log, Sent, Served, clock, end_trace
+from weft.distributed.rpc._tables import amount, table, text
+from weft.distributed.rpc._trace.recording import Log, Sent, Served, clock, end_trace
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
 
 _PATIENCE = 10.0  # seconds in which a worker must tell what it has recorded
-_LOOKS = 8  # at the clock of another worker
+_CLOCK_READS = 8  # at the clock of another worker
 _COLUMNS = (
     "worker", "function", " calls", " failed", " request", " answer", " queued ms", " ran ms", " underway ms",
     " total ms",
@@ -117,79 +117,79 @@ def trace() -> Iterator[Trace]:
     answer then remain without. `RuntimeError` where this worker has a trace open already.
     """
     agent = current_agent()
-    own, found, opened = agent.tracing.open(), Trace(), perf_counter()
+    own, result, opened = agent.tracing.open(), Trace(), perf_counter()
     try:
-        yield found
+        yield result
     finally:
-        found.seconds = perf_counter() - opened
-        found.events = _events(_logs(agent, own), opened)
+        result.seconds = perf_counter() - opened
+        result.events = _events(_logs(agent, own), opened)
 
 
-class _Recorded(NamedTuple):
-    """The log of a worker, and how far its clock is ahead."""
+class _Recording(NamedTuple):
+    """The log of a worker, and how many seconds its clock is ahead."""
 
     log: Log
-    ahead: float
+    clock_offset: float
 
 
-def _logs(agent: Agent, own: Log) -> dict[WorkerInfo, _Recorded]:
-    """What all workers have recorded that took part, as far as they live."""
-    logs = {agent.me: _Recorded(agent.tracing.end(own.trace), 0.0)}
-    waiting, asked = set(own.peers), {agent.me}
-    while waiting := waiting - asked:
-        asked |= waiting
-        found = {} if agent.closing else _asked(agent, waiting, own.trace)
-        logs.update(found)
-        waiting = {peer for recorded in found.values() for peer in recorded.log.peers}
+def _logs(agent: Agent, own: Log) -> dict[WorkerInfo, _Recording]:
+    """The recordings of all living workers that took part."""
+    logs = {agent.me: _Recording(agent.tracing.end(own.trace), 0.0)}
+    waiting, visited = set(own.peers), {agent.me}
+    while waiting := waiting - visited:
+        visited |= waiting
+        recordings = {} if agent.closing else _fetch(agent, waiting, own.trace)
+        logs.update(recordings)
+        waiting = {peer for recorded in recordings.values() for peer in recorded.log.peers}
     return logs
 
 
-def _asked(agent: Agent, peers: Iterable[WorkerInfo], trace: bytes) -> dict[WorkerInfo, _Recorded]:
-    """The same of some workers; who is lost, or silent, is left out."""
-    begun, found = {}, {}
+def _fetch(agent: Agent, peers: Iterable[WorkerInfo], trace: bytes) -> dict[WorkerInfo, _Recording]:
+    """The recordings of some workers, without those that are lost or do not answer."""
+    calls, recordings = {}, {}
     for peer in peers:
         with suppress(RpcError):
-            begun[peer] = agent.ask(peer, end_trace, trace, limit=_PATIENCE).push()
-    for peer, call in begun.items():
+            calls[peer] = agent.ask(peer, end_trace, trace, limit=_PATIENCE).push()
+    for peer, call in calls.items():
         with suppress(RpcError):
-            found[peer] = _Recorded(call.wait(), _ahead(agent, peer))
-    return found
+            recordings[peer] = _Recording(call.wait(), _clock_offset(agent, peer))
+    return recordings
 
 
-def _ahead(agent: Agent, peer: WorkerInfo) -> float:
-    """How many seconds a worker's clock is ahead of this one's: 0 where they may be the same, as on one host.
+def _clock_offset(agent: Agent, peer: WorkerInfo) -> float:
+    """How many seconds a worker's clock is clock_offset of this one's: 0 where they may be the same, as on one host.
 
     It was read between the question and the answer (as in NTP), which bounds the difference; the best of some bounds
     are taken.
     """
     least, most = float("-inf"), float("inf")
-    for _ in range(_LOOKS):
-        asked = perf_counter()
+    for _ in range(_CLOCK_READS):
+        sent_at = perf_counter()
         theirs = agent.ask(peer, clock, limit=_PATIENCE).wait()
-        least, most = max(least, theirs - perf_counter()), min(most, theirs - asked)
+        least, most = max(least, theirs - perf_counter()), min(most, theirs - sent_at)
     return 0.0 if least <= 0 <= most else (least + most) / 2
 
 
-def _events(logs: dict[WorkerInfo, _Recorded], opened: float) -> list[Event]:
-    """Both halves of all calls, by one clock."""
-    found = [
-        _event(number, half, caller, opened + recorded.ahead, logs.get(half.to), opened)
+def _events(logs: dict[WorkerInfo, _Recording], opened: float) -> list[Event]:
+    """All calls, with the halves of caller and callee merged and on one clock."""
+    events = [
+        _event(number, half, caller, opened + recorded.clock_offset, logs.get(half.to), opened)
         for caller, recorded in logs.items()
         for number, half in list(recorded.log.sent.items())
     ]
-    return sorted(found, key=lambda event: event.sent)
+    return sorted(events, key=lambda event: event.sent)
 
 
 def _event(
-    number: GloballyUniqueId, half: Sent, caller: WorkerInfo, start: float, callee: _Recorded | None, opened: float
+    number: GloballyUniqueId, half: Sent, caller: WorkerInfo, start: float, callee: _Recording | None, opened: float
 ) -> Event:
-    served, ahead = Served(nan), 0.0
+    served, clock_offset = Served(nan), 0.0
     if callee is not None:
-        served, ahead = callee.log.served.get(number, served), callee.ahead
-    ahead += opened
+        served, clock_offset = callee.log.served.get(number, served), callee.clock_offset
+    clock_offset += opened
     return Event(
         number, half.parent, caller, half.to, half.function, half.request_bytes, served.answer_bytes,
-        half.sent - start, served.arrived - ahead, served.started - ahead, served.finished - ahead,
+        half.sent - start, served.arrived - clock_offset, served.started - clock_offset, served.finished - clock_offset,
         half.received - start, half.error,
     )  # fmt: skip
 
@@ -223,13 +223,13 @@ _CALLS, _RUNS = 0, 1000  # where the rows of a worker's calls, and of the functi
 def _chrome(events: list[Event], end: float) -> Iterator[dict[str, Any]]:
     for worker in sorted({worker for event in events for worker in (event.caller, event.worker)}, key=_number):
         yield _named("process", worker.id, 0, worker.name)
-        made = [(event, event.sent, _until(event.received, end)) for event in events if event.caller == worker]
+        calls = [(event, event.sent, _until(event.received, end)) for event in events if event.caller == worker]
         ran = [
             (event, event.started, _until(event.finished, end))
             for event in events
             if event.worker == worker and not isnan(event.started)
         ]
-        for what, first, slices in (("call", _CALLS, made), ("run", _RUNS, ran)):
+        for what, first, slices in (("call", _CALLS, calls), ("run", _RUNS, ran)):
             rows = [first + row for row in _rows([(start, stop) for _, start, stop in slices])]
             for row in sorted(set(rows)):
                 yield _named("thread", worker.id, row, f"{what}s")
@@ -239,9 +239,9 @@ def _chrome(events: list[Event], end: float) -> Iterator[dict[str, Any]]:
 
 def _slice(what: str, event: Event, place: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
     """A part of a row, and its end of the arrow from the call to the function."""
-    told = {name: value for name, value in event._asdict().items() if value == value}  # JSON has no NaN
-    told |= {name: str(told[name]) for name in ("id", "parent", "caller", "worker")}
-    yield {"ph": "X", "name": event.function, "cat": what, "dur": 1e6 * seconds, "args": told, **place}
+    fields = {name: value for name, value in event._asdict().items() if value == value}  # JSON has no NaN
+    fields |= {name: str(fields[name]) for name in ("id", "parent", "caller", "worker")}
+    yield {"ph": "X", "name": event.function, "cat": what, "dur": 1e6 * seconds, "args": fields, **place}
     if not isnan(event.started):
         arrow = {"ph": "s"} if what == "call" else {"ph": "f", "bp": "e"}
         number = f"{event.id.created_on}.{event.id.local_id}"

@@ -1,4 +1,4 @@
-"""An object of each worker, for all of them."""
+"""Collectives of workers: `_all_gather` and `_barrier`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Names = tuple[str, ...]
 
 
 class _Rounds:
-    """How often this worker has taken part with whom, and, where it leads, what has come so far."""
+    """For each set of names: how many rounds this worker has taken part in, and the open rounds that it leads."""
 
     def __init__(self) -> None:
         self.numbers: defaultdict[Names, count[int]] = defaultdict(count)
@@ -47,10 +47,10 @@ def _all_gather(
     with _lock:
         number = next(_all.setdefault(agent, _Rounds()).numbers[names])
     try:
-        return begin(names[0], _bring, (names, number, agent.me.name, obj), None, timeout).wait()
+        return begin(names[0], _contribute, (names, number, agent.me.name, obj), None, timeout).wait()
     except RpcTimeoutError as error:
         with suppress(RpcError):  # nothing is to wait there any more
-            begin(names[0], _give_up, (names, number, agent.me.name), None, UNSET_RPC_TIMEOUT).push()
+            begin(names[0], _abandon, (names, number, agent.me.name), None, UNSET_RPC_TIMEOUT).push()
         if names[0] != agent.me.name:
             raise
         limit = agent.seconds if timeout == UNSET_RPC_TIMEOUT else timeout
@@ -69,8 +69,8 @@ def _everybody(agent: Agent) -> list[str]:
 
 
 @async_execution
-def _bring(names: Names, number: int, name: str, obj: Any) -> Future[Any]:
-    """What the first worker does when one has come."""
+def _contribute(names: Names, number: int, name: str, obj: Any) -> Future[Any]:
+    """Add one worker's object to a round, on the worker that leads it; the future has all objects."""
     with _lock:
         rounds = _all.setdefault(current_agent(), _Rounds())
         objects, done = rounds.open[names, number]
@@ -83,8 +83,8 @@ def _bring(names: Names, number: int, name: str, obj: Any) -> Future[Any]:
     return done
 
 
-def _give_up(names: Names, number: int, name: str) -> None:
-    """What it does when the patience of one is over: the others that wait are told."""
+def _abandon(names: Names, number: int, name: str) -> None:
+    """Fail a round after a worker's timeout, on the worker that leads it."""
     with _lock:
         objects, done = _all.setdefault(current_agent(), _Rounds()).open.pop((names, number), ({}, None))
     if done is not None:

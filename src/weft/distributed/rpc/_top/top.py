@@ -1,4 +1,4 @@
-"""`weft rpc top`: a table of the workers of a running job, for who looks on from outside."""
+"""`weft rpc top`: a table of the workers of a running job, asked as an observer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rich.live import Live
 from weft._comm.stores.observer import observed
 from weft._comm.stores.store import PrefixStore, Store
 from weft._comm.transport.tls import Certificates
-from weft.distributed.rpc._columns import amount, table, text
 from weft.distributed.rpc._listener import LOOPBACK, OBSERVER, ConnectOptions, Endpoint
-from weft.distributed.rpc._probe import Probe
+from weft.distributed.rpc._tables import amount, table, text
+from weft.distributed.rpc._top.probe import Probe
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistError, WeftError
 
@@ -34,7 +34,7 @@ _KEY = re.compile(r"(?P<job>(?:.*/)?rpc/\d+\.\d+)/id/(?P<number>\d+)")  # of a w
 
 
 class Job:
-    """The workers of a job, as its store tells of them."""
+    """The workers of a job, according to its store."""
 
     def __init__(self, url: str, options: ConnectOptions) -> None:
         self.probes: dict[WorkerInfo, Probe] = {}
@@ -42,12 +42,12 @@ class Job:
         self._options = options
         self._store: Store = observed(url, timedelta(seconds=_PATIENCE))
         self._endpoints: dict[WorkerInfo, Endpoint] = {}
-        self._asking = ThreadPoolExecutor(_AT_A_TIME)
+        self._executor = ThreadPoolExecutor(_AT_A_TIME)
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Ask all workers for their status. `DistError` where there are none, or the store does not answer at first."""
         try:
-            self._endpoints = self._listed()
+            self._endpoints = self._find_workers()
         except DistError:
             if not self.probes:
                 raise
@@ -55,9 +55,9 @@ class Job:
             self.probes.pop(worker).close()
         for worker in self._endpoints.keys() - self.probes.keys():
             self.probes[worker] = Probe(worker, self._options)
-        list(self._asking.map(lambda at: self.probes[at].look(self._endpoints[at], _PATIENCE), self._endpoints))
+        list(self._executor.map(lambda at: self.probes[at].update(self._endpoints[at], _PATIENCE), self._endpoints))
 
-    def _listed(self) -> dict[WorkerInfo, Endpoint]:
+    def _find_workers(self) -> dict[WorkerInfo, Endpoint]:
         """Where the workers of the latest start listen, by number."""
         keys = [match for key in self._store.list_keys() if (match := _KEY.fullmatch(key))]
         if not keys:
@@ -75,7 +75,7 @@ class Job:
 
     def close(self) -> None:
         """Look no more."""
-        self._asking.shutdown()
+        self._executor.shutdown()
         for probe in self.probes.values():
             probe.close()
         self._store.close()
@@ -100,16 +100,16 @@ def _row(probe: Probe) -> list[str]:
     ]  # fmt: skip
 
 
-def _shown(job: Job) -> Group:
+def _render(job: Job) -> Group:
     probes = sorted(job.probes.values(), key=lambda probe: probe.worker.id)
     return Group(table(_COLUMNS, map(_row, probes)), *(probe.note for probe in probes if probe.note))
 
 
-def _look_on(options: Namespace) -> None:
+def _observe(options: Namespace) -> None:
     certificates = Certificates(*options.certificates) if options.certificates else None
     job = Job(options.init_method, ConnectOptions(LOOPBACK, certificates=certificates))
     try:
-        job.look()
+        job.update()
         if options.once or not sys.stdout.isatty():
             _print(job, options)
         else:
@@ -121,25 +121,25 @@ def _look_on(options: Namespace) -> None:
 def _print(job: Job, options: Namespace) -> None:
     while True:
         time.sleep(options.interval)
-        job.look()
-        print(text(_shown(job)), end="" if options.once else "\n", flush=True)
+        job.update()
+        print(text(_render(job)), end="" if options.once else "\n", flush=True)
         if options.once or job.over:
             return
 
 
 def _animate(job: Job, options: Namespace) -> None:
-    with Live(_shown(job), console=Console(), auto_refresh=False) as live:
+    with Live(_render(job), console=Console(), auto_refresh=False) as live:
         while not job.over:
             time.sleep(options.interval)
-            job.look()
-            live.update(_shown(job), refresh=True)
+            job.update()
+            live.update(_render(job), refresh=True)
 
 
-def _seconds(given: str) -> float:
+def _seconds(text_value: str) -> float:
     with suppress(ValueError):
-        if 0.01 <= (seconds := float(given)) <= 3600:
+        if 0.01 <= (seconds := float(text_value)) <= 3600:
             return seconds
-    raise ArgumentTypeError(f"must be from 0.01 to 3600 seconds, got {given!r}")
+    raise ArgumentTypeError(f"must be from 0.01 to 3600 seconds, got {text_value!r}")
 
 
 def _parser() -> ArgumentParser:
@@ -159,7 +159,7 @@ def main(args: Sequence[str] | None = None) -> None:
     """The command; ends the process with code 1 where the workers cannot be found, 2 where it was called wrongly."""
     options = _parser().parse_args(args)
     try:
-        _look_on(options)
+        _observe(options)
     except KeyboardInterrupt:
         pass  # how it ends
     except BrokenPipeError:
