@@ -45,7 +45,7 @@ def long():
         pass
     while lanes() != 3:
         pass
-    assert not current_agent().payloads._chunks._arrivals.get(current_agent().peers.outgoing()[0])
+    assert not current_agent().payloads._chunks._partial.get(current_agent().peers.outgoing()[0])
 
 
 def beside():

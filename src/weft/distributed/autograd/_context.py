@@ -24,12 +24,12 @@ def context() -> Iterator[int]:
     agent = current_agent()
     if current_context() is not None:
         raise GradientError("Already have an autograd context id for this thread.")
-    made = agent.contexts.make()
+    new_context = agent.contexts.make()
     try:
-        with use_context(made):
-            yield made.id
+        with use_context(new_context):
+            yield new_context.id
     finally:
-        release(agent, made.id)
+        release(agent, new_context.id)
 
 
 def backward(
@@ -57,19 +57,19 @@ def backward(
         )
     if mode not in ("fast", "smart"):
         raise ValueRangeError(f"mode must be 'fast' or 'smart', but got {mode!r}")
-    listed = [roots] if isinstance(roots, Tensor) else roots
-    if not isinstance(listed, Sequence) or not all(isinstance(root, Tensor) for root in listed):
+    root_tensors = [roots] if isinstance(roots, Tensor) else roots
+    if not isinstance(root_tensors, Sequence) or not all(isinstance(root, Tensor) for root in root_tensors):
         raise ArgumentError(
             f"backward(): incompatible function arguments: roots must be a list of tensors, but got {roots!r}"
         )
-    run(agent, context_id, list(listed), retain_graph, mode == "smart")
+    run(agent, context_id, list(root_tensors), retain_graph, mode == "smart")
 
 
 def get_gradients(context_id: int) -> dict[Tensor, Tensor]:
     """The gradients that a context has of leaves of this worker. `RuntimeError` for an unknown context."""
     gradients = current_agent().contexts.existing(context_id).gradients
-    found = {tape.owner(): grad for tape, grad in list(gradients.items())}
-    return {tensor: wrap(grad) for tensor, grad in found.items() if tensor is not None}
+    gradients_by_tensor = {tape.owner(): grad for tape, grad in list(gradients.items())}
+    return {tensor: wrap(grad) for tensor, grad in gradients_by_tensor.items() if tensor is not None}
 
 
 def _get_debug_info() -> dict[str, str]:

@@ -33,12 +33,12 @@ def average_parameters(params: Iterable[Any], process_group: Any) -> None:
 
 def get_params_to_average(params: Iterable[Any]) -> list[Any]:
     """Those with a gradient, of a model's parameters or an optimizer's groups."""
-    found: list[Any] = []
+    parameters: list[Any] = []
     for entry in params:
         if not isinstance(entry, (Tensor, dict)):
             raise ArgumentError(f"Parameter input of type {type(entry)} is not supported")
-        found += entry["params"] if isinstance(entry, dict) else [entry]
-    return [parameter for parameter in found if parameter.grad is not None]
+        parameters += entry["params"] if isinstance(entry, dict) else [entry]
+    return [parameter for parameter in parameters if parameter.grad is not None]
 
 
 def average_parameters_or_parameter_groups(params: Iterable[Any], process_group: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from weft.distributed.elastic.multiprocessing._guardian import Guardian
 from weft.distributed.elastic.multiprocessing._logs import LogsDest, LogsSpecs
-from weft.distributed.elastic.multiprocessing._signals import put_back, raise_on_signals
+from weft.distributed.elastic.multiprocessing._signals import raise_on_signals, restore_handlers
 from weft.distributed.elastic.multiprocessing._std import require_all_ranks
 from weft.distributed.elastic.multiprocessing.errors import ProcessFailure
 from weft.distributed.elastic.multiprocessing.errors._failure import NOT_AVAILABLE, last_traceback
@@ -170,7 +170,7 @@ class PContext(ABC):
             self._await_exits(timeout)
         finally:  # a second signal may have come while waiting
             self._kill(timeout)
-            self._tidy()
+            self._clean_up()
 
     def _close_at_exit(self) -> None:
         """Without it, the interpreter would wait for functions that nobody waits for."""
@@ -181,7 +181,7 @@ class PContext(ABC):
         self._look()
         self._collect()
         if any(self._exits.values()):
-            self._await_last_words()
+            self._await_error_files()
         failures = {rank: self._failure(rank) for rank, code in self._exits.items() if code}
         if not failures and len(self._exits) < self.nprocs:
             return None
@@ -189,7 +189,7 @@ class PContext(ABC):
         values = {} if failures else self._return_values()
         return RunProcsResult(values, failures, self.stdouts, self.stderrs)
 
-    def _await_last_words(self) -> None:
+    def _await_error_files(self) -> None:
         """Wait a little for processes that have recorded an error and are about to end: theirs may be the first."""
         deadline = time.monotonic() + _LAST_WORDS
         while any(os.path.exists(self.error_files[rank]) for rank in self._running()):
@@ -268,7 +268,7 @@ class PContext(ABC):
         if left := self._running():  # such as one that sleeps in a driver
             _log.error("%s: local ranks %s survive SIGKILL and are left behind", self.name, left)
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         for tail in self._tails:
             tail.stop()
         for file in self._copies:
@@ -279,7 +279,7 @@ class PContext(ABC):
         self._release()
         if self._guardian:
             self._guardian.dismiss()
-        put_back(self._handlers)
+        restore_handlers(self._handlers)
         atexit.unregister(self._close_at_exit)
 
     def _tail_logs(self, dest: LogsDest) -> list[TailLog]:
@@ -288,9 +288,9 @@ class PContext(ABC):
             TailLog(self.name, dest.tee_stdouts, sys.stdout, self._prefixes),
             TailLog(self.name, dest.tee_stderrs, sys.stderr, self._prefixes),
         ]
-        shown = (dest.tee_stdouts, dest.tee_stderrs)
+        tee_logs = (dest.tee_stdouts, dest.tee_stderrs)
         copies = (dest.filtered_stdout, dest.filtered_stderr)
-        for needles, files, path in zip(self._filters, shown, copies, strict=True):
+        for needles, files, path in zip(self._filters, tee_logs, copies, strict=True):
             if needles:
                 copy = open(path, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  closed with the context
                 self._copies.append(copy)

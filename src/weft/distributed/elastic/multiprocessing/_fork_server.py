@@ -34,7 +34,7 @@ def main(argv: list[str]) -> None:
     peer = socket.socket(fileno=int(fd))
     peer.set_inheritable(False)
     if program[0] != "-m" and _entry.is_source(program[0]):
-        _entry.find_modules_beside(program[0])
+        _entry.add_script_folder(program[0])
     try:
         _import(modules.split(","))
     except Exception as error:  # whatever importing raises, the workers will meet it again, and show it
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
     request = _serve(peer)
     if request is None:
         os._exit(0)
-    _become(request)
+    _initialize_worker(request)
     _entry.main(request["args"])
 
 
@@ -86,7 +86,7 @@ def _serve(peer: socket.socket) -> dict[str, Any] | None:
             *requests, received = (received + chunk).split(b"\n")
             for request in requests:
                 if not (pid := os.fork()):
-                    _let_go(peer, workers)
+                    _close_server_files(peer, workers)
                     return json.loads(request)
                 workers[watch := os.pidfd_open(pid)] = pid
                 poll.register(watch, select.POLLIN)
@@ -100,7 +100,7 @@ def _received(peer: socket.socket) -> bytes:
         return b""
 
 
-def _let_go(peer: socket.socket, watches: Iterable[int]) -> None:
+def _close_server_files(peer: socket.socket, watches: Iterable[int]) -> None:
     """In a worker: close what is the server's."""
     peer.close()
     for watch in watches:
@@ -120,7 +120,7 @@ def _kill(pids: Iterable[int]) -> None:
                 kill(pid, signal.SIGKILL)
 
 
-def _become(request: dict[str, Any]) -> None:
+def _initialize_worker(request: dict[str, Any]) -> None:
     """Make this copy what a freshly started interpreter would be."""
     os.setsid()
     heed(signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT)  # as an agent that waits does

@@ -41,7 +41,7 @@ def raise_on_signals() -> dict[int, Any]:
     return before
 
 
-def put_back(before: dict[int, Any]) -> None:
+def restore_handlers(before: dict[int, Any]) -> None:
     """Undo `raise_on_signals`, except where somebody else has taken a signal over since."""
     if threading.current_thread() is threading.main_thread():
         for number, handler in before.items():

@@ -69,9 +69,9 @@ class KeepAlive:
             except RendezvousError as error:
                 _log.info("keep-alive of the rendezvous failed, trying again: %s", error)
             now = time.monotonic()
-            self._rest(now + pause, now + (now - start))
+            self._wait(now + pause, now + (now - start))
 
-    def _rest(self, end: float, earliest: float) -> None:
+    def _wait(self, end: float, earliest: float) -> None:
         """Wait for `end` or a wake-up, but not less than until `earliest`: half of the time is left to others."""
         self._stopped.wait(earliest - time.monotonic())
         while not self._stopped.is_set() and not self._woken.is_set() and (left := end - time.monotonic()) > 0:

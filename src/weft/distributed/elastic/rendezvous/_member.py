@@ -45,7 +45,7 @@ _POLL_SECONDS = 1.0  # between two reads of a node that has one
 _FIRST_READS_PER_SECOND, _READS_PER_SECOND = 20_000, 2_000  # of all nodes together; with more nodes, each reads less
 
 
-class Verdict(Enum):
+class JoinState(Enum):
     """How far a node is that wants a place."""
 
     DONE = auto()
@@ -130,22 +130,22 @@ class Member:
         """Read the status."""
         self._note(*(yield ReadStatus()))
 
-    def join(self) -> Operation[Verdict]:
+    def join(self) -> Operation[JoinState]:
         """Ask for a place in a later round than the last one, or see whether there is one."""
         yield from self.read()
         if self.status.closed:
             yield from self.quit()
-            return Verdict.CLOSED
+            return JoinState.CLOSED
         if self.status.limits not in (None, self._rules.limits):
             yield from self._change(lambda status: replace(status, refused=self._rules.limits))
             yield from self.quit()
-            return Verdict.REFUSED
+            return JoinState.REFUSED
         if not self._registered:
             yield SetKeys({**self._heartbeat(), WAKE_KEY: b"1"})
             self._registered = True
         elif (yield from self._has_place()):
-            return Verdict.DONE
-        return Verdict.WAIT
+            return JoinState.DONE
+        return JoinState.WAIT
 
     def tick(self, *, beat: bool) -> Operation[None]:
         """Show that this node lives, if `beat` is due, read the status, and lead if that is this node's part."""
@@ -212,13 +212,13 @@ class Member:
 
     def _campaign(self) -> Operation[None]:
         """Become the leader, unless another node is faster. The former one counts as dead until its heartbeat moves."""
-        former = self.status.leader
+        old_leader = self.status.leader
         limits = self.status.limits or self._rules.limits
         if not (yield from self._swap(replace(self.status, leader=self._node, limits=limits))):
             return
         heartbeats = yield from self._read_heartbeats()
         state = observe(LeaderState(), heartbeats, self._clock())
-        dead = {node: (beat, -math.inf) for node, _, beat in heartbeats if node == former}
+        dead = {node: (beat, -math.inf) for node, _, beat in heartbeats if node == old_leader}
         self._leader_state, self._leader_version = replace(state, last_heard={**state.last_heard, **dead}), -1
 
     def _lead(self, *, resign: bool = False) -> Operation[None]:

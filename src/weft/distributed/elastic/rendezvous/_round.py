@@ -106,17 +106,17 @@ class LeaderState:
 
 def observe(state: LeaderState, heartbeats: Iterable[Heartbeat], now: float) -> LeaderState:
     """What the leader knows after reading the heartbeats that are there."""
-    heard = {}
+    last_heard = {}
     for node, _, beat in heartbeats:
         known = state.last_heard.get(node)
-        heard[node] = known if known and known[0] == beat else (beat, now)
-    return replace(state, last_heard=heard)
+        last_heard[node] = known if known and known[0] == beat else (beat, now)
+    return replace(state, last_heard=last_heard)
 
 
 def after_outage(state: LeaderState, seconds: float) -> LeaderState:
     """What it knows after a time in which it could not read: silence in that time is nobody's fault."""
-    heard = {node: (beat, since + seconds) for node, (beat, since) in state.last_heard.items()}
-    return replace(state, last_heard=heard)
+    heartbeats = {node: (beat, since + seconds) for node, (beat, since) in state.last_heard.items()}
+    return replace(state, last_heard=heartbeats)
 
 
 def silent(state: LeaderState, now: float, rules: Rules) -> frozenset[Node]:
@@ -149,10 +149,10 @@ def _reopened(current: Round, rules: Rules) -> Round:
     """
     if current.complete and current.participants:
         return current
-    former = frozenset(current.world)
+    old_world = frozenset(current.world)
     if current.complete:
         current = replace(current, number=current.number + 1, complete=False, world=())
-    order = sorted(current.waiting, key=lambda node: (node not in former, node))
+    order = sorted(current.waiting, key=lambda node: (node not in old_world, node))
     let_in = frozenset(order[: max(rules.max_nodes - len(current.participants), 0)])
     return replace(current, participants=current.participants | let_in, waiting=current.waiting - let_in)
 

@@ -17,7 +17,7 @@ from weft.distributed.elastic.rendezvous._backend import RendezvousBackend as Re
 from weft.distributed.elastic.rendezvous._backend import Token as Token
 from weft.distributed.elastic.rendezvous._executor import Executor
 from weft.distributed.elastic.rendezvous._keep_alive import KeepAlive
-from weft.distributed.elastic.rendezvous._member import Verdict
+from weft.distributed.elastic.rendezvous._member import JoinState
 from weft.distributed.elastic.rendezvous._requests import Operation
 from weft.distributed.elastic.rendezvous._round import Node
 from weft.distributed.elastic.rendezvous._settings import RendezvousSettings as RendezvousSettings
@@ -118,7 +118,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def _await_place(self) -> None:
         deadline, notice = Deadline(self._settings.timeout.join.total_seconds()), WaitNotice()
         patience, (pause, _) = self._settings.patience.total_seconds(), self._member.join_pauses
-        while (verdict := self._executor.run_patiently(self._member.join, patience)) is Verdict.WAIT:
+        while (verdict := self._executor.run_patiently(self._member.join, patience)) is JoinState.WAIT:
             if self._keep_alive is None:
                 interval = self._settings.keep_alive_interval.total_seconds()
                 self._keep_alive = KeepAlive(self._executor, interval, patience)
@@ -131,11 +131,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             notice.tell(self._what_is_awaited)
             time.sleep(pause)
             pause = min(2 * pause, self._member.join_pauses[1])
-        if verdict is Verdict.CLOSED:
+        if verdict is JoinState.CLOSED:
             raise RendezvousClosedError(
                 f"job {self._settings.run_id!r} has ended on another node, {self._why_closed()}"
             )
-        if verdict is Verdict.REFUSED:
+        if verdict is JoinState.REFUSED:
             raise RendezvousStateError(
                 f"nodes of job {self._settings.run_id!r} disagree about --nnodes: others have "
                 f"{self._member.status.limits}, this one has {self._settings.rules.limits}"
@@ -155,12 +155,14 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if self._has_no_place():
             return f"a place among the {most} nodes of job {self._settings.run_id!r}"
         nodes = str(most) if least == most else f"{least} to {most}"
-        where = "the same --rdzv-endpoint"
+        endpoint = "the same --rdzv-endpoint"
         if isinstance(self._store, TCPStore):
-            where = f"--rdzv-endpoint {address_text(self._store.host, self._store.port)}"
+            endpoint = f"--rdzv-endpoint {address_text(self._store.host, self._store.port)}"
             if self._store.host == "localhost":  # which nobody else reaches
-                where += f", all with {address_text(self._node.addr, self._store.port)} if they are on other machines"
-        return f"other nodes: {present} of {nodes} have come; start them with {where}"
+                endpoint += (
+                    f", all with {address_text(self._node.addr, self._store.port)} if they are on other machines"
+                )
+        return f"other nodes: {present} of {nodes} have come; start them with {endpoint}"
 
     def _what_is_missing(self) -> str:
         waited = f"within {self._settings.timeout.join.total_seconds():g} s"

@@ -196,13 +196,13 @@ class SimpleElasticAgent(ElasticAgent):
             except _MembersChangedError:
                 _log.info("[%s] a node was lost during the rendezvous, joining the next round", spec.role)
         self._tell_change(worker_group.group_world_size, info.world_size)
-        where = info.bootstrap_store_info
+        store_info = info.bootstrap_store_info
         worker_group.workers = workers
         worker_group.store = info.store
         worker_group.group_rank = info.rank
         worker_group.group_world_size = info.world_size
-        worker_group.master_addr = spec.master_addr or where.master_addr
-        worker_group.master_port = spec.master_port or where.master_port
+        worker_group.master_addr = spec.master_addr or store_info.master_addr
+        worker_group.master_port = spec.master_port or store_info.master_port
         worker_group.round = self._restarts if info.round is None else info.round
 
     def _tell_change(self, before: int | None, nodes: int) -> None:
