@@ -85,15 +85,15 @@ def test_a_table(at_work, capsys):
 def test_a_stopped_worker_is_silent(at_work):
     address, workers = at_work
     with closing(_top.Job(address, ConnectOptions())) as seen:
-        seen.look()
+        seen.update()
         probe = next(probe for worker, probe in seen.probes.items() if worker.name == "w1")
         assert (probe.state, probe.now.process) == ("ok", workers[1].pid)
         os.kill(workers[1].pid, signal.SIGSTOP)
         os.waitid(os.P_PID, workers[1].pid, os.WSTOPPED)
-        probe.look({}, 0.1)
+        probe.update({}, 0.1)
         assert probe.state == "silent"
         os.kill(workers[1].pid, signal.SIGCONT)
-        probe.look({}, 60)
+        probe.update({}, 60)
         assert probe.state == "ok"
 
 

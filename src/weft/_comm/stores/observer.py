@@ -1,4 +1,4 @@
-"""Stores seen by an observer, who is no process of the job, and is not counted as one."""
+"""Clients of a store that are no processes of the job, and are not counted as such."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class _ObservedFileStore(FileStore):
 def observed(url: str, timeout: timedelta) -> Store:
     """The store at `tcp://HOST:PORT`, `file:///PATH`, or where `env://` says.
 
-    `ValueError` for another address; `DistStoreError` where there is no such file. That nobody serves the store is told
-    by its first use.
+    `ValueError` for another address; `DistStoreError` where there is no such file. A store that is not served is an
+    error on first use.
     """
     parts = urlsplit(url)
     if parts.scheme == "env":

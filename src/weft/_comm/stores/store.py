@@ -16,7 +16,7 @@ QUEUE_EMPTY = "queue is empty"
 
 
 class Store:
-    """What all stores do. Keys are text, values are bytes (text is encoded as UTF-8).
+    """The interface of all stores. Keys are text, values are bytes (text is encoded as UTF-8).
 
     `get` and `wait` block until other processes have set the keys, and raise `DistStoreError` naming the missing ones
     after the store's timeout. Threads may share a store; a thread that waits keeps no other from working.
@@ -179,7 +179,7 @@ def paired(keys: Sequence[str], values: Sequence[str | bytes]) -> None:
 
 
 def wait_error(keys: Sequence[bytes], timeout: timedelta) -> DistStoreError:
-    """The error of a wait that ran out."""
+    """The error of a wait that has timed out."""
     listing = ", ".join(f"/{key_text(key)}" for key in keys[:16]) + (
         f" and {len(keys) - 16} more" if len(keys) > 16 else ""
     )

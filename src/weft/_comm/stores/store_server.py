@@ -1,4 +1,4 @@
-"""The server of `TCPStore`: one thread that holds the table and answers all connections."""
+"""The server of `TCPStore`: one thread that owns the table and answers all connections."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Session:
 class StoreServer:
     """Serves a store on a listening socket, which it owns, until `stop`.
 
-    A client is told nothing before it has proved the key. What it sends wrong costs it its own connection only.
+    Nothing is answered before a client has proved the key. A malformed request closes the client's own connection only.
     """
 
     def __init__(self, listener: socket.socket, key: bytes, proof_seconds: float = PROOF_SECONDS) -> None:
@@ -69,7 +69,7 @@ class StoreServer:
         self._waiting: dict[bytes, dict[_Client, None]] = {}  # in the order in which they came
         self._sessions: dict[bytes, _Session] = {}
         self._lost: deque[_Session] = deque()  # whose connections have ended; they may come back
-        self._accepted: deque[Channel] = deque()  # who has come and is not served yet
+        self._accepted: deque[Channel] = deque()  # authenticated connections that are not registered yet
         self._joined_changed = threading.Condition()
         self._selector = selectors.DefaultSelector()
         self._wake_sender, self._wake_receiver = socket.socketpair()
@@ -108,7 +108,7 @@ class StoreServer:
             self._selector.close()
 
     def _run_once(self) -> bool:
-        """Answer what has come; false when the server is to stop."""
+        """Handle the next events; false when the server is to stop."""
         for entry, _ in self._selector.select():
             if entry.data is not None:
                 self._serve(entry.data)
@@ -142,7 +142,7 @@ class StoreServer:
         self._handle(client)
 
     def _handle(self, client: _Client) -> None:
-        """Answer the frames that are there; one that reads too slowly has its next ones read later."""
+        """Answer the complete frames; those of a client that reads too slowly wait until it has read."""
         try:
             while not client.out and client.sock.fileno() >= 0 and (payload := client.frames.next()) is not None:
                 self._request(client, payload)
@@ -202,7 +202,7 @@ class StoreServer:
             self._reply(client, answer)
 
     def _answer(self, client: _Client, operation: bytes, fields: list[bytes]) -> bytes | None:
-        """What to answer; None where that is known later only."""
+        """The answer to a request; None if it is sent later."""
         if operation == b"once":
             name, number, operation, *fields = fields
             session = self._session(client, name)
@@ -295,7 +295,7 @@ class StoreServer:
         return self._answer_when_set(client, self._table.missing, keys, lambda: _OK)
 
     def _cancel(self, client: _Client) -> bytes | None:
-        """End a wait. One that was answered meanwhile gets no second answer."""
+        """End a wait; no answer if it has been answered meanwhile."""
         if client.answer is None:
             return None
         missing = client.lacking(client.waits_for)
@@ -314,7 +314,7 @@ class StoreServer:
         return None
 
     def _notify_waiters(self, key: bytes) -> None:
-        """Answer those whose last key this was, the first who came first."""
+        """Answer the waits that this key completes, in the order in which they began."""
         for client in list(self._waiting.get(key, ())):
             if client.answer is not None and not client.lacking(client.waits_for):
                 answer = client.answer

@@ -1,4 +1,4 @@
-"""What a store holds: keys and values, and the operations on them."""
+"""The table of a store: keys and values, and the operations on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job's key, which its processes have in common and nobody else."""
+"""The job's key, a secret that its processes share."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def job_key() -> bytes:
 
 
 def fingerprint() -> str:
-    """What tells the job's key from others, without telling the key."""
+    """A text that identifies the job's key without revealing it."""
     return hmac.digest(job_key(), b"weft fingerprint", "sha256")[:16].hex()
 
 
 def _checked(key: bytes, source: str) -> bytes:
-    """The key, unless somebody could guess it: who has seen one proof can try keys as fast as they are hashed."""
+    """The key, unless it is too short: with one proof, an attacker can try keys as fast as they are hashed."""
     if len(key) < _LEAST_BYTES:
         raise DistNetworkError(
             f"the job's key in {source} has {len(key)} bytes, and needs at least {_LEAST_BYTES}; make one with "
@@ -44,7 +44,7 @@ def _checked(key: bytes, source: str) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    """The key in a file, which must be as ssh wants those of its users: theirs, and closed to others."""
+    """The key in a file, which must belong to the user and be closed to others, as for ssh."""
     try:
         with open(path, "rb") as file:
             _check_owner(os.fstat(file.fileno()), str(path))

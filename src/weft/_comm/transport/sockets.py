@@ -18,7 +18,7 @@ _LAST_PORT = 65535
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.5
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
-"""Seconds of silence, between questions, and how many; milliseconds for which what was sent may stay unanswered."""
+"""Seconds of silence before probes, between them, and their number; and milliseconds without acknowledgement."""
 
 _CREDENTIALS = struct.Struct("iII")  # process, user and group
 
@@ -51,7 +51,7 @@ def _check_port(port: int, first: int) -> None:
 
 
 def loopback_address(host: str) -> str | None:
-    """The loopback address that a host's name stands for; None where it is another host, or this one from outside."""
+    """The loopback address that a host's name stands for; None for other hosts, and other addresses of this one."""
     if host == "localhost":
         return "127.0.0.1"
     try:
@@ -113,7 +113,7 @@ def _connect_to(address: Address, deadline: Deadline) -> socket.socket:
 
 
 def set_keepalive(sock: socket.socket) -> None:
-    """Have a connection fail within half a minute whose peer is gone without a word, or leaves what is sent unread."""
+    """Let a connection fail within half a minute after its peer vanishes, or stops acknowledging data."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):  # systems differ

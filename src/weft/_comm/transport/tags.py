@@ -1,4 +1,4 @@
-"""Tags that tell whether frames come from the peer that proved the job's key, unchanged, in order, and all of them."""
+"""Message authentication codes of frames: they prove that all frames come from the peer, unchanged and in order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tags:
         self._next = count().__next__
 
     def next(self, parts: Sequence[bytes | bytearray | memoryview]) -> bytes:
-        """The tag of the next frame, which is given in parts that follow from its length and first part alone."""
+        """The tag of the next frame, given in parts; how it is split must follow from its length and first part."""
         size = sum(map(len, parts))
         place, tag = _PLACE.pack(self._next(), size), self._keyed.copy()
         if size < _LONG:

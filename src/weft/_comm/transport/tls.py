@@ -1,4 +1,4 @@
-"""TLS on a connection whose bytes are sent and received elsewhere; both sides show a certificate."""
+"""TLS without a socket: it encrypts and decrypts bytes that others send and receive; both sides show a certificate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Certificates(NamedTuple):
     authority: str
 
     def context(self, *, server: bool) -> ssl.SSLContext:
-        """What a side of a connection needs; `ValueError` for files that cannot be used."""
+        """The SSL context for a side of a connection; `ValueError` for files that cannot be used."""
         for path in self:
             try:
                 Path(path).read_bytes()
@@ -49,7 +49,7 @@ class Certificates(NamedTuple):
 
 
 class Tls:
-    """One side of TLS, which takes and gives bytes: first of the handshake, and then as the cipher of a pipe."""
+    """One side of a TLS connection: first the handshake, and then the cipher of a pipe."""
 
     def __init__(self, context: ssl.SSLContext, *, server: bool) -> None:
         self.ready = False
@@ -59,7 +59,7 @@ class Tls:
         self._tls = context.wrap_bio(self._in, self._out, server_side=server)
 
     def do_handshake(self, data: bytes) -> bytes:
-        """Go on with the handshake by what has come; what is to be sent. `DistNetworkError` where it fails."""
+        """Go on with the handshake by received bytes; returns the bytes to send. `DistNetworkError` if it fails."""
         self._in.write(data)
         try:
             self._tls.do_handshake()
@@ -71,16 +71,16 @@ class Tls:
         return self._out.read()
 
     def seal(self, data: bytes | bytearray | memoryview) -> bytes:
-        """The bytes that travel; none once TLS has failed, which reading tells of."""
+        """The encrypted bytes; none once TLS has failed, which reading reports."""
         with self._lock:
             with suppress(ssl.SSLError):
                 self._tls.write(data)
             return self._out.read()
 
     def open(self, data: bytes, most: int | None = None) -> bytes:
-        """What travelling bytes say, as far as it is complete; `DistNetworkError` where they are forged.
+        """The decrypted bytes, as far as they are complete; `DistNetworkError` if they are forged.
 
-        With `most`, only so many bytes of it; the rest is for later.
+        With `most`, at most so many of them; the rest comes with the next call.
         """
         pieces = []
         with self._lock:
@@ -102,7 +102,7 @@ def _failure(error: ssl.SSLError) -> str:
 
 
 class TlsError(DistNetworkError):
-    """A handshake has failed; `alert` is what tells the other side."""
+    """A handshake has failed; `alert` are the bytes to send to the other side."""
 
     def __init__(self, text: str, alert: bytes) -> None:
         super().__init__(text)
@@ -110,7 +110,7 @@ class TlsError(DistNetworkError):
 
 
 class TlsClient:
-    """A client's connected socket over TLS, as far as the proof of the key needs it; `tls` is the cipher from then on.
+    """A client's TLS connection over a socket, for the proof of the key; `tls` is the cipher from then on.
 
     `DistNetworkError` where the handshake fails, `TimeoutError` where it takes until the deadline.
     """
@@ -139,7 +139,7 @@ class TlsClient:
         self._send(self.tls.seal(data))
 
     def recv(self, size: int) -> bytes:
-        """Some of what comes, however slowly the other side speaks."""
+        """Up to `size` received bytes, at least one."""
         data = self.tls.open(b"", size)
         while not data:
             data = self.tls.open(self._received(), size)

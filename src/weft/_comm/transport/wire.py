@@ -29,7 +29,7 @@ class Connection(Protocol):
 
 
 def frame(payload: bytes, tagged: Tags | None = None) -> bytes:
-    """The payload with its length in front, and behind it the tag that tells who has sent it, where there are such."""
+    """The payload with its length in front, and its authentication tag behind, if there is one."""
     tag = b"" if tagged is None else tagged.next((payload,))
     return b"".join((_LENGTH.pack(len(payload)), payload, tag))
 
@@ -54,10 +54,10 @@ def unpack(payload: bytes) -> list[bytes]:
 
 
 class Frames:
-    """Puts the frames of a stream together from the pieces that arrive.
+    """Assembles the frames of a stream from the pieces that arrive.
 
     most    bytes that a frame may have
-    tagged  what the frames' tags must be, or None where they have none
+    tagged  the expected tags of the frames, or None if they have none
     """
 
     __slots__ = ("_pieces", "most", "tagged")
@@ -68,18 +68,18 @@ class Frames:
         self._pieces = bytearray()
 
     def feed(self, piece: bytes) -> None:
-        """More of the stream."""
+        """Add a piece of the stream."""
         self._pieces += piece
 
     @property
     def lacking(self) -> int:
-        """How many bytes are known to be lacking for the next frame; where it has no tag."""
+        """How many bytes are missing for the next frame, as far as known; for frames without tags."""
         pieces = self._pieces
         size = _LENGTH.unpack_from(pieces)[0] if len(pieces) >= _LENGTH.size else 0
         return _LENGTH.size + size - len(pieces)
 
     def next(self) -> bytes | None:
-        """The next whole frame, None while it is incomplete; `DistNetworkError` for one too long, or not the peer's."""
+        """The next complete frame, None if there is none; `DistNetworkError` for one that is too long or forged."""
         pieces = self._pieces
         if len(pieces) < 4:
             return None
@@ -121,7 +121,7 @@ def _piece(sock: Connection, most: int, deadline: Deadline) -> bytes:
 
 
 def receive_alone(sock: Connection, most: int, deadline: Deadline) -> bytes:
-    """The next frame, and no byte of what follows it, which another one will read. Errors as `receive`."""
+    """The next frame, without reading any byte behind it. Errors as `receive`."""
     frames = Frames(most)
     while (payload := frames.next()) is None:
         frames.feed(_piece(sock, frames.lacking, deadline))

@@ -25,7 +25,7 @@ from weft.distributed.elastic.multiprocessing.tail_log import TailLog
 from weft.errors import DistError
 
 _LONGEST_PAUSE = 0.05  # seconds between looks at processes that cannot be waited for
-_LAST_WORDS = 5.0  # seconds for a process to end after it has recorded its error
+_ERROR_SECONDS = 5.0  # seconds for a process to end after it has recorded its error
 _log = logging.getLogger(__name__)
 
 
@@ -115,11 +115,11 @@ class PContext(ABC):
         return []
 
     def _unexplained(self, failure: ProcessFailure) -> str | dict[str, Any]:
-        """The message of a failure of which nothing but its exit code is known."""
+        """The message of a failure of which only the exit code is known."""
         return failure.message
 
     def _release(self) -> None:  # noqa: B027  programs leave nothing
-        """Free what was kept of processes that have ended."""
+        """Free the resources of processes that have ended."""
 
     # --- running ---
 
@@ -173,7 +173,7 @@ class PContext(ABC):
             self._clean_up()
 
     def _close_at_exit(self) -> None:
-        """Without it, the interpreter would wait for functions that nobody waits for."""
+        """Close at exit, as the interpreter would otherwise wait for processes of functions."""
         if os.getpid() == self._owner:
             self.close()
 
@@ -190,8 +190,8 @@ class PContext(ABC):
         return RunProcsResult(values, failures, self.stdouts, self.stderrs)
 
     def _await_error_files(self) -> None:
-        """Wait a little for processes that have recorded an error and are about to end: theirs may be the first."""
-        deadline = time.monotonic() + _LAST_WORDS
+        """Wait for processes that have recorded an error and are about to end: theirs may be the first one."""
+        deadline = time.monotonic() + _ERROR_SECONDS
         while any(os.path.exists(self.error_files[rank]) for rank in self._running()):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -221,7 +221,7 @@ class PContext(ABC):
         return [rank for rank in self._pids if rank not in self._exits]
 
     def _look(self) -> None:
-        """Note who has ended, and end what they have left behind."""
+        """Record which processes have ended, and kill the rest of their groups."""
         for rank in self._running():
             code = self._exit_code(rank)
             if code is None:
@@ -283,7 +283,7 @@ class PContext(ABC):
         atexit.unregister(self._close_at_exit)
 
     def _tail_logs(self, dest: LogsDest) -> list[TailLog]:
-        """The files that are shown, and the files that gather chosen lines of them."""
+        """The log files that are shown, and the files for the lines that filters choose."""
         tails = [
             TailLog(self.name, dest.tee_stdouts, sys.stdout, self._prefixes),
             TailLog(self.name, dest.tee_stderrs, sys.stderr, self._prefixes),

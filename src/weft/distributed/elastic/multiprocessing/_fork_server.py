@@ -66,7 +66,7 @@ def _is_alone() -> bool:
 
 
 def _serve(peer: socket.socket) -> dict[str, Any] | None:
-    """Fork for each request and tell how workers end. Returns the request in a worker, None at the end."""
+    """Fork for each request and report exit codes. Returns the request in a worker, None at the end."""
     workers: dict[int, int] = {}  # process numbers by descriptors that are readable when the process has ended
     received = b""
     poll = select.poll()
@@ -101,7 +101,7 @@ def _received(peer: socket.socket) -> bytes:
 
 
 def _close_server_files(peer: socket.socket, watches: Iterable[int]) -> None:
-    """In a worker: close what is the server's."""
+    """In a worker: close the server's descriptors."""
     peer.close()
     for watch in watches:
         os.close(watch)
@@ -113,7 +113,7 @@ def _tell(peer: socket.socket, **message: int | str) -> None:
 
 
 def _kill(pids: Iterable[int]) -> None:
-    """Whoever watched the workers is gone."""
+    """Kill the workers, as the launcher is gone."""
     for pid in pids:
         for kill in (os.killpg, os.kill):  # a worker that has just been forked leads no group yet
             with suppress(ProcessLookupError, PermissionError):
@@ -121,7 +121,7 @@ def _kill(pids: Iterable[int]) -> None:
 
 
 def _initialize_worker(request: dict[str, Any]) -> None:
-    """Make this copy what a freshly started interpreter would be."""
+    """Put this fork into the state of a freshly started interpreter."""
     os.setsid()
     heed(signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT)  # as an agent that waits does
     os.environ.clear()

@@ -60,7 +60,7 @@ class Executor:
             return run(operation, self._answer)
 
     def run_patiently(self, operation: Callable[[], Operation[_T]], patience: float) -> _T:
-        """The same, over again while that fails, for `patience` seconds at most."""
+        """Carry out an operation, retried while that fails, for `patience` seconds at most."""
         deadline = Deadline(patience)
         while True:
             try:
@@ -72,7 +72,7 @@ class Executor:
             time.sleep(_RETRY_PAUSE)
 
     def await_wake(self, seconds: float) -> bool:
-        """Wait until a node wants the leader to look; False where none has within so many seconds."""
+        """Wait until a node wakes the leader; False if none does within so many seconds."""
         with store_failures():
             try:
                 self._store.wait([WAKE_KEY], timedelta(seconds=seconds))

@@ -46,7 +46,7 @@ _FIRST_READS_PER_SECOND, _READS_PER_SECOND = 20_000, 2_000  # of all nodes toget
 
 
 class JoinState(Enum):
-    """How far a node is that wants a place."""
+    """The outcome of an attempt to join a round."""
 
     DONE = auto()
     WAIT = auto()
@@ -110,18 +110,18 @@ class Member:
 
     @property
     def num_lost(self) -> int:
-        """How many members of this node's round have gone; one where the others went on without this node."""
+        """How many members of this node's round have left; 1 if the others began a round without this node."""
         if self.status.closed:
             return 0
         return self.status.num_lost if self.status.number == self.number else 1
 
     def note_outage(self, seconds: float) -> None:
-        """Note that nothing could be read for so long."""
+        """Account for a time in which nothing could be read."""
         self._changed_at += seconds
         self._leader_state = after_outage(self._leader_state, seconds)
 
     def leave_round(self) -> None:
-        """Want a place in a later round than the one this node is in; `join` says so to the others."""
+        """Request a place in a later round than the present one; `join` publishes that."""
         self._after, self._registered = self.number, False
 
     # --- operations of every node ---
@@ -131,7 +131,7 @@ class Member:
         self._note(*(yield ReadStatus()))
 
     def join(self) -> Operation[JoinState]:
-        """Ask for a place in a later round than the last one, or see whether there is one."""
+        """Request a place in a later round than the last one, or check whether there is one."""
         yield from self.read()
         if self.status.closed:
             yield from self.quit()
@@ -148,7 +148,7 @@ class Member:
         return JoinState.WAIT
 
     def tick(self, *, beat: bool) -> Operation[None]:
-        """Show that this node lives, if `beat` is due, read the status, and lead if that is this node's part."""
+        """Write a heartbeat, if `beat` is due, read the status, and lead if this node is the leader."""
         if beat and self._registered:
             self._heartbeats += 1
             yield SetKeys(self._heartbeat())
@@ -174,7 +174,7 @@ class Member:
         yield DeleteKey(_key(self._node))
 
     def participants(self) -> Operation[frozenset[Node]]:
-        """Who takes part, by what the leader has written; as many bytes as nodes, so for errors only."""
+        """The participants, as the leader has written them; as many bytes as nodes, so for errors only."""
         return (yield from self._written_round()).participants
 
     def _has_place(self) -> Operation[bool]:
@@ -198,20 +198,20 @@ class Member:
         self.status, self._token = status, token
 
     def _swap(self, status: Status) -> Operation[bool]:
-        """Replace the status that was read last; False where somebody else has replaced it."""
+        """Replace the status that was read last; False if another node has replaced it."""
         present, token, was_set = yield SwapStatus(replace(status, version=self.status.version + 1), self._token)
         self._note(present, token)
         return was_set
 
     def _change(self, change: Callable[[Status], Status]) -> Operation[None]:
-        """Change the status, over again until nobody came between."""
+        """Change the status, retried until no other node has changed it in between."""
         while (changed := change(self.status)) != self.status and not (yield from self._swap(changed)):
             pass
 
     # --- operations of the leader ---
 
     def _campaign(self) -> Operation[None]:
-        """Become the leader, unless another node is faster. The former one counts as dead until its heartbeat moves."""
+        """Become the leader, unless another node is faster. The old one counts as dead until its heartbeat moves."""
         old_leader = self.status.leader
         limits = self.status.limits or self._rules.limits
         if not (yield from self._swap(replace(self.status, leader=self._node, limits=limits))):
@@ -252,7 +252,7 @@ class Member:
         return (yield from self._swap(status))
 
     def _free_round_key(self) -> str:
-        """A key of this leader's that the status does not name, since others may read there."""
+        """A key of this leader's that the status does not name, since others may be reading that one."""
         first, second = (f"round/{self._node}/{at}" for at in range(2))
         return second if self.status.round_key == first else first
 

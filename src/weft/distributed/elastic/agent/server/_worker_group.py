@@ -1,4 +1,4 @@
-"""What an agent works with: the blueprint of its workers, the workers, their state, and what comes out."""
+"""The workers of an agent: their specification, state and results."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class WorkerState(str, Enum):  # noqa: UP042  its text is `WorkerState.INIT`, as
 
 
 class WorkerGroup:
-    """The workers of one spec that an agent manages, with what the last rendezvous told."""
+    """The workers of one spec that an agent manages, with the results of the last rendezvous."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
