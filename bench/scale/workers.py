@@ -14,7 +14,7 @@ from bench.scale.store import Store, WaitForKeys, request_size
 from weft.distributed.elastic.agent.server._exchange import GetKeys
 from weft.distributed.elastic.rendezvous._requests import GetKey, SetKeys
 from weft.distributed.rpc._call_counts import CallCounter
-from weft.distributed.rpc._termination import Answer, Ask, Await, FinishCalls, Query, Report, detect_termination
+from weft.distributed.rpc._termination import Ask, Await, FinishCalls, Query, Report, SendReport, detect_termination
 from weft.distributed.rpc._workers import _LEARN_AT_ONCE, WorkerInfo
 
 _FRAME = 60  # bytes around what a control says: its name and number, and the frame
@@ -94,7 +94,7 @@ class Workers:
                     while not self._events[at]:
                         yield Park(self._waiting[at])
                     outcome = self._events[at].popleft()
-                case Answer(query, report):
+                case SendReport(query, report):
                     query.reply(report, _FRAME + len(pickle.dumps(report)))
                 case Ask(parts, ended):
                     reports: dict[int, Report] = {}

@@ -123,7 +123,7 @@ def all_reduce_coalesced(
 def _all_reduce_coalesced(
     tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = True
 ) -> Work | None:
-    """The same, as a work."""
+    """`all_reduce_coalesced`, which returns a work."""
     targets = _tensors(tensors, "tensors", "all_reduce_coalesced")
     reduction = _reduction(op, targets, "all_reduce", ValueRangeError)
     process_group = member_of(group, "all_reduce_coalesced")
@@ -167,7 +167,7 @@ def barrier(
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """`barrier` that tells who did not come within `timeout`, which counts on the group's first rank alone.
+    """`barrier` whose error names the ranks that did not come within `timeout`, which the group's first rank applies.
 
     Its error leads with the first rank that is missing, or, with `wait_all_ranks`, with all of them. The others wait
     until it has one, and raise as it does, or longer than the group's timeout where the first rank does not come.
@@ -212,7 +212,7 @@ def all_gather_coalesced(
 def _all_gather_coalesced(
     output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = True
 ) -> Work | None:
-    """The same, as a work."""
+    """`all_gather_coalesced`, which returns a work."""
     name = "all_gather_coalesced"
     sources = _tensors(input_tensor_list, "input_tensor_list", name)
     process_group = member_of(group, name)
@@ -358,7 +358,7 @@ def reduce_scatter(
 def reduce_scatter_tensor(
     output: Any, input: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """The same from one tensor, (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
+    """`reduce_scatter` of one tensor, (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
     name = "reduce_scatter_tensor"
     target, source = one_tensor(output, "output", name), one_tensor(input, "input", name)
     reduction = _reduction(op, [target], name)

@@ -104,7 +104,7 @@ class DistributedDataParallel(Module, Joinable):
         return self.forward_sync_buffers
 
     def _set_static_graph(self) -> None:
-        """The same as `static_graph=True`; `RuntimeError` after the first forward pass."""
+        """Set `static_graph=True`; `RuntimeError` after the first forward pass."""
         if self.static_graph:
             warnings.warn("You've set static_graph to be True, no need to set it again.", stacklevel=2)
             return

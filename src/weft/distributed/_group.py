@@ -212,7 +212,7 @@ class ProcessGroup(GroupCollectives):
         return self._backend.timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """How long operations may wait from now on; all ranks should be told the same."""
+        """Set how long operations may wait; it should be equal on all ranks."""
         self._backend.timeout = timeout
 
     def abort(self) -> None:

@@ -13,7 +13,7 @@ from weft._comm.deadline import Deadline
 from weft._comm.groups.collectives import Collectives
 from weft._comm.groups.memory_group import MemoryGroup, connect
 from weft._comm.groups.message_group import MessageGroup
-from weft._comm.groups.messages import Messages, Request
+from weft._comm.groups.messages import MessageRequest, Messages
 from weft._comm.groups.operations import Operations
 from weft._comm.shared_memory.memory import Memory, PrivateMemory, SharedMemory
 from weft._tensor.convert import room_like
@@ -129,7 +129,7 @@ class HostBackend(GroupBackend):
 class _Message:
     """A message of this backend."""
 
-    def __init__(self, backend: HostBackend, request: Request, received: list[Host]) -> None:
+    def __init__(self, backend: HostBackend, request: MessageRequest, received: list[Host]) -> None:
         self._backend = backend
         self._request = request
         self._received = received

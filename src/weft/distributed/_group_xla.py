@@ -24,7 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from weft._comm.deadline import Deadline
 from weft._comm.groups.message_group import MessageGroup
-from weft._comm.groups.messages import Request
+from weft._comm.groups.messages import MessageRequest
 from weft._comm.groups.operations import CollectiveCall, size_mismatch
 from weft._comm.groups.reductions import check_reduction
 from weft._comm.groups.tcp_streams import connect
@@ -160,7 +160,7 @@ class XlaBackend(GroupBackend):
 class _Message:
     """A message of this backend; `like` is an array where the received one is to be."""
 
-    def __init__(self, backend: XlaBackend, request: Request, received: np.ndarray | None, like: Array) -> None:
+    def __init__(self, backend: XlaBackend, request: MessageRequest, received: np.ndarray | None, like: Array) -> None:
         self._backend = backend
         self._request = request
         self._received = received

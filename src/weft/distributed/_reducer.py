@@ -220,7 +220,7 @@ class Reducer:
     def _call_hook(self, number: int, grads: list[Tensor]) -> Callable[[], list[Tensor]]:
         parameters = [self.parameters[at] for at in self.buckets[number]]
         flat = rows.cat([rows.reshape(grad, (-1,)) for grad in grads])
-        if self.in_buckets:  # what nobody holds is not computed for its own sake
+        if self.in_buckets:  # a gradient without a holder is not computed by itself
             for at in self._with_gradient.intersection(self.buckets[number]):
                 self.parameters[at].grad = None
         bucket = GradBucket(number, flat, parameters, number == len(self.buckets) - 1)

@@ -56,7 +56,7 @@ class Work:
         return self._deliver is None
 
     def synchronize(self) -> None:
-        """The same as `wait`."""
+        """Call `wait`."""
         self.wait()
 
     def is_completed(self) -> bool:

@@ -295,7 +295,7 @@ def destroy_process_group(group: Any = None) -> None:
 
 
 def _leave_at_exit() -> None:
-    """Leave the groups of a process that has not done it itself: peers are told, and no thread outlives Python."""
+    """Leave the groups at exit, so that peers fail at once, and no thread outlives the interpreter."""
     atexit.unregister(_leave_at_exit)
     if _process.default is not None:
         destroy_process_group()

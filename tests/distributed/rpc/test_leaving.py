@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from weft._comm import tree
 from weft.distributed.rpc._call_counts import CallCounter, Counts, bits
 from weft.distributed.rpc._termination import (
-    Answer,
     Ask,
     Await,
     Ended,
     FinishCalls,
     Query,
     Report,
+    SendReport,
     Watch,
     detect_termination,
 )
@@ -199,7 +199,7 @@ class Job:
                 if not self.workers[number].lives:
                     worker.events.append(Ended(number))
                 self.advance(worker, None)
-            case Answer(query, report):
+            case SendReport(query, report):
                 self.links[worker.number, query.reply].append(("report", report))
                 self.advance(worker, None)
             case Ask(parts, ended):

@@ -21,8 +21,8 @@ import numpy as np
 
 from weft._comm.deadline import Deadline
 from weft._comm.groups.abortable_group import AbortableGroup, Failure
-from weft._comm.groups.messages import Messages, Request
-from weft._comm.groups.stream import Source, Streams, Target
+from weft._comm.groups.messages import MessageRequest, Messages
+from weft._comm.groups.stream import ByteSink, ByteSource, Streams
 from weft.errors import DistBackendError
 
 T = TypeVar("T")
@@ -62,11 +62,11 @@ class MessageGroup(AbortableGroup):
         self.messages = Messages(self)
         self._expect_notice()
 
-    def outgoing(self, peer: int) -> Target:
+    def outgoing(self, peer: int) -> ByteSink:
         """The stream to a peer."""
         return self._streams.outgoing(peer)
 
-    def incoming(self, peer: int) -> Source:
+    def incoming(self, peer: int) -> ByteSource:
         """The stream from a peer."""
         return self._streams.incoming(peer)
 
@@ -205,7 +205,7 @@ class MessageGroup(AbortableGroup):
 
     # --- notices ---
 
-    def _notify(self, kind: int, text: str) -> list[Request]:
+    def _notify(self, kind: int, text: str) -> list[MessageRequest]:
         record = np.zeros(_RECORD, np.uint8)
         encoded = text.encode()[: _RECORD - 1]
         record[0] = kind
@@ -231,7 +231,7 @@ class MessageGroup(AbortableGroup):
                 self._expect_notice()
 
 
-def _undone(*requests: Request) -> list[int]:
+def _undone(*requests: MessageRequest) -> list[int]:
     """The peers of requests that are not done."""
     return [request.peer for request in requests if not request.done and request.peer is not None]
 

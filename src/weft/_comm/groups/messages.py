@@ -24,7 +24,7 @@ Array = np.ndarray
 _HEAD = struct.Struct("<qq32s")  # tag, bytes, element type
 
 
-class Request:
+class MessageRequest:
     """A send or receive under way. `peer` is None for a receive from any rank, until a message has come."""
 
     __slots__ = ("_data", "_head", "_moved", "done", "error", "peer", "tag", "text")
@@ -53,12 +53,12 @@ class _IncomingMessage:
         self.tag, size, _ = _HEAD.unpack(head)
         self.data: Array = np.empty(size, np.uint8)
         self.moved = 0
-        self.request: Request | None = None
+        self.request: MessageRequest | None = None
 
-    def matches(self, request: Request) -> bool:
+    def matches(self, request: MessageRequest) -> bool:
         return request.tag == self.tag and request.peer in (None, self.source)
 
-    def take(self, request: Request, ranks: Sequence[int]) -> None:
+    def take(self, request: MessageRequest, ranks: Sequence[int]) -> None:
         """Match the message with a receive: bytes that arrive from now on go straight into its array."""
         self.request = request
         request.peer = self.source
@@ -79,30 +79,30 @@ class Messages:
         self._lock = Lock()
         self._targets = [group.outgoing(peer) for peer in ranks]
         self._sources = [group.incoming(peer) for peer in ranks]
-        self._sends: list[deque[Request]] = [deque() for _ in ranks]
+        self._sends: list[deque[MessageRequest]] = [deque() for _ in ranks]
         self._incoming: list[_IncomingMessage | None] = [None] * group.size
         self._unexpected: list[_IncomingMessage] = []  # in the order of arrival
-        self._posted: list[Request] = []  # receives without a message, in the order of starting
+        self._posted: list[MessageRequest] = []  # receives without a message, in the order of starting
         group.progress = self.progress
 
-    def send(self, array: Array, target: int, tag: int = 0) -> Request:
+    def send(self, array: Array, target: int, tag: int = 0) -> MessageRequest:
         """Begin to send. `array` must stay as it is until the request is done: all of it is on the way."""
         text = f"send to rank {self.group.ranks[self._rank(target)]} with tag {tag}"
         self.group.check(text)
-        request = Request(text, array, target, tag)
+        request = MessageRequest(text, array, target, tag)
         with self._lock:
             self._sends[target].append(request)
         self.progress()
         return request
 
-    def receive(self, array: Array, source: int | None = None, tag: int = 0) -> Request:
+    def receive(self, array: Array, source: int | None = None, tag: int = 0) -> MessageRequest:
         """Begin to receive into `array`, from any rank where `source` is None."""
         origin = "any rank" if source is None else f"rank {self.group.ranks[self._rank(source)]}"
         text = f"receive from {origin} with tag {tag}"
         self.group.check(text)
         if not array.flags.writeable:
             raise ArgumentError("the array to write into is read-only")
-        request = Request(text, array, source, tag)
+        request = MessageRequest(text, array, source, tag)
         with self._lock:
             arrival = next((arrival for arrival in self._unexpected if arrival.matches(request)), None)
             if arrival is None:
@@ -114,7 +114,7 @@ class Messages:
         self.progress()
         return request
 
-    def wait(self, request: Request, deadline: Deadline) -> None:
+    def wait(self, request: MessageRequest, deadline: Deadline) -> None:
         """Return once a request is done; a `DistBackendError` where its peer ends, or does not come in time."""
         if not request.done:
             self.group.check(request.text)
@@ -149,7 +149,7 @@ class Messages:
             for queue in (self._targets, self._sources, self._sends, self._incoming, self._unexpected, self._posted):
                 queue.clear()
 
-    def _push(self, peer: int, request: Request) -> bool:
+    def _push(self, peer: int, request: MessageRequest) -> bool:
         ring = self._targets[peer]
         begun = request._moved
         if begun < _HEAD.size:

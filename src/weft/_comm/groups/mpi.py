@@ -181,13 +181,13 @@ class MpiCollectives(Operations):
         self, size: int, source: Array | None, targets: Mapping[int, Array], only: int | None = None
     ) -> Requests:
         me = self.group.rank
-        if only is not None:  # everybody to one
+        if only is not None:  # all ranks to one
             assert source is not None, "everybody has something to show"
             yield from self._send_and_receive({only: source}, targets)
-        elif source is None or not targets:  # one to everybody
+        elif source is None or not targets:  # one rank to all
             root, data = (me, source) if source is not None else next(iter(targets.items()))
             yield self._comm.Ibcast(_bytes(data), root)
-        else:  # everybody to everybody
+        else:  # all ranks to all
             parts = np.empty((self.group.size, source.size), source.dtype)
             yield self._comm.Iallgather(_bytes(source), _bytes(parts))
             for rank, target in targets.items():

@@ -36,7 +36,7 @@ class CollectiveCall(NamedTuple):
         return text if self.root is None else f"{text} with root {self.root}"
 
 
-class Ranks(Protocol):
+class RankGroup(Protocol):
     """A group, as far as operations know it."""
 
     rank: int
@@ -51,12 +51,12 @@ class Ranks(Protocol):
 class Operations(ABC):
     """The operations of one rank. Arrays are C-contiguous, of the same size and element type on all ranks.
 
-    Ranks count from 0 within the group. Input and output may be the same array; otherwise they must not overlap.
+    RankGroup count from 0 within the group. Input and output may be the same array; otherwise they must not overlap.
     Every operation raises a `DistBackendError` where ranks call different things, end, or do not come by the deadline;
     the group cannot be used afterwards. Threads may call at the same time, but ranks must agree on the order.
     """
 
-    def __init__(self, group: Ranks) -> None:
+    def __init__(self, group: RankGroup) -> None:
         self.group = group
 
     @abstractmethod

@@ -12,7 +12,7 @@ from weft._comm.deadline import Deadline
 Array = np.ndarray
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """The end of a stream that bytes come out of."""
 
     def ready(self) -> int:
@@ -24,7 +24,7 @@ class Source(Protocol):
         ...
 
 
-class Target(Protocol):
+class ByteSink(Protocol):
     """The end of a stream that bytes go into."""
 
     def write(self, data: Array) -> int:
@@ -58,11 +58,11 @@ class PeerGroup(Protocol):
     ranks: tuple[int, ...]
     progress: Callable[[], bool]
 
-    def outgoing(self, peer: int) -> Target:
+    def outgoing(self, peer: int) -> ByteSink:
         """The stream to a peer."""
         ...
 
-    def incoming(self, peer: int) -> Source:
+    def incoming(self, peer: int) -> ByteSource:
         """The stream from a peer."""
         ...
 
@@ -78,11 +78,11 @@ class PeerGroup(Protocol):
 class Streams(Protocol):
     """The streams of one rank to and from all others."""
 
-    def outgoing(self, peer: int) -> Target:
+    def outgoing(self, peer: int) -> ByteSink:
         """The stream to a peer."""
         ...
 
-    def incoming(self, peer: int) -> Source:
+    def incoming(self, peer: int) -> ByteSource:
         """The stream from a peer."""
         ...
 

@@ -22,7 +22,7 @@ class Words(Protocol):
         ...
 
     def read(self, word: int) -> int:
-        """Read a counter that somebody else posts."""
+        """Read a counter of another rank."""
         ...
 
 

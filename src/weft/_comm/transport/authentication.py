@@ -56,7 +56,7 @@ class Session(NamedTuple):
 
 
 @dataclass
-class Answer:
+class HandshakeReply:
     """The server's answer to a client's proof.
 
     session   of the connection, if the proof is right
@@ -79,17 +79,17 @@ class ServerHandshake:
         self._nonce = secrets.token_bytes(_NONCE)
         self.greeting = _MAGIC + self._nonce
 
-    def answer(self, payload: bytes) -> Answer:
+    def answer(self, payload: bytes) -> HandshakeReply:
         """What to answer; `DistNetworkError` where the frame is no proof."""
         nonce, called, identity, proof = _fields(payload, 4)
         if not hmac.compare_digest(proof, _mac(self._key, b"client", self._nonce, nonce, called, identity)):
-            return Answer(pack(_REFUSED), refusal="it has another job key")
+            return HandshakeReply(pack(_REFUSED), refusal="it has another job key")
         if called != str(self._service).encode():
             text = f"it called {called.decode(errors='replace')!r}, and this is {str(self._service)!r}"
-            return Answer(pack(_REFUSED, text.encode()), refusal=text)
+            return HandshakeReply(pack(_REFUSED, text.encode()), refusal=text)
         transcript = (self._nonce, nonce, called, identity)
         welcome = pack(_WELCOME, _mac(self._key, b"server", *transcript))
-        return Answer(welcome, _session(self._key, transcript, server=True), identity.decode(errors="replace"))
+        return HandshakeReply(welcome, _session(self._key, transcript, server=True), identity.decode(errors="replace"))
 
 
 def authenticate(sock: Connection, key: bytes, service: Service, deadline: Deadline, identity: str = "") -> Session:

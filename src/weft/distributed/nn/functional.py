@@ -164,7 +164,7 @@ def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> 
 
 
 def reduce(tensor: Any, dst: int, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
-    """The same on rank `dst`; its own tensor on the others."""
+    """The tensors of all ranks, combined, on rank `dst`; its own tensor on the others."""
     group = require_group(group)
     return _Reduce.apply(group.rank_in_group(dst), op, group, tensor)
 
@@ -175,7 +175,7 @@ def all_gather(tensor: Any, group: Any = None) -> tuple[Any, ...]:
 
 
 def gather(tensor: Any, dst: int = 0, group: Any = None) -> tuple[Any, ...]:
-    """The same on rank `dst`; zeros on the others."""
+    """The tensors of all ranks, by rank, on rank `dst`; zeros on the others."""
     group = require_group(group)
     return _Gather.apply(group.rank_in_group(dst), group, tensor)
 

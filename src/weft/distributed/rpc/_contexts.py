@@ -25,14 +25,14 @@ _INCARNATIONS = 1 << (_CREATOR_BITS - _INCARNATION_BITS)
 _MOST_RELEASED = 1 << 12
 
 
-class Sent(NamedTuple):
+class SentTensor(NamedTuple):
     """A tensor that was sent, and its receiver."""
 
     value: Value
     to: WorkerInfo
 
 
-class Received(NamedTuple):
+class ReceivedTensor(NamedTuple):
     """The sender and message of a received tensor; stands for its derivative, which only distributed passes take."""
 
     context_id: int
@@ -62,7 +62,7 @@ class Context:
         self.id = number
         self.me = me
         self.lock = threading.RLock()
-        self.sends: dict[int, Sent] = {}
+        self.sends: dict[int, SentTensor] = {}
         self.receipts: dict[tuple[WorkerInfo, int], list[int]] = {}
         self.peers: set[WorkerInfo] = set()
         self.gradients: dict[Tape, Value] = {}
@@ -78,11 +78,11 @@ class Context:
         """Record that a tensor goes to a worker; returns its number."""
         with self.lock:
             number = next(self._numbers)
-            self.sends[number] = Sent(value, to)
+            self.sends[number] = SentTensor(value, to)
             self.peers.add(to)
         return number
 
-    def receive(self, value: Value, origin: Received) -> Value:
+    def receive(self, value: Value, origin: ReceivedTensor) -> Value:
         """A tensor received from a worker, on the tape."""
         with self.lock:
             self.peers.add(origin.sender)
@@ -102,9 +102,9 @@ class ContextMessage(NamedTuple):
     context: Context
     number: int
 
-    def send(self, value: Value, to: WorkerInfo) -> Received:
+    def send(self, value: Value, to: WorkerInfo) -> ReceivedTensor:
         """Record that a tensor goes to a worker with this message; returns the origin of its copy."""
-        return Received(self.context.id, self.context.me, self.number, self.context.send(value, to))
+        return ReceivedTensor(self.context.id, self.context.me, self.number, self.context.send(value, to))
 
 
 @cache
@@ -112,10 +112,10 @@ def _receive_output(aval: Aval) -> Output:
     return Signature("RecvRpc", lambda array: (array,), (aval,), device=aval.device).outputs[0]
 
 
-def origin_of(value: Vertex) -> Received | None:
+def origin_of(value: Vertex) -> ReceivedTensor | None:
     """The origin of a received value, None for values of this worker."""
     origin = value.tape and value.tape.custom
-    return origin if isinstance(origin, Received) else None
+    return origin if isinstance(origin, ReceivedTensor) else None
 
 
 def _first_id(worker: WorkerInfo) -> int:

@@ -30,13 +30,16 @@ _LEAVE_SECONDS = timedelta(
     seconds=5
 )  # for which a worker, which may serve the store, waits until the others know why it leaves
 _ALL = "1"  # that all workers have come, where else is said why they cannot
-_ALL_JOINED, _DEPARTED = "all/id", "left"  # in the store: that, and that nobody waits any more
+_ALL_JOINED, _DEPARTED = (
+    "all/id",
+    "left",
+)  # keys of the store: why or that all have joined; that all waiting workers have left
 
 _HAS_DEVICES = "has devices"  # in the store, where any worker has named some
 
 
 def join(store: Store, name: str, rank: int, world_size: int | None, options: TensorPipeRpcBackendOptions) -> Agent:
-    """The agent of this process, once all workers are there; without a world size it waits for nobody."""
+    """The agent of this process, once all workers are there; without a world size it does not wait."""
     connect_options = _connect_options(store, options)
     number = _free_number(store) if rank < 0 else rank
     workers = Workers(store, WorkerInfo(name, number, store.add(f"incarnations/{number}", 1) - 1), connect_options)

@@ -25,7 +25,7 @@ from weft._lazy.value import Value, aval_of
 from weft._tensor.convert import existing, room
 from weft._tensor.copying import extras_of, handle_on
 from weft._tensor.tensor import Tensor, wrap
-from weft.distributed.rpc._contexts import ContextMessage, Received
+from weft.distributed.rpc._contexts import ContextMessage, ReceivedTensor
 from weft.distributed.rpc._state import current_agent
 
 Bytes = bytes | bytearray | memoryview
@@ -163,11 +163,11 @@ def _tensor_over(dtype: str, shape: tuple[int, ...], elements: Any, device_name:
 
 def _rebuild(
     kind: type[Tensor] | None, dtype: str, shape: tuple[int, ...], elements: Any, device_name: str | None,
-    origin: Received | bool, extras: dict[str, Any],
+    origin: ReceivedTensor | bool, extras: dict[str, Any],
 ) -> Tensor:  # fmt: skip
     """Any other tensor: `origin` says whether it requires a gradient, or which worker that goes to."""
     tensor = _tensor_over(dtype, shape, elements, device_name)
-    if isinstance(origin, Received):
+    if isinstance(origin, ReceivedTensor):
         value = current_agent().contexts.at(origin.context_id).receive(tensor._read(), origin)
         tensor = wrap(value) if kind is None else object.__new__(kind)
         tensor._value = value

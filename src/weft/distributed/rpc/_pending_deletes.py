@@ -1,4 +1,4 @@
-"""Deleted forks, of which the owners are to be told: with the next call to them, or in a moment."""
+"""Deleted forks, which are reported to their owners with the next call to them, or in a moment."""
 
 from __future__ import annotations
 

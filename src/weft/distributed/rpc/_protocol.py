@@ -156,7 +156,7 @@ class Reply:
             self.fail(error)
 
     def run_in_turn(self, function: Callable[..., None], *args: Any) -> None:
-        """The same in a thread of the pool, when it is its turn."""
+        """Like `run`, in a thread of the pool, after the functions that wait already."""
         self.agent.run(self.run, function, *args)
 
     def _settle(self, done: Future[Any]) -> None:

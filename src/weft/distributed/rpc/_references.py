@@ -39,7 +39,7 @@ class GloballyUniqueId(NamedTuple):
 
     @property
     def pair(self) -> Number:
-        """The same as it travels."""
+        """The number as a plain pair, as it is sent."""
         return self.created_on, self.local_id
 
     def __repr__(self) -> str:
@@ -54,7 +54,7 @@ class OwnedValue:
     def __init__(self, number: GloballyUniqueId) -> None:
         self.id = number
         self.value: Future[Any] = Future()
-        self.created = False  # whether whoever creates it has told of it; a fork may be known before
+        self.created = False  # whether the creator's request has arrived; a fork may be known before
         self.forks: dict[Number, Holder] = {}
 
 
@@ -77,7 +77,7 @@ class References:
     # --- for the owner ---
 
     def owned(self, number: Number) -> OwnedValue:
-        """The value of a number; one that nobody has created yet is expected."""
+        """The value of a number, which may not be created yet."""
         with self._lock:
             return self._get(number)
 
@@ -131,7 +131,7 @@ class References:
         del kept  # outside of the lock, since it may be the last reference
 
     def wait_for_children(self, seconds: float | None) -> None:
-        """Wait until the owners know of all references that were handed on, some seconds at most."""
+        """Wait until the owners know of all references that were sent, some seconds at most."""
         with self._lock:
             self._no_parents.wait_for(lambda: not self._parents, seconds)
 

@@ -115,11 +115,14 @@ class RRef(Generic[T]):
         return _Methods(self._id, lambda *call: self._begin(timeout, *call).wait())
 
     def rpc_async(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
-        """The same, giving a future of the result."""
+        """Methods of the value, run on its owner: `rref.rpc_async().size()` returns a future of the result."""
         return _Methods(self._id, lambda *call: self._begin(timeout, *call).push())
 
     def remote(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
-        """The same, giving a reference to the result; waits until the value is there, and has the method."""
+        """Methods of the value, run on its owner: `rref.remote().size()` returns a reference to the result.
+
+        Waits until the value is there and has the method.
+        """
         return _Methods(self._id, lambda *call: self._create(timeout, *call))
 
     def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
@@ -203,7 +206,7 @@ class RRef(Generic[T]):
             self._delete_fork()
 
     def _delete_fork(self) -> None:
-        """Have the owner told, once, that this fork is gone."""
+        """Report to the owner, once, that this fork is deleted."""
         fork, self._fork = self._fork, None
         if fork is not None and not self._agent.closing:
             self._agent.deletes.add(self._owner, self._id, fork, self._known)

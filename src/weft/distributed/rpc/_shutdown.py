@@ -181,7 +181,7 @@ def _execute(agent: Agent, step: _termination.Step, deadline: Deadline) -> Any:
         case _termination.Ask(parts, ended):
             calls: dict[range, Future[_termination.Report]] = {}
             return _wait_or_explain(agent, deadline, lambda until: _reports(agent, parts, ended, calls, until))
-        case _termination.Answer(query, report):
+        case _termination.SendReport(query, report):
             query.reply.send(report)
     return None
 

@@ -85,14 +85,14 @@ class Ask(NamedTuple):
     ended: Numbers | None
 
 
-class Answer(NamedTuple):
+class SendReport(NamedTuple):
     """Answer a query."""
 
     query: Query
     report: Report
 
 
-Step = Watch | Await | FinishCalls | Ask | Answer
+Step = Watch | Await | FinishCalls | Ask | SendReport
 _EMPTY = Report(Counts(0, 0, 0), frozenset())
 
 
@@ -102,7 +102,7 @@ def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
     The docstrings of the steps say what their outcomes are.
     """
     last, pause = None, 0.0
-    watched, event = me, Ended(me)  # nobody is watched yet
+    watched, event = me, Ended(me)  # no worker is watched yet
     while True:
         match event:
             case Ended(number) if number == watched:
@@ -111,11 +111,11 @@ def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
                     yield Watch(watched)
             case Query(stop, ended) if ended is not None:
                 yield from _ask_all(range(me + 1, stop), ended)
-                yield Answer(event, _EMPTY)
+                yield SendReport(event, _EMPTY)
                 return ended
             case Query(stop):
-                yield Answer(event, (yield from _report(me, stop)))
-                if watched < 0:  # somebody before this one lives after all
+                yield SendReport(event, (yield from _report(me, stop)))
+                if watched < 0:  # a worker before this one lives after all
                     watched = me - 1
                     yield Watch(watched)
             case None:

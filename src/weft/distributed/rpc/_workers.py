@@ -167,7 +167,7 @@ class Workers:
         return sorted({self.me, *workers}, key=lambda one: one.id)
 
     def find_again(self, worker: WorkerInfo) -> WorkerInfo | None:
-        """The worker that has the name now, None where nobody has; the same one where the store does not answer."""
+        """The worker that has the name now, None if there is none; `worker` itself if the store does not answer."""
         try:
             entry = self._look_up(worker.name)
         except RpcError:

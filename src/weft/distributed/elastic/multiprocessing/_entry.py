@@ -25,7 +25,7 @@ RUNNER = ("-u", "-m", "weft.distributed.elastic.multiprocessing._entry")
 
 
 def main(argv: list[str]) -> None:
-    """Run the program that the arguments name; an exception, or an exit that tells of a failure, is recorded."""
+    """Run the program that the arguments name; an exception, or an exit with an error code, is recorded."""
     as_module = argv[:1] == ["-m"]
     name, *args = argv[as_module:] or [""]
     if not name:

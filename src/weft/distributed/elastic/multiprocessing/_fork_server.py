@@ -96,7 +96,7 @@ def _serve(peer: socket.socket) -> dict[str, Any] | None:
 def _received(peer: socket.socket) -> bytes:
     try:
         return peer.recv(_CHUNK)
-    except ConnectionResetError:  # the other end is gone, and has not read all that it was told
+    except ConnectionResetError:  # the other end is gone, and has not read all messages
         return b""
 
 

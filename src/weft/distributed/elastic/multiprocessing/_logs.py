@@ -25,7 +25,7 @@ Streams = Std | Mapping[int, Std]
 class LogsDest:
     """Paths by local rank; an empty path is the console. `tee_*` are the files that are also shown there.
 
-    `temporary` is a folder that nobody needs any more when the processes have ended.
+    `temporary` is a folder that can be removed when the processes have ended.
     """
 
     stdouts: dict[int, str] = field(default_factory=dict)

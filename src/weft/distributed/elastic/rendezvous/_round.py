@@ -1,4 +1,4 @@
-"""The rounds of a rendezvous: who takes part, who waits, and when a round is complete. Reads no clock, opens no socket.
+"""The rounds of a rendezvous: participants, waiting nodes, and completion. Reads no clock, opens no socket.
 
 Each node writes its heartbeat under a key of its own. One of them, the leader, reads the heartbeats of all and decides
 on the round. Neither holds times, so that clocks need not agree: the leader notes by its own clock when it saw a

@@ -45,7 +45,7 @@ class Status:
         return self.world_size - self.num_members if self.complete else 0
 
     def num_late(self, rules: Rules) -> int:
-        """How many waiting nodes a new round would take in; nobody needs to be disturbed for the others."""
+        """How many waiting nodes a new round would take in; a round is not interrupted for the others."""
         if not self.complete or self.closed:
             return 0
         return min(self.num_waiting, rules.max_nodes - self.num_members)

@@ -68,7 +68,7 @@ class RemoteModule(Module):
 
     @staticmethod
     def init_from_module_rref(remote_device: str, module_rref: RRef[Any]) -> RemoteModule:
-        """The same for a module that is on a worker already, moved to the device there; it runs on that worker."""
+        """A remote module from a reference to a module, which is moved to the device there and runs on its owner."""
         _, device = _parsed(remote_device)
         remote_module = object.__new__(RemoteModule)
         remote_module._become(module_rref, device, rpc_sync(module_rref.owner(), _placed, (module_rref, device)))
@@ -81,7 +81,7 @@ class RemoteModule(Module):
         return rpc_sync(self._owner, _forward, self._call(args, kwargs))
 
     def forward_async(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        """The same without waiting: a future of the result."""
+        """Run `forward` without waiting: returns a future of the result."""
         return rpc_async(self._owner, _forward, self._call(args, kwargs))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from weft.distributed.rpc._errors import remote_error
 from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Endpoint, connect
 from weft.distributed.rpc._message import unpack
 from weft.distributed.rpc._protocol import Frame
-from weft.distributed.rpc._top.status import Status, status
+from weft.distributed.rpc._top.status import WorkerStatus, status
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import DistNetworkError, JobKeyError, PeerGoneError
 
@@ -25,8 +25,8 @@ class Probe:
 
     def __init__(self, worker: WorkerInfo, options: ConnectOptions) -> None:
         self.worker = worker
-        self.before: Status | None = None
-        self.now: Status | None = None
+        self.before: WorkerStatus | None = None
+        self.now: WorkerStatus | None = None
         self.state = self.note = ""
         self._options = options
         self._pipe: Pipe | None = None
@@ -54,7 +54,7 @@ class Probe:
             pipe.close("nobody looks any more")
             pipe.free()
 
-    def _request(self, endpoint: Endpoint, deadline: Deadline) -> Status:
+    def _request(self, endpoint: Endpoint, deadline: Deadline) -> WorkerStatus:
         if self._pipe is None:
             channel = connect(endpoint, self._options, OBSERVER, deadline)
             self._pipe = Pipe(channel.sock, self, self.worker.name, channel.session, channel.tls)

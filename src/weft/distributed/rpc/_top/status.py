@@ -10,7 +10,7 @@ from typing import NamedTuple
 from weft.distributed.rpc._protocol import Reply, request
 
 
-class Status(NamedTuple):
+class WorkerStatus(NamedTuple):
     """The status of a worker; `time` is in seconds of its own clock, sums count from when it joined."""
 
     host: str
@@ -31,7 +31,7 @@ def status(reply: Reply) -> None:
     """Answered with the status of this worker."""
     agent = reply.agent
     figures = agent.figures()
-    answer = Status(
+    answer = WorkerStatus(
         socket.gethostname(), os.getpid(), perf_counter(), agent.call_counts.served, agent.reactor.running,
         figures["num_pending_calls"], *agent.peers.traffic(), agent.references.figures()["num_owner_rrefs"],
         figures["num_threads"], figures["num_connections"],

@@ -36,7 +36,7 @@ _ENDED_TRACES = 64  # traces that are over, whose calls may still be on their wa
 
 
 @dataclass(slots=True)
-class Sent:
+class CallerHalf:
     """The caller's half of a call. Times are seconds of the worker's clock."""
 
     parent: GloballyUniqueId | None
@@ -49,7 +49,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Served:
+class CalleeHalf:
     """The callee's half."""
 
     arrived: float
@@ -63,8 +63,8 @@ class Log:
     """One worker's halves of the calls of a trace: those from its `callers`, and those to its `peers`."""
 
     trace: bytes
-    sent: dict[GloballyUniqueId, Sent] = field(default_factory=dict)
-    served: dict[GloballyUniqueId, Served] = field(default_factory=dict)
+    sent: dict[GloballyUniqueId, CallerHalf] = field(default_factory=dict)
+    served: dict[GloballyUniqueId, CalleeHalf] = field(default_factory=dict)
     peers: set[WorkerInfo] = field(default_factory=set)
     callers: set[WorkerInfo] = field(default_factory=set)
     over: bool = False
@@ -108,7 +108,7 @@ class TracedCall(Call):
     """A call that belongs to a trace; calls made by callbacks have the span in which those were added."""
 
     def __init__(
-        self, log: Log, number: GloballyUniqueId, half: Sent, agent: Agent, pipe: Pipe | None, seconds: float
+        self, log: Log, number: GloballyUniqueId, half: CallerHalf, agent: Agent, pipe: Pipe | None, seconds: float
     ) -> None:
         super().__init__(agent, pipe, seconds)
         self._half = log.sent[number] = half
@@ -192,7 +192,7 @@ class Tracer:
         if log is None or function is None:
             return Call, kind, buffers
         parent = span.call if span is not None and span.log is log else None
-        half = Sent(parent, to, function, _size(body, buffers), nan)
+        half = CallerHalf(parent, to, function, _size(body, buffers), nan)
         call_type = partial(TracedCall, log, GloballyUniqueId(self._agent.me.id, number), half)
         return call_type, kind | Mark.TRACED, [*buffers, memoryview(log.trace)]
 
@@ -202,7 +202,7 @@ class Tracer:
         if log is None:
             return None
         span = Span(log, GloballyUniqueId(caller.id, number))
-        log.served[span.call] = Served(perf_counter())
+        log.served[span.call] = CalleeHalf(perf_counter())
         if caller != self._agent.me:
             log.callers.add(caller)
         return span

@@ -15,7 +15,7 @@ from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._tables import amount, table, text
-from weft.distributed.rpc._trace.recording import Log, Sent, Served, clock, end_trace
+from weft.distributed.rpc._trace.recording import CalleeHalf, CallerHalf, Log, clock, end_trace
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
 
@@ -181,9 +181,14 @@ def _events(logs: dict[WorkerInfo, _Recording], opened: float) -> list[Event]:
 
 
 def _event(
-    number: GloballyUniqueId, half: Sent, caller: WorkerInfo, start: float, callee: _Recording | None, opened: float
+    number: GloballyUniqueId,
+    half: CallerHalf,
+    caller: WorkerInfo,
+    start: float,
+    callee: _Recording | None,
+    opened: float,
 ) -> Event:
-    served, clock_offset = Served(nan), 0.0
+    served, clock_offset = CalleeHalf(nan), 0.0
     if callee is not None:
         served, clock_offset = callee.log.served.get(number, served), callee.clock_offset
     clock_offset += opened

@@ -15,7 +15,7 @@ from weft._lazy.realize import flush_pending
 from weft.errors import WorkerError
 from weft.utils.data._utils.pool import WorkerPool
 from weft.utils.data._utils.position import begin, samples_in_batch
-from weft.utils.data._utils.worker import Answer
+from weft.utils.data._utils.worker import TaskOutcome
 
 
 class LoaderIterator(Iterator[Any]):
@@ -93,7 +93,7 @@ class _Task:
 
     worker: int
     slot: int
-    answer: Answer | None = None
+    answer: TaskOutcome | None = None
     sizes: Sequence[int] = ()
 
 
@@ -167,7 +167,7 @@ class WorkerIterator(LoaderIterator):
                 self._wait(deadline)
                 continue
             task = self._tasks.pop(number)
-            if task.answer is not Answer.ENDED:
+            if task.answer is not TaskOutcome.ENDED:
                 return self._read(task)
             self._active[task.worker] = False
             self._free[task.worker].append(task.slot)
@@ -189,7 +189,7 @@ class WorkerIterator(LoaderIterator):
             batch = self._pool.read(task.worker, task.slot, task.sizes, copy=lent > _LOANS, release=release)
         finally:
             self._dispatch()
-        if task.answer is Answer.FAILED:
+        if task.answer is TaskOutcome.FAILED:
             batch.reraise()
         return batch
 

@@ -114,7 +114,7 @@ class WorkerPool:
 
         Those that are not ready yet are killed at once.
         """
-        if self.closed or os.getpid() != self._owner:  # a fork's copy of this object ends nobody
+        if self.closed or os.getpid() != self._owner:  # a fork's copy of this object ends no worker
             return
         self.closed = True
         for link in self._links:

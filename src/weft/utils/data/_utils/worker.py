@@ -31,7 +31,7 @@ _NOT_FOUND = (
 )
 
 
-class Answer(Enum):
+class TaskOutcome(Enum):
     """The outcome of a task."""
 
     BATCH = "batch"
@@ -86,8 +86,8 @@ def work(
 ) -> None:
     """Answer tasks until the other end of the link is closed.
 
-    A task is (its number, the segment to write to, what to fetch); the answer is (its number, an `Answer`, the sizes
-    of what lies in the segment). A number alone starts another pass, with that base seed.
+    A task is (its number, the segment to write to, the indices); the answer is (its number, a `TaskOutcome`, the sizes
+    of the parts in the segment). A number alone starts another pass, with that base seed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process is interrupted as well, and closes the link
     threading.Thread(target=_end_with_parent, name="weft-parent", daemon=True).start()
@@ -140,27 +140,27 @@ class _BatchWriter:
         set_worker_info(WorkerInfo(self._worker, self._workers, seed, self._source.dataset))
         self._fetch = None
 
-    def write(self, index: Any, segment: Segment) -> tuple[Answer, list[int]]:
+    def write(self, index: Any, segment: Segment) -> tuple[TaskOutcome, list[int]]:
         """Write a batch, or its exception, to a segment; returns which of them it is, and its sizes."""
         answer, batch = self._answer(index)
         try:
             return answer, write(segment, batch)
         except Exception as error:  # a batch that cannot be pickled
-            return Answer.FAILED, write(segment, Failure(error, self._worker))
+            return TaskOutcome.FAILED, write(segment, Failure(error, self._worker))
 
-    def _answer(self, index: Any) -> tuple[Answer, Any]:
+    def _answer(self, index: Any) -> tuple[TaskOutcome, Any]:
         if self._source is None or self._broken is not None:
-            return Answer.FAILED, self._broken
+            return TaskOutcome.FAILED, self._broken
         try:
             if self._fetch is None:
                 self._fetch = self._source.samples()
-            return Answer.BATCH, self._source.collated(self._fetch(index), index)
+            return TaskOutcome.BATCH, self._source.collated(self._fetch(index), index)
         except StopIteration as error:
             if self._source.iterable:
-                return Answer.ENDED, None
-            return Answer.FAILED, Failure(error, self._worker)
+                return TaskOutcome.ENDED, None
+            return TaskOutcome.FAILED, Failure(error, self._worker)
         except Exception as error:
-            return Answer.FAILED, Failure(error, self._worker)
+            return TaskOutcome.FAILED, Failure(error, self._worker)
 
 
 def _place_of(source: Source) -> str:

@@ -35,7 +35,7 @@ class GetKeys(NamedTuple):
 class AwaitKeys(NamedTuple):
     """Wait until all keys are there; answers those that are still missing when that takes too long.
 
-    `purpose` is what users are told who wait; `{present}` in it stands for how many of the keys are there.
+    `purpose` is logged for users meanwhile; `{present}` in it stands for how many of the keys are there.
     """
 
     keys: list[str]

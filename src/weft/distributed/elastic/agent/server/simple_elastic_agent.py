@@ -308,7 +308,7 @@ class SimpleElasticAgent(ElasticAgent):
         return True
 
     def _say_farewell(self, store: Store, rank: int, size: int) -> None:
-        """Let nobody take the store away while others still read in it that all have finished."""
+        """Wait until all nodes have read that all have finished, before the store is closed."""
         try:
             self._run_exchange(tree_barrier(SEEN_KEY, rank, size), store, size, _FAREWELL_SECONDS)
         except (DistError, TimeoutError) as error:
