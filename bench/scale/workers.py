@@ -38,11 +38,11 @@ class Workers:
         """`shutdown` of all, called within a tenth of a second, after each has called its neighbour."""
         self._events: list[deque[Query]] = [deque() for _ in range(self.size)]
         self._waiting: list[deque[Callable[[], None]]] = [deque() for _ in range(self.size)]
-        self._traffic = [CallCounter() for _ in range(self.size)]
-        for at, traffic in enumerate(self._traffic):
+        self._counters = [CallCounter() for _ in range(self.size)]
+        for at, counter in enumerate(self._counters):
             after, before = (at + 1) % self.size, (at - 1) % self.size
-            traffic.count(WorkerInfo(f"worker{after}", after), sent=1)
-            traffic.count(WorkerInfo(f"worker{before}", before), served=1)
+            counter.count(WorkerInfo(f"worker{after}", after), sent=1)
+            counter.count(WorkerInfo(f"worker{before}", before), served=1)
         return self._all(self._leave)
 
     def _all(self, process: Callable[[int], Process]) -> tuple[Load, Load]:
@@ -87,7 +87,7 @@ class Workers:
             outcome = None
             match step:
                 case FinishCalls():
-                    outcome = self._traffic[at].counts(0)
+                    outcome = self._counters[at].counts(0)
                 case Await(float(seconds)):
                     yield Sleep(seconds)
                 case Await():

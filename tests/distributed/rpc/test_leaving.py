@@ -50,7 +50,7 @@ class Worker:
     """A worker: its calls that have no answer, the functions that it runs, and how far it is in `shutdown()`."""
 
     number: int
-    traffic: CallCounter = field(default_factory=CallCounter)
+    call_counts: CallCounter = field(default_factory=CallCounter)
     pending: dict[int, int] = field(default_factory=dict)  # whom each call went to
     functions: list[Function] = field(default_factory=list)
     to_do: int = 0  # calls before `shutdown()`
@@ -109,7 +109,7 @@ class Job:
         to = self.random.randrange(self.size)
         self.calls += 1
         if self.workers[to].lives:
-            worker.traffic.count(self.names[to], sent=1)
+            worker.call_counts.count(self.names[to], sent=1)
             worker.pending[self.calls] = to
             self.links[worker.number, to].append(("call", worker.number, self.calls, depth))
         return self.calls
@@ -118,7 +118,7 @@ class Job:
         """Tell another worker something that has no answer, as that a reference is gone."""
         to = self.random.randrange(self.size)
         if self.workers[to].lives:
-            worker.traffic.count(self.names[to], sent=1)
+            worker.call_counts.count(self.names[to], sent=1)
             self.links[worker.number, to].append(("note", worker.number, depth))
 
     def work(self, worker):
@@ -140,7 +140,7 @@ class Job:
             worker.functions.remove(function)
             self.note(worker, depth=2)
             self.links[worker.number, function.caller].append(("answer", function.call))
-            worker.traffic.count(self.names[function.caller], served=1)
+            worker.call_counts.count(self.names[function.caller], served=1)
 
     def deliver(self, link):
         kind, *content = self.links[link].popleft()
@@ -159,7 +159,7 @@ class Job:
             worker.functions.append(Function(caller, call, depth, calls, rest))
         elif kind == "note":
             caller, depth = content
-            worker.traffic.count(self.names[caller], served=1)
+            worker.call_counts.count(self.names[caller], served=1)
             if depth:  # what was kept goes, and holds references itself
                 self.note(worker, depth - 1)
         else:
@@ -182,7 +182,7 @@ class Job:
             case Await():
                 self.advance(worker, worker.events.popleft() if worker.events else None)
             case FinishCalls():
-                self.advance(worker, worker.traffic.counts(len(worker.functions)))
+                self.advance(worker, worker.call_counts.counts(len(worker.functions)))
             case Ask(parts):
                 self.advance(worker, [worker.answers[part.start] for part in parts])
 
@@ -243,7 +243,7 @@ class Job:
     def learn_of_loss(self, worker, lost):
         """Calls to who is dead fail; functions that it has called go on, and are answered in vain."""
         worker.pending = {call: to for call, to in worker.pending.items() if to != lost}
-        worker.traffic.lost(self.names[lost])
+        worker.call_counts.lost(self.names[lost])
         worker.answers.setdefault(lost, None)
         if worker.watched == lost:
             worker.events.append(Ended(lost))

@@ -20,7 +20,7 @@ from weft._lazy.value import Aval, Tape, Value, tick
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import GradientError
 
-_CREATOR_BITS, _INCARNATION_BITS = 48, 36  # from which on a context's id tells who made it, and its incarnation
+_CREATOR_BITS, _INCARNATION_BITS = 48, 36  # the lowest bits of the creator and its incarnation in a context's id
 _INCARNATIONS = 1 << (_CREATOR_BITS - _INCARNATION_BITS)
 _MOST_RELEASED = 1 << 12
 

@@ -1,8 +1,8 @@
-"""What one node of a rendezvous does, as operations (`_requests.py`): without sockets, threads or clocks of its own.
+"""The operations of one node of a rendezvous (`_requests.py`), without sockets, threads or clocks of its own.
 
-Nodes read the status, which has a fixed size. One of them leads: it decides on rounds by the heartbeats of all. Whoever
-replaces the status by one that names itself becomes the leader, when there is none or it has fallen silent. What an
-operation costs a node that does not lead is independent of the number of nodes.
+Nodes read the status, which has a fixed size. One of them leads: it decides on rounds by the heartbeats of all. When
+there is no leader, or it has fallen silent, the first node that replaces the status by one that names itself becomes
+the leader. The cost of an operation on a node that does not lead is independent of the number of nodes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from weft.distributed.elastic.rendezvous._status import Assignment, Status
 from weft.errors import RendezvousStateError
 
 WAKE_KEY = "wake"
-"""The key by which nodes have the leader look at once."""
+"""The key by which nodes wake the leader."""
 
 _HEARTBEATS = "heartbeat/"
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25  # seconds between two reads of a node that waits for a place

@@ -1,4 +1,4 @@
-"""Rendezvous over any backend that can compare and set: nodes join, leave, beat, and see each other come and go."""
+"""Rendezvous over any backend with compare-and-set: nodes join, leave, and send heartbeats."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         node: this launcher.
         settings: limits and times.
         backend: where the shared state is.
-        store: what nodes of a round exchange data by; workers use it, too, if it is a `TCPStore`.
+        store: by which nodes of a round exchange data; workers use it, too, if it is a `TCPStore`.
     """
 
     def __init__(self, node: Node, settings: RendezvousSettings, backend: RendezvousBackend, store: Store) -> None:
@@ -118,7 +118,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def _await_place(self) -> None:
         deadline, notice = Deadline(self._settings.timeout.join.total_seconds()), WaitNotice()
         patience, (pause, _) = self._settings.patience.total_seconds(), self._member.join_pauses
-        while (verdict := self._executor.run_patiently(self._member.join, patience)) is JoinState.WAIT:
+        while (join_state := self._executor.run_patiently(self._member.join, patience)) is JoinState.WAIT:
             if self._keep_alive is None:
                 interval = self._settings.keep_alive_interval.total_seconds()
                 self._keep_alive = KeepAlive(self._executor, interval, patience)
@@ -131,11 +131,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             notice.tell(self._what_is_awaited)
             time.sleep(pause)
             pause = min(2 * pause, self._member.join_pauses[1])
-        if verdict is JoinState.CLOSED:
+        if join_state is JoinState.CLOSED:
             raise RendezvousClosedError(
                 f"job {self._settings.run_id!r} has ended on another node, {self._why_closed()}"
             )
-        if verdict is JoinState.REFUSED:
+        if join_state is JoinState.REFUSED:
             raise RendezvousStateError(
                 f"nodes of job {self._settings.run_id!r} disagree about --nnodes: others have "
                 f"{self._member.status.limits}, this one has {self._settings.rules.limits}"
@@ -177,7 +177,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         )
 
     def _has_no_place(self) -> bool:
-        """Whether this node waits although there is a round, or enough others for one."""
+        """Whether this node still waits although there is a round, or enough other nodes for one."""
         status = self._member.status
         return status.complete or status.num_waiting > 0
 
@@ -199,7 +199,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._executor.run(self._member.close())
 
     def num_nodes_waiting(self) -> int:
-        """How many nodes came late, by what the keep-alive thread saw last; never waits for the backend.
+        """How many nodes wait for a round, as the keep-alive thread has last read; never waits for the backend.
 
         Raises `RendezvousConnectionError` when the backend has failed for longer than the settings' `patience`.
         """
