@@ -19,7 +19,7 @@ from weft.distributed.elastic.agent.server._exchange import (
 )
 from weft.distributed.elastic.agent.server._ranks import RoleInfo
 from weft.distributed.elastic.rendezvous._keep_alive import LISTEN_SECONDS
-from weft.distributed.elastic.rendezvous._member import WAKE_KEY, Member, Verdict
+from weft.distributed.elastic.rendezvous._member import WAKE_KEY, JoinState, Member
 from weft.distributed.elastic.rendezvous._requests import Operation, Scan, SetKeys
 from weft.distributed.elastic.rendezvous._round import Node, Rules
 
@@ -76,7 +76,7 @@ class Agent:
         """As `DynamicRendezvousHandler.next_rendezvous` does."""
         self.member.leave_round()
         pause, _ = self.member.join_pauses
-        while (yield from self._run(self.member.join())) is Verdict.WAIT:
+        while (yield from self._run(self.member.join())) is JoinState.WAIT:
             if not self._keeps_alive:
                 self._keeps_alive = True
                 self.sim.spawn(self.at, self._keep_alive())

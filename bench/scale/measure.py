@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tests.distributed.elastic.etcd_cluster import Cluster
 
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.tcp_store import TCPStore
 
 _SERVER = (
-    "from weft._comm.tcp_store import TCPStore; "
+    "from weft._comm.stores.tcp_store import TCPStore; "
     "store = TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False); print(store.port, flush=True); input()"
 )
 _NODE_KEYS = [f"node/10.0.0.{at}_123_0" for at in range(10_000)]

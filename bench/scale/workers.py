@@ -13,9 +13,9 @@ from bench.scale.simulation import TCP_STORE, Call, Costs, Load, Park, Process, 
 from bench.scale.store import Store, WaitForKeys, request_size
 from weft.distributed.elastic.agent.server._exchange import GetKeys
 from weft.distributed.elastic.rendezvous._requests import GetKey, SetKeys
-from weft.distributed.rpc._rounds import Answer, Ask, Await, Query, Report, Settle, take_part
-from weft.distributed.rpc._traffic import Traffic
-from weft.distributed.rpc._workers import _FEW, WorkerInfo
+from weft.distributed.rpc._call_counts import CallCounter
+from weft.distributed.rpc._termination import Ask, Await, FinishCalls, Query, Report, SendReport, detect_termination
+from weft.distributed.rpc._workers import _LEARN_AT_ONCE, WorkerInfo
 
 _FRAME = 60  # bytes around what a control says: its name and number, and the frame
 
@@ -38,11 +38,11 @@ class Workers:
         """`shutdown` of all, called within a tenth of a second, after each has called its neighbour."""
         self._events: list[deque[Query]] = [deque() for _ in range(self.size)]
         self._waiting: list[deque[Callable[[], None]]] = [deque() for _ in range(self.size)]
-        self._traffic = [Traffic() for _ in range(self.size)]
-        for at, traffic in enumerate(self._traffic):
+        self._counters = [CallCounter() for _ in range(self.size)]
+        for at, counter in enumerate(self._counters):
             after, before = (at + 1) % self.size, (at - 1) % self.size
-            traffic.count(WorkerInfo(f"worker{after}", after), made=1)
-            traffic.count(WorkerInfo(f"worker{before}", before), served=1)
+            counter.count(WorkerInfo(f"worker{after}", after), sent=1)
+            counter.count(WorkerInfo(f"worker{before}", before), served=1)
         return self._all(self._leave)
 
     def _all(self, process: Callable[[int], Process]) -> tuple[Load, Load]:
@@ -72,13 +72,13 @@ class Workers:
         if self._met == self.size:
             yield from self._ask(SetKeys({"all": b"1"}))
         yield from self._ask(WaitForKeys(["all"], 300.0))
-        if self.size <= _FEW:
+        if self.size <= _LEARN_AT_ONCE:
             yield from self._ask(GetKeys(self._entries))
         yield from self._ask(GetKey("has devices"))
 
     def _leave(self, at: int) -> Process:
         """The steps of a worker. To watch another costs a connection, and no message."""
-        steps, outcome = take_part(at, self.size), None
+        steps, outcome = detect_termination(at, self.size), None
         while True:
             try:
                 step = steps.send(outcome)
@@ -86,15 +86,15 @@ class Workers:
                 return
             outcome = None
             match step:
-                case Settle():
-                    outcome = self._traffic[at].counts(0)
+                case FinishCalls():
+                    outcome = self._counters[at].counts(0)
                 case Await(float(seconds)):
                     yield Sleep(seconds)
                 case Await():
                     while not self._events[at]:
                         yield Park(self._waiting[at])
                     outcome = self._events[at].popleft()
-                case Answer(query, report):
+                case SendReport(query, report):
                     query.reply(report, _FRAME + len(pickle.dumps(report)))
                 case Ask(parts, ended):
                     reports: dict[int, Report] = {}

@@ -12,7 +12,7 @@ import numpy as np
 
 from tests._comm.peers import main
 from weft._comm.deadline import Deadline
-from weft._comm.reductions import REDUCTIONS
+from weft._comm.groups.reductions import REDUCTIONS
 from weft.errors import DistBackendError
 
 WHOLE = [np.dtype(name) for name in ("bool", "int8", "uint8", "int16", "int32", "int64", "uint64")]

@@ -10,11 +10,11 @@ from pathlib import Path
 from threading import Barrier, Thread
 from time import monotonic, sleep
 
-from weft._comm.board import connect
-from weft._comm.collectives import Collectives
 from weft._comm.deadline import Deadline
-from weft._comm.memory import PrivateMemory, SharedMemory
-from weft._comm.messages import Messages
+from weft._comm.groups.collectives import Collectives
+from weft._comm.groups.memory_group import connect
+from weft._comm.groups.messages import Messages
+from weft._comm.shared_memory.memory import PrivateMemory, SharedMemory
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,9 +48,9 @@ class Rank:
 
     def __init__(self, kind, store, rank, size, **options):
         self.rank, self.size = rank, size
-        self.board = connect(kind, store, rank, size, Deadline(60), **options)
-        self.collectives = Collectives(self.board)
-        self.messages = Messages(self.board)
+        self.group = connect(kind, store, rank, size, Deadline(60), **options)
+        self.collectives = Collectives(self.group)
+        self.messages = Messages(self.group)
         self.deadline = Deadline(60)
 
     def close(self):

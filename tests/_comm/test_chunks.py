@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft._comm.chunks import Chunks, Parcel
-from weft._comm.pipe import Pipe
-from weft._comm.proof import session_pair
+from weft._comm.transport.authentication import trusted_session_pair
+from weft._comm.transport.chunks import Chunks, PendingFrame
+from weft._comm.transport.pipe import Pipe
 from weft.errors import DistNetworkError
 
 CHUNK, CUT = 1, 2
@@ -33,7 +33,7 @@ class Receiver:
                 parcel = self.chunks.take(pipe.main, number, body, buffers)
             else:
                 parcel = self.chunks.claim(
-                    Parcel(pipe, kind, number, body), [bytes(body)[:16], b""], iter(map(bytes, buffers))
+                    PendingFrame(pipe, kind, number, body), [bytes(body)[:16], b""], iter(map(bytes, buffers))
                 )
         except DistNetworkError as error:
             self.errors.append(str(error))
@@ -42,7 +42,7 @@ class Receiver:
             self.done.append((parcel.number, bytes(parcel.buffers[0]), parcel.buffers[1]))
 
     def lost(self, pipe):
-        self.errors.append(pipe.why)
+        self.errors.append(pipe.close_reason)
 
 
 class Way:
@@ -60,7 +60,7 @@ class Way:
         return self.pairs[0][0]
 
     def _pair(self, main=None, far=None):
-        (one, other), (near, away) = socket.socketpair(), session_pair()
+        (one, other), (near, away) = socket.socketpair(), trusted_session_pair()
         return (
             Pipe(one, self.receiver, "far", near, None, main),
             Pipe(other, self.receiver, "near", away, None, far),
@@ -101,7 +101,7 @@ def test_buffers_come_whole_in_whatever_order_connections_are_read(sizes, lanes,
             pass
         assert sorted(way.receiver.done) == sent
         assert not way.receiver.errors
-        assert not any(way.receiver.chunks._arrivals.values())
+        assert not any(way.receiver.chunks._partial.values())
 
 
 def test_short_frames_pass_long_ones():
@@ -153,6 +153,6 @@ def test_what_was_on_its_way_is_given_up_with_the_connection():
         way.main.put(CHUNK, 7, pair(0, 9), [b"x"])
         way.step(0)
         far = way.pairs[0][1]
-        assert list(way.receiver.chunks._arrivals) == [far]
+        assert list(way.receiver.chunks._partial) == [far]
         way.receiver.chunks.forget(far)
-        assert not way.receiver.chunks._arrivals
+        assert not way.receiver.chunks._partial

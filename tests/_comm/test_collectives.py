@@ -9,11 +9,11 @@ import pytest
 
 from tests._comm import cases
 from tests._comm.peers import processes, results, run_threads, told
-from weft._comm import board as board_module
-from weft._comm.board import connect
-from weft._comm.collectives import Collectives
 from weft._comm.deadline import Deadline
-from weft._comm.memory import PrivateMemory
+from weft._comm.groups import memory_group as board_module
+from weft._comm.groups.collectives import Collectives
+from weft._comm.groups.memory_group import connect
+from weft._comm.shared_memory.memory import PrivateMemory
 from weft.errors import ArgumentError, DistBackendError, DTypeError
 
 

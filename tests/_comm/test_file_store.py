@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from weft._comm.file_store import FileStore
-from weft._comm.observer import observed
+from weft._comm.stores.file_store import FileStore
+from weft._comm.stores.observer import observed
 from weft.errors import DistStoreError
 
-_ADD = "import sys; from weft._comm.file_store import FileStore; s = FileStore(sys.argv[1], int(sys.argv[2]))\n"
+_ADD = "import sys; from weft._comm.stores.file_store import FileStore; s = FileStore(sys.argv[1], int(sys.argv[2]))\n"
 
 
 def spawn(path, world_size, script):

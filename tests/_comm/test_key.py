@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from weft._comm.key import job_key
+from weft._comm.transport.key import job_key
 from weft.errors import DistNetworkError
 
 

@@ -7,8 +7,8 @@ import gc
 import numpy as np
 import pytest
 
-from weft._comm.loans import Borrower, Lasting, Lender
-from weft._comm.wire import pack
+from weft._comm.shared_memory.loans import Borrower, FrozenBytes, Lender
+from weft._comm.transport.wire import pack
 from weft.errors import DistNetworkError
 
 LONG, SHORT = 1 << 21, 1 << 17
@@ -59,7 +59,7 @@ def test_memory_that_its_lender_gives_up_is_given_up_by_borrowers():
 
 def lasting(array):
     """Bytes of an array that stay as they are while it lives."""
-    found = array.view(np.uint8).view(Lasting)
+    found = array.view(np.uint8).view(FrozenBytes)
     found.of = array
     return memoryview(found)
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from weft._comm.file_store import FileStore
-from weft._comm.observer import observed
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.file_store import FileStore
+from weft._comm.stores.observer import observed
+from weft._comm.stores.tcp_store import TCPStore
 
 PATIENCE = timedelta(seconds=10)
 

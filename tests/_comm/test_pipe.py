@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft._comm.pipe import MOST_BYTES, Pipe
-from weft._comm.proof import session_pair
+from weft._comm.transport.authentication import trusted_session_pair
+from weft._comm.transport.pipe import MOST_BYTES, Pipe
 
 
 class Keeper:
@@ -32,7 +32,7 @@ class Pair:
     """Two pipes that lead to each other."""
 
     def __init__(self):
-        (one, other), (here, there) = socket.socketpair(), session_pair()
+        (one, other), (here, there) = socket.socketpair(), trusted_session_pair()
         self.near, self.far = Keeper(), Keeper()
         self.pipes = Pipe(one, self.near, "far", here), Pipe(other, self.far, "near", there)
 
@@ -50,7 +50,7 @@ class Pair:
         while near.backlog:
             near.flush()
             far.read(wait=False)
-        while far.read(wait=False) and far.why is None:
+        while far.read(wait=False) and far.close_reason is None:
             pass
 
 
@@ -103,7 +103,7 @@ def test_what_is_no_frame_ends_the_pipe(sent, why):
     with Pair() as pair:
         pair.pipes[0]._sock.sendall(sent)
         pair.exchange()
-        assert (pair.pipes[1].why, pair.far.losses, pair.far.frames) == (why, 1, [])
+        assert (pair.pipes[1].close_reason, pair.far.losses, pair.far.frames) == (why, 1, [])
 
 
 @given(st.data())
@@ -136,10 +136,10 @@ def test_frames_that_come_twice_or_too_early_or_not_at_all_end_the_pipe(kept, lo
             pair.pipes[0]._unsent.clear()
         sender = threading.Thread(target=send, args=(pair.pipes[0]._sock, b"".join(frames[n] for n in kept)))
         sender.start()
-        while pair.pipes[1].why is None:
+        while pair.pipes[1].close_reason is None:
             pair.pipes[1].read(wait=True)
         sender.join()
-        assert pair.pipes[1].why == "it sent a malformed frame"
+        assert pair.pipes[1].close_reason == "it sent a malformed frame"
         assert [number for _, number, _, _ in pair.far.frames] == ([0] if kept == [0, 0] else [])
 
 
@@ -148,8 +148,8 @@ def test_the_end_of_a_peer_is_told_once():
         pair.pipes[0].put(1, 2, b"last")
         pair.pipes[0].flush()
         pair.pipes[0].close("this side is done")
-        while pair.pipes[1].why is None:
+        while pair.pipes[1].close_reason is None:
             pair.pipes[1].read(wait=True)
         pair.pipes[1].close("again")
-        assert (pair.pipes[1].why, pair.far.losses, pair.near.losses) == ("it has closed the connection", 1, 1)
+        assert (pair.pipes[1].close_reason, pair.far.losses, pair.near.losses) == ("it has closed the connection", 1, 1)
         assert pair.far.frames == [(1, 2, b"last", [])]

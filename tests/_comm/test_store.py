@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from weft._comm.file_store import FileStore
-from weft._comm.store import HashStore, PrefixStore, Store
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.file_store import FileStore
+from weft._comm.stores.store import HashStore, PrefixStore, Store
+from weft._comm.stores.tcp_store import TCPStore
 from weft.errors import ArgumentError, DistStoreError, QueueEmptyError, ValueRangeError
 
 _SHORT = timedelta(milliseconds=50)

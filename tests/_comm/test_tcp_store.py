@@ -17,18 +17,18 @@ from datetime import timedelta
 
 import pytest
 
-from weft._comm import sockets
 from weft._comm.deadline import Deadline
-from weft._comm.key import job_key
-from weft._comm.proof import call, store_service
-from weft._comm.store_server import StoreServer
-from weft._comm.tcp_store import TCPStore
-from weft._comm.wire import Frames, frame, pack, receive, send, unpack
+from weft._comm.stores.store_server import StoreServer
+from weft._comm.stores.tcp_store import TCPStore
+from weft._comm.transport import sockets
+from weft._comm.transport.authentication import authenticate, store_service
+from weft._comm.transport.key import job_key
+from weft._comm.transport.wire import Frames, frame, pack, receive, send, unpack
 from weft.errors import DistNetworkError, DistStoreError, JobKeyError
 
 _TIMEOUT = timedelta(seconds=20)
 _SHORT = timedelta(milliseconds=200)
-_HEAD = "import sys; from datetime import timedelta; from weft._comm.tcp_store import TCPStore\n"
+_HEAD = "import sys; from datetime import timedelta; from weft._comm.stores.tcp_store import TCPStore\n"
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ _MASTER = "s = TCPStore('127.0.0.1', 0, is_master=True)\nprint(s.port, flush=Tru
 
 
 def test_importing_a_store_loads_no_jax():
-    code = "import sys, weft._comm.tcp_store, weft._comm.file_store; print({'jax', 'numpy'} & set(sys.modules))"
+    code = "import sys; from weft._comm.stores import file_store, tcp_store; print({'jax', 'numpy'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
@@ -215,7 +215,7 @@ def test_thousands_of_frames_in_one_connection(master):
 @contextmanager
 def proved(port):
     with sockets.connect("127.0.0.1", port, Deadline(20)) as peer:
-        yield peer, call(peer, job_key(), store_service(port), Deadline(20))
+        yield peer, authenticate(peer, job_key(), store_service(port), Deadline(20))
 
 
 @pytest.mark.parametrize("size", [1025, 1 << 31])
@@ -340,7 +340,7 @@ def test_a_clone_is_another_client(master):
 
 
 def test_a_value_over_the_limit_is_refused_here(master, monkeypatch):
-    monkeypatch.setattr("weft._comm.store_link.MOST_BYTES", 100)
+    monkeypatch.setattr("weft._comm.stores.store_connection.MOST_BYTES", 100)
     with pytest.raises(DistStoreError, match=r"^a request of \d+ bytes is longer than the 100 that the store takes$"):
         master.set("k", b"x" * 100)
     assert not master.check(["k"])

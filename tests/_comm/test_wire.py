@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft._comm.deadline import Deadline
-from weft._comm.wire import Frames, frame, pack, receive, send, unpack
+from weft._comm.transport.wire import Frames, frame, pack, receive, send, unpack
 from weft.errors import DistNetworkError
 
 

@@ -10,7 +10,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.tcp_store import TCPStore
 
 go = Path(sys.argv[1])
 rank, size, round = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "WEFT_RENDEZVOUS_ROUND"))

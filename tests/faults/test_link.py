@@ -60,14 +60,14 @@ def test_a_link_that_is_not_healed_ends_the_node_that_is_cut_off(job, hosts, etc
 
 SERVER = """
 import sys
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.tcp_store import TCPStore
 store = TCPStore("10.77.0.1", 29555, is_master=True, wait_for_workers=False)
 print("up", flush=True)
 sys.stdin.read()
 """
 CLIENT = """
 from datetime import timedelta
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.tcp_store import TCPStore
 store = TCPStore("10.77.0.1", 29555)
 print("up", flush=True)
 try:

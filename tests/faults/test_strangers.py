@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from weft._comm.file_store import FileStore
-from weft._comm.key import job_key
+from weft._comm.stores.file_store import FileStore
+from weft._comm.transport.key import job_key
 from weft.errors import DistNetworkError, DistStoreError
 
 STRANGER = 65534

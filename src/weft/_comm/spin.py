@@ -1,4 +1,4 @@
-"""Waiting without going to sleep."""
+"""Busy waiting."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _TURNS = 300
 
 
 def spin(ready: Callable[[], object]) -> bool:
-    """Whether `ready` becomes true within a few turns.
+    """Whether `ready()` becomes true within 300 attempts.
 
-    To sleep and be woken takes many times as long as an answer that is on its way; each turn lets others have the core.
+    Sleeping and waking take many times as long as an answer that is on its way; each attempt yields the core.
     """
     for _ in range(_TURNS):
         if ready():

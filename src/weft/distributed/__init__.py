@@ -6,9 +6,9 @@ Everything is loaded on first use, so that the launcher and its workers' stores 
 from weft._base.exports import on_first_use as _on_first_use
 
 __getattr__, __dir__ = _on_first_use(__name__, {
-    "weft._comm.store": ("Store", "HashStore", "PrefixStore"),
-    "weft._comm.file_store": ("FileStore",),
-    "weft._comm.tcp_store": ("TCPStore",),
+    "weft._comm.stores.store": ("Store", "HashStore", "PrefixStore"),
+    "weft._comm.stores.file_store": ("FileStore",),
+    "weft._comm.stores.tcp_store": ("TCPStore",),
     "weft.errors": ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError", "QueueEmptyError"),
     "weft.distributed._reduce_op": ("ReduceOp", "reduce_op", "supports_complex", "_make_nccl_premul_sum"),
     "weft.distributed._work": ("Work",),

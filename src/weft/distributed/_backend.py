@@ -1,4 +1,4 @@
-"""What users say and ask about backends: their names, and which device's tensors go by which."""
+"""Names of backends, and the backend of each device."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 from weft._base.device import device as Device
 from weft.distributed import _backends
-from weft.distributed._group import Backend as _Backend
+from weft.distributed._group import GroupBackend as _Backend
 from weft.distributed._world import get_backend
 from weft.errors import ValueRangeError
 
-Maker = Callable[..., _Backend]
+BackendFactory = Callable[..., _Backend]
 
 
 class Backend(str):
-    """The name of a backend, in lower case. Those that there are by themselves are attributes, as `Backend.GLOO`."""
+    """The name of a backend, in lower case. Those of this package are attributes, as `Backend.GLOO`."""
 
     UNDEFINED = "undefined"
     GLOO = "gloo"
@@ -37,7 +37,7 @@ class Backend(str):
 
     @classmethod
     def register_backend(
-        cls, name: str, func: Maker, extended_api: bool = False, devices: str | Sequence[str] | None = None
+        cls, name: str, func: BackendFactory, extended_api: bool = False, devices: str | Sequence[str] | None = None
     ) -> None:
         """Add a backend: `func(store, rank, size, timeout)` makes this rank's part of a group, a `dist._Backend`.
 
@@ -56,21 +56,21 @@ class BackendConfig:
     """Backends by device, from several names as in `cpu:gloo,cuda:nccl`, or from one, which is for CPUs and GPUs."""
 
     def __init__(self, backend: str) -> None:
-        given = Backend(backend)
-        if ":" not in given:
-            devices = ("cuda",) if given == Backend.NCCL else ("cpu", "cuda")
-            self.device_backend_map = dict.fromkeys(devices, given)
+        name_list = Backend(backend)
+        if ":" not in name_list:
+            devices = ("cuda",) if name_list == Backend.NCCL else ("cpu", "cuda")
+            self.device_backend_map = dict.fromkeys(devices, name_list)
             return
         self.device_backend_map: dict[str, Backend] = {}
-        for pair in given.split(","):
+        for pair in name_list.split(","):
             kind, colon, name = pair.partition(":")
             if not (kind and colon and name) or ":" in name:
                 raise ValueRangeError(
-                    f"Invalid device:backend pairing: {pair!r} in {given!r}; give DEVICE:BACKEND,DEVICE:BACKEND..., "
-                    "such as cpu:gloo,cuda:nccl"
+                    f"Invalid device:backend pairing: {pair!r} in {name_list!r}; give "
+                    "DEVICE:BACKEND,DEVICE:BACKEND..., such as cpu:gloo,cuda:nccl"
                 )
             if kind in self.device_backend_map:
-                raise ValueRangeError(f"Duplicate device type {kind} in backend string: {given}")
+                raise ValueRangeError(f"Duplicate device type {kind} in backend string: {name_list}")
             self.device_backend_map[kind] = Backend(name)
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ def get_backend_config(group: Any = None) -> str:
 def get_default_backend_for_device(device: Any) -> str:
     """The backend for tensors of a device; `ValueError` where none is known."""
     kind = (device if isinstance(device, Device) else Device(device)).type
-    found = Backend.default_device_backend_map.get(kind)
-    if found is None:
+    backend = Backend.default_device_backend_map.get(kind)
+    if backend is None:
         raise ValueRangeError(f"Default backend not registered for device : {device}")
-    return found
+    return backend

@@ -1,4 +1,4 @@
-"""The backends by name, and which one a job takes."""
+"""The backends by name, and the choice of one for a job."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from importlib.util import find_spec
 from typing import Any
 
 from weft import cuda
-from weft._comm.store import Store
-from weft.distributed._group import Backend, ProcessGroup
+from weft._comm.stores.store import Store
+from weft.distributed._group import GroupBackend, ProcessGroup
 from weft.errors import ArgumentError, DistBackendError, ValueRangeError
 
-Join = Callable[..., Backend]
+Join = Callable[..., GroupBackend]
 """`join(store, rank, ranks, timeout)` makes this rank's part of a group whose members are `ranks` of the job."""
 
-Place = Callable[[int, int, timedelta], tuple[Store, int, int]]
+JobRendezvous = Callable[[int, int, timedelta], tuple[Store, int, int]]
 """`place(rank, world_size, timeout)` gives a store, the rank and the world size; -1 stands for those to be found."""
 
 _JOIN = {
@@ -26,24 +26,24 @@ _JOIN = {
     "nccl": "weft.distributed._group_xla:join_accelerators",
     "mpi": "weft.distributed._group_mpi:join",
 }
-_PLACES = {"mpi": "weft.distributed._group_mpi:meet"}
+_JOB_RENDEZVOUS = {"mpi": "weft.distributed._group_mpi:rendezvous"}
 _PACKAGES = {"mpi": "mpi4py"}  # of extras
 _OTHER_NAMES = {"gloo": "auto", "undefined": "auto"}
 _registered: dict[str, Join] = {}
 
 
-def checked(name: str | None) -> str:
-    """A backend's name in the words of this package; `auto` where the job decides. `ValueError` for unknown ones."""
+def canonical_name(name: str | None) -> str:
+    """This package's name of a backend; `auto` if the job decides. `ValueError` for unknown names."""
     if name is None:
         return "auto"
     if not isinstance(name, str):
         raise ArgumentError(f"Backend name must be a string, but got: {name!r}")
     parts = [part.partition(":")[2] or part for part in name.lower().split(",")]  # such as cpu:gloo,cuda:nccl
-    found = _OTHER_NAMES.get(parts[0], parts[0])
-    if found != "auto" and found not in _JOIN and found not in _registered:
+    known_name = _OTHER_NAMES.get(parts[0], parts[0])
+    if known_name != "auto" and known_name not in _JOIN and known_name not in _registered:
         known = ", ".join(sorted({*_JOIN, *_registered, *_OTHER_NAMES}))
         raise ValueRangeError(f"Invalid backend: {name!r}; known are {known}")
-    return found
+    return known_name
 
 
 def is_other_name(name: str | None) -> bool:
@@ -62,10 +62,14 @@ def register_backend(name: str, func: Join) -> None:
 def is_backend_available(backend: str) -> bool:
     """Whether groups of this backend can be made here."""
     try:
-        found = checked(backend)
+        known_name = canonical_name(backend)
     except ValueError:
         return False
-    return is_nccl_available() if found == "nccl" else found not in _PACKAGES or find_spec(_PACKAGES[found]) is not None
+    return (
+        is_nccl_available()
+        if known_name == "nccl"
+        else known_name not in _PACKAGES or find_spec(_PACKAGES[known_name]) is not None
+    )
 
 
 def is_gloo_available() -> bool:
@@ -93,9 +97,9 @@ def is_xccl_available() -> bool:
     return False
 
 
-def meeting_place(backend: str) -> Place | None:
-    """How the processes of a job find each other where the backend knows: what started them has told it."""
-    return _loaded(_PLACES[backend]) if backend in _PLACES else None
+def job_rendezvous(backend: str) -> JobRendezvous | None:
+    """The rendezvous of a backend whose launcher connects the processes (MPI); None for others."""
+    return _loaded(_JOB_RENDEZVOUS[backend]) if backend in _JOB_RENDEZVOUS else None
 
 
 def _join_of(backend: str) -> Join:
@@ -115,7 +119,7 @@ def _loaded(name: str) -> Any:
         ) from None
 
 
-def made(backend: str, store: Any, rank: int, hosts: Sequence[str], timeout: timedelta) -> Backend:
+def join_job(backend: str, store: Any, rank: int, hosts: Sequence[str], timeout: timedelta) -> GroupBackend:
     """The backend of a job whose ranks are on these hosts."""
     if backend == "auto":
         backend = "shm"
@@ -125,7 +129,7 @@ def made(backend: str, store: Any, rank: int, hosts: Sequence[str], timeout: tim
             f"the backend shm is for ranks that share memory, but ranks {rank} and {other} are on different hosts, in "
             "different containers, or of different users"
         )
-    return joined(backend, store, rank, range(len(hosts)), timeout)
+    return join_group(backend, store, rank, range(len(hosts)), timeout)
 
 
 def may_shrink(backend: str) -> bool:
@@ -133,12 +137,14 @@ def may_shrink(backend: str) -> bool:
     return backend not in {"xla", "nccl", "mpi"}
 
 
-def subgroup(backend: str, default: ProcessGroup, store: Any, members: Sequence[int], timeout: timedelta) -> Backend:
+def subgroup(
+    backend: str, default: ProcessGroup, store: Any, members: Sequence[int], timeout: timedelta
+) -> GroupBackend:
     """The backend of a group of some ranks of the job, of which this is one; `store` is the group's own."""
     backend = default._backend.name if backend == "auto" else backend
-    return joined(backend, store, members.index(default.ranks[default.rank()]), members, timeout)
+    return join_group(backend, store, members.index(default.ranks[default.rank()]), members, timeout)
 
 
-def joined(backend: str, store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> Backend:
-    """The part of this rank of a group, whose members are `ranks` of the job."""
+def join_group(backend: str, store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> GroupBackend:
+    """This rank's part of a group, whose members are `ranks` of the job."""
     return _join_of(backend)(store, rank, ranks, timeout)

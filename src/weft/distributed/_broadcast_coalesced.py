@@ -9,7 +9,7 @@ from weft._tensor.codegen import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
 from weft.distributed._bucket import buckets_of
-from weft.distributed._grad_bucket import taken_apart
+from weft.distributed._grad_bucket import split_like
 from weft.distributed._group import ProcessGroup
 
 _MESSAGE = 250 << 20
@@ -24,5 +24,5 @@ def broadcast_coalesced(tensors: Sequence[Tensor], source: int, group: ProcessGr
             flat = rows.cat([rows.reshape(t.detach(), (-1,)) for t in chosen])
             _collectives.broadcast(flat, group=group, group_src=source)
             if group.rank() != source:
-                for one, part in zip(chosen, taken_apart(flat, chosen), strict=True):
+                for one, part in zip(chosen, split_like(flat, chosen), strict=True):
                     one.copy_(part)

@@ -1,4 +1,4 @@
-"""Which gradients are sent together."""
+"""Buckets: which gradients are sent together."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ def buckets_of(sizes: Sequence[int], kinds: Sequence[Hashable], limits: Sequence
     open_buckets: dict[Hashable, list[int]] = {}
     filled: dict[Hashable, int] = {}
     counts: dict[Hashable, int] = {}
-    found: list[list[int]] = []
+    buckets: list[list[int]] = []
     for at, (size, kind) in enumerate(zip(sizes, kinds, strict=True)):
         bucket = open_buckets.get(kind)
         if bucket is None:
             bucket = open_buckets[kind] = []
             filled[kind] = 0
-            found.append(bucket)
+            buckets.append(bucket)
         bucket.append(at)
         filled[kind] += size
         number = counts.get(kind, 0)
         if filled[kind] >= limits[min(number, len(limits) - 1)]:
             del open_buckets[kind]
             counts[kind] = number + 1
-    return found
+    return buckets

@@ -11,7 +11,7 @@ from weft.distributed._world import require_group
 
 
 class _CoalescingManager:
-    """What the block is given: with `async_ops`, the work to wait for after it."""
+    """The value of the block's `as`: with `async_ops`, it has the work to wait for after the block."""
 
     def __init__(self) -> None:
         self.works: list[Work] = []
@@ -28,15 +28,15 @@ class _CoalescingManager:
 
 @contextmanager
 def _coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[_CoalescingManager]:
-    """Start the group's collectives of a block together, at its end: what they read is computed by one program.
+    """Start the group's collectives of a block together, at its end: their inputs are computed by one program.
 
-    None may read what another one gives. With `async_ops`, call `wait` on what the block is given, after it. Nothing
-    is started where the block raises.
+    None may read the result of another one. With `async_ops`, call `wait` of the block's manager after it. Nothing is
+    started if the block raises.
     """
     del device
-    where, manager = require_group(group), _CoalescingManager()
-    with where.collecting() as calls:
+    process_group, manager = require_group(group), _CoalescingManager()
+    with process_group.coalescing() as calls:
         yield manager
-    work = where.run_all(calls, async_op=async_ops)
+    work = process_group.run_all(calls, async_op=async_ops)
     if work is not None:
         manager.append(work)

@@ -103,11 +103,13 @@ def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None, asy
     """Combine the tensors of all ranks, which have one shape and type, and leave the result in each."""
     target = one_tensor(tensor, "tensor", "all_reduce")
     reduction = _reduction(op, [target], "all_reduce", ValueRangeError)
-    where = member_of(group, "all_reduce")
-    if where is None:
+    process_group = member_of(group, "all_reduce")
+    if process_group is None:
         return None
-    backend = where._backend
-    return where.run("all_reduce", lambda x: [backend.all_reduce(x, reduction)], [target], [target], async_op=async_op)
+    backend = process_group._backend
+    return process_group.run(
+        "all_reduce", lambda x: [backend.all_reduce(x, reduction)], [target], [target], async_op=async_op
+    )
 
 
 def all_reduce_coalesced(
@@ -121,14 +123,14 @@ def all_reduce_coalesced(
 def _all_reduce_coalesced(
     tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = True
 ) -> Work | None:
-    """The same, as a work."""
+    """`all_reduce_coalesced`, which returns a work."""
     targets = _tensors(tensors, "tensors", "all_reduce_coalesced")
     reduction = _reduction(op, targets, "all_reduce", ValueRangeError)
-    where = member_of(group, "all_reduce_coalesced")
-    if where is None:
+    process_group = member_of(group, "all_reduce_coalesced")
+    if process_group is None:
         return None
-    backend = where._backend
-    return where.run(
+    backend = process_group._backend
+    return process_group.run(
         "all_reduce_coalesced", lambda *xs: backend.all_reduce_many(xs, reduction), targets, targets, async_op=async_op
     )
 
@@ -138,11 +140,11 @@ def broadcast(
 ) -> Work | None:
     """Leave the tensor of rank `src` in all of them, which have one shape and type."""
     target = one_tensor(tensor, "tensor", "broadcast")
-    where = member_of(group, "broadcast")
-    if where is None:
+    process_group = member_of(group, "broadcast")
+    if process_group is None:
         return None
-    backend, root = where._backend, rank_of(where, src, group_src, "src")
-    return where.run("broadcast", lambda x: [backend.broadcast(x, root)], [target], [target], async_op=async_op)
+    backend, root = process_group._backend, rank_of(process_group, src, group_src, "src")
+    return process_group.run("broadcast", lambda x: [backend.broadcast(x, root)], [target], [target], async_op=async_op)
 
 
 def barrier(
@@ -152,20 +154,20 @@ def barrier(
     del device_ids
     if timeout is not None:
         require_timedelta(timeout)
-    where = member_of(group, "barrier")
-    if where is None:
+    process_group = member_of(group, "barrier")
+    if process_group is None:
         return None
-    backend = where._backend
+    backend = process_group._backend
 
     def call() -> list[Any]:
         backend.barrier(timeout)
         return []
 
-    return where.run("barrier", call, [], [], async_op=async_op)
+    return process_group.run("barrier", call, [], [], async_op=async_op)
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """`barrier` that tells who did not come within `timeout`, which counts on the group's first rank alone.
+    """`barrier` whose error names the ranks that did not come within `timeout`, which the group's first rank applies.
 
     Its error leads with the first rank that is missing, or, with `wait_all_ranks`, with all of them. The others wait
     until it has one, and raise as it does, or longer than the group's timeout where the first rank does not come.
@@ -179,24 +181,24 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
         timeout = timedelta(seconds=timeout)
     if timeout is not None:
         require_timedelta(timeout)
-    where = member_of(group, "monitored_barrier")
-    if where is not None:
-        where.meet_monitored(timeout, wait_all_ranks=wait_all_ranks)
+    process_group = member_of(group, "monitored_barrier")
+    if process_group is not None:
+        process_group.await_ranks_monitored(timeout, wait_all_ranks=wait_all_ranks)
 
 
 def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> Work | None:
     """Put the tensor of rank i into `tensor_list[i]`, on all ranks; shapes may differ."""
     source = one_tensor(tensor, "tensor", "all_gather")
-    where = member_of(group, "all_gather")
-    if where is None:
+    process_group = member_of(group, "all_gather")
+    if process_group is None:
         return None
-    results = _of_all_ranks(tensor_list, source, where, "tensor_list", "all_gather", uneven=True)
+    results = _of_all_ranks(tensor_list, source, process_group, "tensor_list", "all_gather", uneven=True)
     if _are_uneven(results):
-        backend, shapes = where._backend, [tuple(x.shape) for x in results]
-        return where.run(
+        backend, shapes = process_group._backend, [tuple(x.shape) for x in results]
+        return process_group.run(
             "all_gather", lambda x: backend.all_to_all([x] * len(shapes), shapes), [source], results, async_op=async_op
         )
-    return where.run("all_gather", where._backend.all_gather, [source], results, async_op=async_op)
+    return process_group.run("all_gather", process_group._backend.all_gather, [source], results, async_op=async_op)
 
 
 def all_gather_coalesced(
@@ -210,14 +212,14 @@ def all_gather_coalesced(
 def _all_gather_coalesced(
     output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = True
 ) -> Work | None:
-    """The same, as a work."""
+    """`all_gather_coalesced`, which returns a work."""
     name = "all_gather_coalesced"
     sources = _tensors(input_tensor_list, "input_tensor_list", name)
-    where = member_of(group, name)
-    if where is None:
+    process_group = member_of(group, name)
+    if process_group is None:
         return None
-    if not isinstance(output_tensor_lists, (list, tuple)) or len(output_tensor_lists) != where.size():
-        raise ArgumentError(f"{name}: `output_tensor_lists` must have a list for each of {where.size()} ranks")
+    if not isinstance(output_tensor_lists, (list, tuple)) or len(output_tensor_lists) != process_group.size():
+        raise ArgumentError(f"{name}: `output_tensor_lists` must have a list for each of {process_group.size()} ranks")
     by_rank = [_tensors(outputs, f"output_tensor_lists[{i}]", name) for i, outputs in enumerate(output_tensor_lists)]
     for rank, outputs in enumerate(by_rank):
         if len(outputs) != len(sources):
@@ -225,10 +227,10 @@ def _all_gather_coalesced(
                 f"{name}: `output_tensor_lists[{rank}]` has {len(outputs)} tensors, but `input_tensor_list` "
                 f"{len(sources)}"
             )
-    with where.collecting() as calls:
+    with process_group.coalescing() as calls:
         for x, *results in zip(sources, *by_rank, strict=True):
-            all_gather(results, x, where)
-    return where.run_all(calls, async_op=async_op)
+            all_gather(results, x, process_group)
+    return process_group.run_all(calls, async_op=async_op)
 
 
 def all_gather_into_tensor(
@@ -237,11 +239,11 @@ def all_gather_into_tensor(
     """All ranks' tensors in one: (ranks * n, …) or (ranks, n, …) from (n, …)."""
     name = "all_gather_into_tensor"
     target, source = one_tensor(output_tensor, "output_tensor", name), one_tensor(input_tensor, "input_tensor", name)
-    where = member_of(group, name)
-    if where is None:
+    process_group = member_of(group, name)
+    if process_group is None:
         return None
-    parts = _parts(target, source, where, "output_tensor", name)
-    return where.run(name, where._backend.all_gather, [source], parts, async_op=async_op)
+    parts = _parts(target, source, process_group, "output_tensor", name)
+    return process_group.run(name, process_group._backend.all_gather, [source], parts, async_op=async_op)
 
 
 def _parts(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operation: str) -> list[Tensor]:
@@ -268,17 +270,17 @@ def reduce(
     """Combine the tensors of all ranks, and leave the result in that of rank `dst`."""
     target = one_tensor(tensor, "tensor", "reduce")
     reduction = _reduction(op, [target], "reduce")
-    where = member_of(group, "reduce")
-    if where is None:
+    process_group = member_of(group, "reduce")
+    if process_group is None:
         return None
-    backend, root = where._backend, rank_of(where, dst, group_dst, "dst")
+    backend, root = process_group._backend, rank_of(process_group, dst, group_dst, "dst")
     results = [target] if backend.rank == root else []
 
     def call(x: Any) -> list[Any]:
         result = backend.reduce(x, root, reduction)
         return [result] if results else []
 
-    return where.run("reduce", call, [target], results, async_op=async_op)
+    return process_group.run("reduce", call, [target], results, async_op=async_op)
 
 
 def gather(
@@ -287,18 +289,18 @@ def gather(
 ) -> Work | None:  # fmt: skip
     """Put the tensor of rank i into `gather_list[i]` of rank `dst` (0 unless given); others give no list."""
     source = one_tensor(tensor, "tensor", "gather")
-    where = member_of(group, "gather")
-    if where is None:
+    process_group = member_of(group, "gather")
+    if process_group is None:
         return None
-    backend, root = where._backend, rank_of(where, *_or_first(dst, group_dst, where), "dst")
+    backend, root = process_group._backend, rank_of(process_group, *_or_first(dst, group_dst, process_group), "dst")
     results: list[Tensor] = []
     if backend.rank == root:
         if gather_list is None:
             raise ValueRangeError("Argument ``gather_list`` must be specified on destination rank.")
-        results = _of_all_ranks(gather_list, source, where, "gather_list", "gather")
+        results = _of_all_ranks(gather_list, source, process_group, "gather_list", "gather")
     elif gather_list:
         raise ValueRangeError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
-    return where.run("gather", lambda x: backend.gather(x, root) or [], [source], results, async_op=async_op)
+    return process_group.run("gather", lambda x: backend.gather(x, root) or [], [source], results, async_op=async_op)
 
 
 def scatter(
@@ -307,22 +309,22 @@ def scatter(
 ) -> Work | None:  # fmt: skip
     """Put `scatter_list[i]` of rank `src` (0 unless given) into the tensor of rank i; others give no list."""
     target = one_tensor(tensor, "tensor", "scatter")
-    where = member_of(group, "scatter")
-    if where is None:
+    process_group = member_of(group, "scatter")
+    if process_group is None:
         return None
-    backend, root = where._backend, rank_of(where, *_or_first(src, group_src, where), "src")
+    backend, root = process_group._backend, rank_of(process_group, *_or_first(src, group_src, process_group), "src")
     sources = [target]
     if backend.rank == root:
         if not scatter_list:
             raise ValueRangeError("Argument ``scatter_list`` must be specified on source rank.")
-        sources += _of_all_ranks(scatter_list, target, where, "scatter_list", "scatter")
+        sources += _of_all_ranks(scatter_list, target, process_group, "scatter_list", "scatter")
     elif scatter_list:
         raise ValueRangeError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
 
     def call(like: Any, *xs: Any) -> list[Any]:
         return [backend.scatter(xs or None, like, root)]
 
-    return where.run("scatter", call, sources, [target], async_op=async_op)
+    return process_group.run("scatter", call, sources, [target], async_op=async_op)
 
 
 def _or_first(rank: int | None, group_rank: int | None, group: ProcessGroup) -> tuple[int | None, int | None]:
@@ -338,11 +340,11 @@ def reduce_scatter(
     """Combine what all ranks give for this one, `input_list[rank]`, into `output`; its shape may be each rank's own."""
     target = one_tensor(output, "output", "reduce_scatter")
     reduction = _reduction(op, [target], "reduce_scatter")
-    where = member_of(group, "reduce_scatter")
-    if where is None:
+    process_group = member_of(group, "reduce_scatter")
+    if process_group is None:
         return None
-    backend = where._backend
-    sources = _of_all_ranks(input_list, target, where, "input_list", "reduce_scatter", uneven=True)
+    backend = process_group._backend
+    sources = _of_all_ranks(input_list, target, process_group, "input_list", "reduce_scatter", uneven=True)
     uneven = _are_uneven(sources)
 
     def call(*xs: Any) -> list[Any]:
@@ -350,22 +352,24 @@ def reduce_scatter(
             return [backend.reduce_scatter(xs, reduction)]
         return [[backend.reduce(x, root, reduction) for root, x in enumerate(xs)][backend.rank]]
 
-    return where.run("reduce_scatter", call, sources, [target], async_op=async_op)
+    return process_group.run("reduce_scatter", call, sources, [target], async_op=async_op)
 
 
 def reduce_scatter_tensor(
     output: Any, input: Any, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """The same from one tensor, (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
+    """`reduce_scatter` of one tensor, (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
     name = "reduce_scatter_tensor"
     target, source = one_tensor(output, "output", name), one_tensor(input, "input", name)
     reduction = _reduction(op, [target], name)
-    where = member_of(group, name)
-    if where is None:
+    process_group = member_of(group, name)
+    if process_group is None:
         return None
-    backend = where._backend
-    parts = _parts(source, target, where, "input", name)
-    return where.run(name, lambda *xs: [backend.reduce_scatter(xs, reduction)], parts, [target], async_op=async_op)
+    backend = process_group._backend
+    parts = _parts(source, target, process_group, "input", name)
+    return process_group.run(
+        name, lambda *xs: [backend.reduce_scatter(xs, reduction)], parts, [target], async_op=async_op
+    )
 
 
 def all_to_all(
@@ -375,14 +379,14 @@ def all_to_all(
     name = "all_to_all"
     results = _tensors(output_tensor_list, "output_tensor_list", name)
     sources = _tensors(input_tensor_list, "input_tensor_list", name)
-    where = member_of(group, name)
-    if where is None:
+    process_group = member_of(group, name)
+    if process_group is None:
         return None
     for tensors, what in ((results, "output_tensor_list"), (sources, "input_tensor_list")):
-        _require_one_each(tensors, where, what, name)
+        _require_one_each(tensors, process_group, what, name)
         for rank, x in enumerate(tensors):
             _same_type(x, sources[0], f"{what}[{rank}]", name)
-    return _exchange(where, name, sources, results, async_op=async_op)
+    return _exchange(process_group, name, sources, results, async_op=async_op)
 
 
 def all_to_all_single(
@@ -395,13 +399,13 @@ def all_to_all_single(
     """
     name = "all_to_all_single"
     target, source = one_tensor(output, "output", name), one_tensor(input, "input", name)
-    where = member_of(group, name)
-    if where is None:
+    process_group = member_of(group, name)
+    if process_group is None:
         return None
     _same_type(target, source, "output", name)
     return _exchange(
-        where, name, _split(source, input_split_sizes, where.size(), "input"),
-        _split(target, output_split_sizes, where.size(), "output"), async_op=async_op,
+        process_group, name, _split(source, input_split_sizes, process_group.size(), "input"),
+        _split(target, output_split_sizes, process_group.size(), "output"), async_op=async_op,
     )  # fmt: skip
 
 

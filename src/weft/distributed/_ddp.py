@@ -16,7 +16,7 @@ from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
 from weft.distributed._broadcast_coalesced import broadcast_coalesced
-from weft.distributed._ddp_log import logged
+from weft.distributed._ddp_log import logging_data
 from weft.distributed._ddp_options import bucket_limits, require_module, require_options
 from weft.distributed._grad_bucket import GradBucket, Hook
 from weft.distributed._group import ProcessGroup
@@ -104,7 +104,7 @@ class DistributedDataParallel(Module, Joinable):
         return self.forward_sync_buffers
 
     def _set_static_graph(self) -> None:
-        """The same as `static_graph=True`; `RuntimeError` after the first forward pass."""
+        """Set `static_graph=True`; `RuntimeError` after the first forward pass."""
         if self.static_graph:
             warnings.warn("You've set static_graph to be True, no need to set it again.", stacklevel=2)
             return
@@ -120,7 +120,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def _get_ddp_logging_data(self) -> dict[str, str | int]:
         """Texts and numbers about this replica and its passes, for logs."""
-        return logged(self)
+        return logging_data(self)
 
     def _set_ddp_runtime_logging_sample_rate(self, sample_rate: int) -> None:
         """Take note of every `sample_rate`th pass; all are counted here, as that costs nothing."""
@@ -134,20 +134,20 @@ class DistributedDataParallel(Module, Joinable):
 
     def _states(self, with_buffers: bool) -> list[Tensor]:
         named = self.module.named_parameters()
-        found = [parameter for name, parameter in named if name not in self.parameters_to_ignore]
-        return found + (self._buffers_sent() if with_buffers else [])
+        states = [parameter for name, parameter in named if name not in self.parameters_to_ignore]
+        return states + (self._buffers_sent() if with_buffers else [])
 
     def _verify(self, trained: list[tuple[str, Any]]) -> None:
         """Raise unless all ranks have the same parameters."""
         mine = [(name, tuple(p.shape), str(p.dtype)) for name, p in trained]
-        listed: list[Any] = [None] * self.process_group.size()
-        all_gather_object(listed, mine, self.process_group)
-        for rank, theirs in enumerate(listed):
+        parameters_of_ranks: list[Any] = [None] * self.process_group.size()
+        all_gather_object(parameters_of_ranks, mine, self.process_group)
+        for rank, theirs in enumerate(parameters_of_ranks):
             for own, other in zip(mine, theirs, strict=False):
                 if own != other:
                     raise OptionError(
                         f"DDP expects the same model across all ranks, but rank {self.process_group.rank()} has the "
-                        f"parameter {_shown(own)} where rank {rank} has {_shown(other)}"
+                        f"parameter {_described(own)} where rank {rank} has {_described(other)}"
                     )
             if len(mine) != len(theirs):
                 raise OptionError(
@@ -173,18 +173,18 @@ class DistributedDataParallel(Module, Joinable):
         self.reducer.require_unchanged()
         Join.notify_join_context(self)
         if self._join_config.enable:
-            self.reducer.leader, _ = self._agree(has_data=True)
+            self.reducer.leader, _ = self._reduce_flags(has_data=True)
         self._send_buffers()
         if self.device_ids:
             inputs, kwargs = moved(inputs, self.device), moved(kwargs, self.device)
-        found = (self._compiled_module or self.module)(*inputs, **kwargs)
+        outputs = (self._compiled_module or self.module)(*inputs, **kwargs)
         syncs = ambient().grad and self.require_backward_grad_sync
         if ambient().grad:
             self.reducer.expect(sync=syncs)
         if syncs:
-            self.reducer.foresee([x._read() for x in jax.tree.leaves(found) if isinstance(x, Tensor)])
+            self.reducer.agree_on_order([x._read() for x in jax.tree.leaves(outputs) if isinstance(x, Tensor)])
         self.require_forward_param_sync = syncs
-        return found
+        return outputs
 
     def will_sync_module_buffers(self) -> bool:
         """Whether the next forward pass makes buffers equal: it does after one that was for a synchronised step."""
@@ -246,29 +246,29 @@ class DistributedDataParallel(Module, Joinable):
         """The group that gradients are averaged over."""
         return self.process_group
 
-    def _agree(self, *, has_data: bool) -> tuple[int, bool]:
+    def _reduce_flags(self, *, has_data: bool) -> tuple[int, bool]:
         """The highest rank with data, and whether gradients are averaged in this iteration.
 
         What sums of gradients are divided by is set, too.
         """
         flags = [0] * self.process_group.size() + [int(has_data and self.require_backward_grad_sync)]
         flags[self.process_group.rank()] = int(has_data)
-        found = tensor(flags, device=self.device)
-        _collectives.all_reduce(found, ReduceOp.SUM, self.process_group)
-        *with_data, syncs = found.tolist()
+        reduced = tensor(flags, device=self.device)
+        _collectives.all_reduce(reduced, ReduceOp.SUM, self.process_group)
+        *with_data, syncs = reduced.tolist()
         self.reducer.divisor = None if self._divide_by_initial_world_size else sum(with_data)
         return max(rank for rank, has in enumerate(with_data) if has), bool(syncs)
 
     def _shadow_iteration(self) -> None:
         reducer = self.reducer
-        reducer.leader, syncs = self._agree(has_data=False)
+        reducer.leader, syncs = self._reduce_flags(has_data=False)
         self._send_buffers()
         self.require_forward_param_sync = syncs
         if syncs:
             reducer.shadow()
 
     def _take_final_model(self, is_last_joiner: bool) -> None:
-        leader, _ = self._agree(has_data=is_last_joiner)
+        leader, _ = self._reduce_flags(has_data=is_last_joiner)
         self._broadcast(self._states(self.forward_sync_buffers), leader)
         self.reducer.leader, self.reducer.divisor = 0, None
         self._divide_by_initial_world_size = True
@@ -342,6 +342,6 @@ def _is_other(annotation: Any, expected: Any) -> bool:
     return annotation is not inspect.Parameter.empty and not isinstance(annotation, str) and annotation != expected
 
 
-def _shown(parameter: tuple[str, tuple[int, ...], str]) -> str:
+def _described(parameter: tuple[str, tuple[int, ...], str]) -> str:
     name, shape, dtype = parameter
     return f"{name} of shape {list(shape)} and type {dtype}"

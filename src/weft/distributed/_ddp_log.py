@@ -1,4 +1,4 @@
-"""What replicas tell of themselves, for logs."""
+"""Statistics of replicas, for logs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def _dump_DDP_relevant_env_vars() -> None:
     print("".join(f"env:{name}={os.environ.get(name, 'N/A')}\n" for name in _RELEVANT))
 
 
-def logged(replica: DistributedDataParallel) -> dict[str, str | int]:
+def logging_data(replica: DistributedDataParallel) -> dict[str, str | int]:
     """The texts and numbers that describe a replica and its passes so far, under PyTorch's names.
 
-    Those of time are not among them: what a pass records is computed later, and together with other things.
+    Times are not among them: a pass only records its operations, which are computed later together with others.
     """
     group, reducer = replica.process_group, replica.reducer
     dtypes = {parameter.dtype for parameter in reducer.parameters}
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "world_size": group.size(),
         "rank": group.rank(),
         "backend_name": group.name(),
@@ -59,7 +59,7 @@ def logged(replica: DistributedDataParallel) -> dict[str, str | int]:
         **{name.lower(): os.environ.get(name, "N/A") for name in _VARIABLES},
     }
     if replica.static_graph:
-        found["static_graph"] = True
+        data["static_graph"] = True
     if reducer.hook is not None:
-        found["comm_hook"] = getattr(reducer.hook, "__qualname__", type(reducer.hook).__name__)
-    return {name: int(value) if isinstance(value, bool) else value for name, value in found.items()}
+        data["comm_hook"] = getattr(reducer.hook, "__qualname__", type(reducer.hook).__name__)
+    return {name: int(value) if isinstance(value, bool) else value for name, value in data.items()}

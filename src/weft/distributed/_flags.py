@@ -122,8 +122,8 @@ def get_args_parser() -> ArgumentParser:
     parser = _Parser(prog="weft run", usage=usage, description=what)
     for flag in _FLAGS:
         default = os.environ.get(flag.variable, flag.default)  # a text is converted like one on the command line
-        shown = "" if flag.default in (None, "", []) else f" (default {flag.default})"
-        text = f"{flag.help}{shown}; {flag.variable}"
+        default_text = "" if flag.default in (None, "", []) else f" (default {flag.default})"
+        text = f"{flag.help}{default_text}; {flag.variable}"
         parser.add_argument(
             *_spellings(flag), dest=flag.dest, type=flag.type, choices=flag.choices, default=default, help=text
         )

@@ -43,7 +43,7 @@ def all_gather_single(self: Tensor, gather_dim: int, group: Any, tag: str = "") 
 
 
 def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: Any, tag: str = "") -> Tensor:
-    """What all ranks have for this one, combined: parts of one size along a dim, by rank."""
+    """The parts of all ranks for this one, combined: parts of one size along a dim, by rank."""
     operation, size = _operation(reduceOp), require_group(group).size()
     if self.shape[scatter_dim] % size:
         raise ShapeError(
@@ -65,10 +65,10 @@ def all_to_all_single(
 
 
 def _operation(word: str) -> Any:
-    found = _OPERATIONS.get(word.lower())
-    if found is None:
+    operation = _OPERATIONS.get(word.lower())
+    if operation is None:
         raise ValueRangeError(f"reduceOp must be one of {', '.join(_OPERATIONS)}, but got {word!r}")
-    return found
+    return operation
 
 
 all_gather_tensor = all_gather_tensor_autograd = all_gather_single_autograd = all_gather_single

@@ -1,4 +1,4 @@
-"""What a communication hook gets, and what it gives back."""
+"""The argument of communication hooks, and checks of their results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GradBucket:
 
     def gradients(self) -> list[Tensor]:
         """The gradients in the shapes of their parameters: views of the buffer."""
-        return taken_apart(self._buffer, self._parameters)
+        return split_like(self._buffer, self._parameters)
 
     def parameters(self) -> list[Tensor]:
         """The parameters."""
@@ -50,7 +50,7 @@ class GradBucket:
 Hook = Callable[[Any, GradBucket], Future[Any]]
 
 
-def taken_apart(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+def split_like(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Views of a flat tensor in the shapes of `like`, one after the other."""
     parts = split(flat, [p.numel() for p in like])
     return [rows.view(part, tuple(p.shape)) for part, p in zip(parts, like, strict=True)]
@@ -60,31 +60,31 @@ def gradients_of(flat: Tensor, bucket: GradBucket) -> dict[Tensor, Tensor]:
     """The parts of a hook's flat result by the bucket's parameters; views, outside of the tape."""
     parameters = bucket.parameters()
     with using(grad=False):
-        return dict(zip(parameters, taken_apart(flat, parameters), strict=True))
+        return dict(zip(parameters, split_like(flat, parameters), strict=True))
 
 
-def require_future(found: Any) -> Future[Any]:
+def require_future(result: Any) -> Future[Any]:
     """What a hook returned, which must be a future."""
-    if isinstance(found, Future):
-        return found
-    kind = type(found)
+    if isinstance(result, Future):
+        return result
+    kind = type(result)
     raise OptionError(
         "DDP communication hook's callback must return a torch.futures.Future object, but got "
         f"{kind.__module__}.{kind.__qualname__}."
     )
 
 
-def flat_result(found: Any, bucket: GradBucket) -> Tensor:
+def flat_result(result: Any, bucket: GradBucket) -> Tensor:
     """The tensor that a hook's future holds, flat and in the type of the bucket's parameters."""
-    if isinstance(found, (list, tuple)) and len(found) == 1:
-        found = found[0]
-    if not isinstance(found, Tensor):
-        raise OptionError(f"expected the hook result is either a Tensor or a TensorList found {type(found).__name__}")
+    if isinstance(result, (list, tuple)) and len(result) == 1:
+        result = result[0]
+    if not isinstance(result, Tensor):
+        raise OptionError(f"expected the hook result is either a Tensor or a TensorList found {type(result).__name__}")
     parameters = bucket.parameters()
     size = sum(p.numel() for p in parameters)
-    if found.numel() != size:
+    if result.numel() != size:
         raise GradientError(
             f"the communication hook's future for bucket {bucket.index()} holds a tensor of shape "
-            f"{list(found.shape)}; expected the {size} elements of the bucket's gradients"
+            f"{list(result.shape)}; expected the {size} elements of the bucket's gradients"
         )
-    return rows.reshape(found, (-1,)).to(parameters[0].dtype)
+    return rows.reshape(result, (-1,)).to(parameters[0].dtype)

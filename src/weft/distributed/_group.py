@@ -1,7 +1,7 @@
 """The contract of a process group, and what carries it out.
 
-A `Backend` moves arrays and knows ranks of its group alone. A `ProcessGroup` runs its operations in one order, keeps
-the group's ranks in the job, and puts results into tensors.
+A `GroupBackend` moves arrays and knows ranks of its group alone. A `ProcessGroup` runs its operations in one order,
+keeps the group's ranks in the job, and puts results into tensors.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from weft._tensor.tensor import Tensor
 from weft._tensor.view import replace_value
 from weft.distributed._debug_level import DebugLevel, get_debug_level
 from weft.distributed._group_collectives import GroupCollectives
-from weft.distributed._monitored import pass_monitored
+from weft.distributed._monitored import pass_barrier
 from weft.distributed._reduce_op import Reduction
-from weft.distributed._work import Line, MessageWork, Work
+from weft.distributed._work import MessageWork, OrderedExecutor, Work
 from weft.errors import ArgumentError, OptionError
 
 Array = jax.Array | np.ndarray[Any, Any]
 
 
-class _Own(threading.local):
-    """The timeout of what a thread calls; None where it is the group's."""
+class _TimeoutOverride(threading.local):
+    """The timeout of operations of one thread; None for the group's."""
 
     timeout: timedelta | None = None
 
@@ -49,11 +49,11 @@ class Message(Protocol):
         ...
 
     def wait(self) -> tuple[Sequence[Array], int]:
-        """What was received, nothing for a send, and the other rank; drives all messages of the group meanwhile."""
+        """The received arrays, none for a send, and the other rank; moves all messages of the group meanwhile."""
         ...
 
 
-class Backend(ABC):
+class GroupBackend(ABC):
     """Collectives over arrays. Each call blocks until this rank's part is done, and no longer than `timeout`.
 
     All ranks of the group make the same calls in the same order. `DistBackendError` names the operation and the ranks
@@ -73,22 +73,22 @@ class Backend(ABC):
         self.rank = rank
         self.size = size
         self.timeout = timeout
-        self._own = _Own()
+        self._override = _TimeoutOverride()
 
     def _deadline(self, timeout: timedelta | None = None) -> Deadline:
         """When an operation that begins now must be done: after its own timeout, where it has one."""
         if timeout is None:
-            timeout = self.timeout if self._own.timeout is None else self._own.timeout
+            timeout = self.timeout if self._override.timeout is None else self._override.timeout
         return Deadline(timeout.total_seconds())
 
     @contextmanager
     def within(self, timeout: timedelta | None) -> Iterator[None]:
         """Operations of this thread in the block have this timeout, or the group's for None."""
-        before, self._own.timeout = self._own.timeout, timeout
+        before, self._override.timeout = self._override.timeout, timeout
         try:
             yield
         finally:
-            self._own.timeout = before
+            self._override.timeout = before
 
     @abstractmethod
     def all_reduce(self, x: Array, op: Reduction) -> Array:
@@ -100,7 +100,7 @@ class Backend(ABC):
 
     @abstractmethod
     def reduce(self, x: Array, root: int, op: Reduction) -> Array:
-        """The same on the rank `root`; `x` on the others."""
+        """The values of all ranks, combined, on the rank `root`; `x` on the others."""
 
     @abstractmethod
     def broadcast(self, x: Array, root: int) -> Array:
@@ -112,48 +112,48 @@ class Backend(ABC):
 
     @abstractmethod
     def gather(self, x: Array, root: int) -> Sequence[Array] | None:
-        """The same on the rank `root`; None on the others."""
+        """The values of all ranks, by rank, on the rank `root`; None on the others."""
 
     @abstractmethod
     def scatter(self, xs: Sequence[Array] | None, like: Array, root: int) -> Array:
-        """This rank's one of the values that the rank `root` gives, by rank; `like` tells shape and type."""
+        """This rank's part of `xs` on the rank `root`, which has one for each rank; `like` tells shape and type."""
 
     @abstractmethod
     def reduce_scatter(self, xs: Sequence[Array], op: Reduction) -> Array:
-        """What all ranks give for this one, combined; `xs` are by rank, in one shape."""
+        """The parts of all ranks for this one, combined; `xs` are by rank, in one shape."""
 
     @abstractmethod
     def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Sequence[Array]:
-        """What each rank gives for this one. `xs` are by rank, and `shapes` are those of the results."""
+        """The parts of all ranks for this one, by rank. `xs` are by rank, and `shapes` are those of the results."""
 
     @abstractmethod
     def send(self, x: Array, peer: int, tag: int) -> Message:
-        """Begin to hand a value to a rank."""
+        """Begin to send a value to a rank."""
 
     @abstractmethod
     def receive(self, like: Array, peer: int | None, tag: int) -> Message:
-        """Begin to receive what a rank, or any, sends under a tag; `like` tells shape and type."""
+        """Begin to receive a value from a rank, or from any, under a tag; `like` tells shape and type."""
 
     @abstractmethod
     def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
-        """Wait until all ranks are here; an error where they are not for the same `operation`."""
+        """Wait until all ranks have called; an error if they have done so for different operations."""
 
     @abstractmethod
     def abort(self, text: str) -> None:
-        """Make operations that wait for peers fail, here and there, with this text; any thread may call."""
+        """Make operations that wait for peers fail with this text, on all ranks; any thread may call."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the group and give back what it holds. No operation is under way."""
+        """Leave the group and free its resources. No operation is under way."""
 
 
 _Call = tuple[Callable[..., Sequence[Array]], Sequence[Tensor], Sequence[Tensor]]
 
 
-class _Block(threading.local):
-    """What a block of a thread says of the collectives in it.
+class _BlockState(threading.local):
+    """A thread's settings for collectives.
 
-    calls    those of a block that coalesces them; None outside of one
+    calls    the calls of a block that coalesces them; None outside of one
     timeout  how long they may take; None for the group's timeout
     """
 
@@ -165,7 +165,7 @@ class ProcessGroup(GroupCollectives):
     """Ranks that work together: `ranks[i]` is the rank in the job of the group's rank `i`."""
 
     def __init__(
-        self, name: str, backend: Backend, ranks: Sequence[int], store: Any, before: ProcessGroup | None = None
+        self, name: str, backend: GroupBackend, ranks: Sequence[int], store: Any, before: ProcessGroup | None = None
     ) -> None:
         """`before` is the job's group, where there is one."""
         self.group_name = name
@@ -173,13 +173,13 @@ class ProcessGroup(GroupCollectives):
         self.ranks = tuple(ranks)
         self.store = store
         self._unwaited: deque[Work] = deque()
-        self.asked: str | None = None  # the other name under which the backend was asked for
+        self.requested_name: str | None = None  # the other name under which the backend was asked for
         self.enter: Callable[[], None] = lambda: None  # makes a thread belong to this rank
         self._backend = backend
-        self._shared = before._line if before is not None and backend.one_order else None
-        self._line = self._shared or Line(name, lambda: self.enter())
-        self._messages = Line(f"{name}, messages")
-        self._block = _Block()
+        self._shared = before._executor if before is not None and backend.one_order else None
+        self._executor = self._shared or OrderedExecutor(name, lambda: self.enter())
+        self._message_executor = OrderedExecutor(f"{name}, messages")
+        self._block = _BlockState()
         self._checks = get_debug_level() is DebugLevel.DETAIL
 
     def __repr__(self) -> str:
@@ -195,7 +195,7 @@ class ProcessGroup(GroupCollectives):
 
     def name(self) -> str:
         """The name of the backend, as it was asked for: `gloo` where that stands for another one."""
-        return self.asked or self._backend.name
+        return self.requested_name or self._backend.name
 
     def get_group_store(self) -> Any:
         """The store through which the group was made."""
@@ -212,23 +212,23 @@ class ProcessGroup(GroupCollectives):
         return self._backend.timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """How long operations may wait from now on; all ranks should be told the same."""
+        """Set how long operations may wait; it should be equal on all ranks."""
         self._backend.timeout = timeout
 
     def abort(self) -> None:
-        """Make what waits for peers fail, here and there; the group cannot be used after it."""
+        """Make operations that wait for peers fail, on all ranks; the group cannot be used after it."""
         self._backend.abort(f"rank {self.ranks[self.rank()]} has aborted the group {self.group_name!r}")
 
-    def meet(self, operation: str) -> None:
-        """Wait until all ranks are here for this `operation`: those that call another one are told."""
-        self._meet(lambda: self._backend.barrier(operation=operation))
+    def await_ranks(self, operation: str) -> None:
+        """Wait until all ranks have called this for the same `operation`; others raise on all ranks."""
+        self._barrier(lambda: self._backend.barrier(operation=operation))
 
-    def meet_monitored(self, timeout: timedelta | None, *, wait_all_ranks: bool) -> None:
-        """Wait until all ranks are here; who is missing is told by the first rank."""
-        self._meet(lambda: pass_monitored(self._backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks))
+    def await_ranks_monitored(self, timeout: timedelta | None, *, wait_all_ranks: bool) -> None:
+        """Wait until all ranks have called this; the error of the first rank names the missing ones."""
+        self._barrier(lambda: pass_barrier(self._backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks))
 
-    def _meet(self, wait: Callable[[], None]) -> None:
-        self._line.run(wait)
+    def _barrier(self, wait: Callable[[], None]) -> None:
+        self._executor.run(wait)
         if self._unwaited:
             self._deliver()
 
@@ -245,7 +245,7 @@ class ProcessGroup(GroupCollectives):
         self,
         operation: str,
         call: Callable[..., Sequence[Array]],
-        given: Sequence[Tensor],
+        inputs: Sequence[Tensor],
         results: Sequence[Tensor],
         *,
         async_op: bool,
@@ -256,19 +256,19 @@ class ProcessGroup(GroupCollectives):
         """
         block = self._block
         if block.calls is not None:
-            block.calls.append((call, given, results))
+            block.calls.append((call, inputs, results))
             return None
         if self._checks or block.timeout is not None:
             call = self._guarded(operation, call, block.timeout)
-        arrays = self._arrays_of(given)
+        arrays = self._arrays_of(inputs)
         if not async_op:
-            found = self._line.run(lambda: call(*arrays))
+            outputs = self._executor.run(lambda: call(*arrays))
             if self._unwaited:
                 self._deliver()
-            put(results, found)
+            put(results, outputs)
             return None
-        work = Work(operation, lambda found: put(results, found))
-        self._line.submit(lambda: call(*arrays), work._arrived)
+        work = Work(operation, lambda outputs: put(results, outputs))
+        self._executor.submit(lambda: call(*arrays), work._arrived)
         self._unwaited.append(work)
         while self._unwaited[0].delivered and len(self._unwaited) > 1:
             self._unwaited.popleft()
@@ -282,7 +282,7 @@ class ProcessGroup(GroupCollectives):
         def guarded(*arrays: Array) -> Sequence[Array]:
             with self._backend.within(timeout):
                 if self._checks:
-                    pass_monitored(self._backend, self.ranks, timeout, operation=operation)
+                    pass_barrier(self._backend, self.ranks, timeout, operation=operation)
                 return call(*arrays)
 
         return guarded
@@ -297,19 +297,19 @@ class ProcessGroup(GroupCollectives):
             self._block.timeout = before
 
     def _deliver(self) -> None:
-        """Put results of earlier operations in place, for which nobody has waited."""
+        """Put results of earlier operations in place that no caller has waited for."""
         for _ in range(len(self._unwaited)):
             work = self._unwaited.popleft()
             if not work.is_completed():  # this is called from within the line
                 self._unwaited.append(work)
                 continue
-            work.tell_if_lost()
+            work.log_unobserved()
             if work.is_success():
                 work.wait()
 
     @contextmanager
-    def collecting(self) -> Iterator[list[_Call]]:
-        """Keep what this thread asks to `run` in the block, for `run_all`; `RuntimeError` in another such block."""
+    def coalescing(self) -> Iterator[list[_Call]]:
+        """Collect this thread's calls of `run` in the block, for `run_all`; `RuntimeError` in another such block."""
         if self._block.calls is not None:
             raise OptionError(
                 "collectives of this group are being coalesced already; blocks cannot stand in each other"
@@ -321,23 +321,23 @@ class ProcessGroup(GroupCollectives):
             self._block.calls = None
 
     def run_all(self, calls: Sequence[_Call], *, async_op: bool) -> Work | None:
-        """Run what was collected, in order, as one operation."""
-        given = [tensor for _, tensors, _ in calls for tensor in tensors]
+        """Run the collected calls, in order, as one operation."""
+        inputs = [tensor for _, tensors, _ in calls for tensor in tensors]
         results = [tensor for _, _, tensors in calls for tensor in tensors]
 
         def call(*arrays: Array) -> list[Array]:
             left = iter(arrays)
             return [array for one, tensors, _ in calls for array in one(*islice(left, len(tensors)))]
 
-        return self.run("coalesced collectives", call, given, results, async_op=async_op) if calls else None
+        return self.run("coalesced collectives", call, inputs, results, async_op=async_op) if calls else None
 
     def start_send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
         """Begin to send to a rank of the group."""
-        return self._under_way(self._backend.send(self._arrays_of([tensor])[0], peer, tag), [])
+        return self._message_work(self._backend.send(self._arrays_of([tensor])[0], peer, tag), [])
 
     def start_receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
         """Begin to receive from a rank of the group, or any."""
-        return self._under_way(self._backend.receive(self._arrays_of([tensor])[0], peer, tag), [tensor])
+        return self._message_work(self._backend.receive(self._arrays_of([tensor])[0], peer, tag), [tensor])
 
     def _arrays_of(self, tensors: Sequence[Tensor]) -> Sequence[Array]:
         """The arrays of tensors, computed by one program; they may still be under way."""
@@ -347,21 +347,21 @@ class ProcessGroup(GroupCollectives):
         values = [tensor._read() for tensor in tensors]
         return list(map(raw_array if self._backend.on_host else array_of, values))
 
-    def _under_way(self, message: Message, results: list[Tensor]) -> MessageWork:
-        work = MessageWork(message, lambda found: put(results, found), self.ranks)
-        if not message.done:  # moved on by a thread while nobody waits
-            self._messages.submit(message.wait)
+    def _message_work(self, message: Message, results: list[Tensor]) -> MessageWork:
+        work = MessageWork(message, lambda outputs: put(results, outputs), self.ranks)
+        if not message.done:  # a thread completes it if no caller waits
+            self._message_executor.submit(message.wait)
         return work
 
     def close(self) -> None:
-        """Leave the group. What waits for peers fails, and what has not begun is cancelled."""
+        """Leave the group. Operations that wait for peers fail, and those that have not begun are cancelled."""
         for work in self._unwaited:
-            work.tell_if_lost()
-        lines = (self._line, self._messages)
+            work.log_unobserved()
+        lines = (self._executor, self._message_executor)
         if any(line.busy for line in lines):
             self._backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")
         if self._shared is not None:
-            self._line.run(lambda: None)  # what is under way ends first
+            self._executor.run(lambda: None)  # running operations end first
         if all(line.close(_GRACE_SECONDS) for line in lines if line is not self._shared):
             self._backend.close()
 

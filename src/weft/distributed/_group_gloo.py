@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
-from weft.distributed._world import enrol, is_thread_rank
+from weft.distributed._world import is_thread_rank, register_group
 from weft.distributed.constants import default_pg_timeout
 
 
@@ -32,10 +32,10 @@ class ProcessGroupGloo(ProcessGroup):
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta | _Options | None = None) -> None:
         self.options = timeout if isinstance(timeout, self._Options) else self._Options(timeout or default_pg_timeout)
         limit = self.options._timeout
-        backend = _backends.joined("threads" if is_thread_rank() else "shm", store, rank, range(size), limit)
+        backend = _backends.join_group("threads" if is_thread_rank() else "shm", store, rank, range(size), limit)
         super().__init__("gloo", backend, range(size), store)
-        self.asked = "gloo"
-        enrol(self)
+        self.requested_name = "gloo"
+        register_group(self)
 
     @staticmethod
     def create_device(hostname: str = "", interface: str = "", lazy_init: bool | None = None) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from weft._comm.board import Board, connect
-from weft._comm.collectives import Collectives
 from weft._comm.deadline import Deadline
-from weft._comm.meeting import Meeting
-from weft._comm.memory import Memory, PrivateMemory, SharedMemory
-from weft._comm.messages import Messages, Request
-from weft._comm.operations import Operations
+from weft._comm.groups.collectives import Collectives
+from weft._comm.groups.memory_group import MemoryGroup, connect
+from weft._comm.groups.message_group import MessageGroup
+from weft._comm.groups.messages import MessageRequest, Messages
+from weft._comm.groups.operations import Operations
+from weft._comm.shared_memory.memory import Memory, PrivateMemory, SharedMemory
 from weft._tensor.convert import room_like
-from weft.distributed._group import Array, Backend
+from weft.distributed._group import Array, GroupBackend
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 
 Host = np.ndarray[Any, Any]
@@ -25,17 +25,22 @@ Host = np.ndarray[Any, Any]
 _SMALL = 1 << 16  # bytes up to which arrays are exchanged together
 
 
-class HostBackend(Backend):
-    """Collectives over NumPy arrays, of ranks that meet at a board or by messages."""
+class HostBackend(GroupBackend):
+    """Collectives over NumPy arrays, of ranks with shared memory or connected by messages."""
 
     on_host = True
 
     def __init__(
-        self, name: str, board: Board | Meeting, collectives: Operations, messages: Messages, timeout: timedelta
+        self,
+        name: str,
+        group: MemoryGroup | MessageGroup,
+        collectives: Operations,
+        messages: Messages,
+        timeout: timedelta,
     ) -> None:
-        super().__init__(board.rank, board.size, timeout)
+        super().__init__(group.rank, group.size, timeout)
         self.name = name
-        self._board = board
+        self._group = group
         self._collectives = collectives
         self._messages = messages
 
@@ -46,18 +51,18 @@ class HostBackend(Backend):
         return out
 
     def all_reduce_many(self, xs: Sequence[Array], op: Reduction) -> list[Array]:
-        found: list[Array] = list(xs)
+        results: list[Array] = list(xs)
         packs: dict[Any, list[int]] = {}
         for at, x in enumerate(xs):
             if x.nbytes < _SMALL:
                 packs.setdefault(x.dtype, []).append(at)
             else:
-                found[at] = self.all_reduce(x, op)
+                results[at] = self.all_reduce(x, op)
         for pack in packs.values():
             whole = self.all_reduce(np.concatenate([np.asarray(xs[at]).reshape(-1) for at in pack]), op)
             for at, part in zip(pack, np.split(whole, np.cumsum([xs[at].size for at in pack])[:-1]), strict=True):
-                found[at] = part.reshape(xs[at].shape)
-        return found
+                results[at] = part.reshape(xs[at].shape)
+        return results
 
     def reduce(self, x: Array, root: int, op: Reduction) -> Array:
         source = np.asarray(x)
@@ -114,7 +119,7 @@ class HostBackend(Backend):
         return _Message(self, self._messages.receive(out, peer, tag), [out])
 
     def abort(self, text: str) -> None:
-        self._board.abort(text)
+        self._group.abort(text)
 
     def close(self) -> None:
         self._collectives.close()
@@ -124,7 +129,7 @@ class HostBackend(Backend):
 class _Message:
     """A message of this backend."""
 
-    def __init__(self, backend: HostBackend, request: Request, received: list[Host]) -> None:
+    def __init__(self, backend: HostBackend, request: MessageRequest, received: list[Host]) -> None:
         self._backend = backend
         self._request = request
         self._received = received
@@ -152,18 +157,18 @@ def _factor(op: Reduction) -> float | None:
 
 def join_processes(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
     """The backend `shm`: processes of one user on one host."""
-    return _joined("shm", SharedMemory, store, rank, ranks, timeout)
+    return _join("shm", SharedMemory, store, rank, ranks, timeout)
 
 
 def join_threads(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
     """The backend `threads`: threads of one process."""
-    return _joined("threads", PrivateMemory, store, rank, ranks, timeout)
+    return _join("threads", PrivateMemory, store, rank, ranks, timeout)
 
 
-def _joined(
+def _join(
     name: str, memory: type[Memory], store: Any, rank: int, ranks: Sequence[int], timeout: timedelta
 ) -> HostBackend:
-    board = connect(memory, store, rank, len(ranks), Deadline(timeout.total_seconds()), ranks=ranks)
-    backend = HostBackend(name, board, Collectives(board), Messages(board), timeout)
+    group = connect(memory, store, rank, len(ranks), Deadline(timeout.total_seconds()), ranks=ranks)
+    backend = HostBackend(name, group, Collectives(group), Messages(group), timeout)
     backend.crowded = len(os.sched_getaffinity(0)) < 2 * len(ranks)
     return backend

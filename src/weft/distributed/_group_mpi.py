@@ -9,54 +9,54 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from weft._comm import mpi
 from weft._comm.deadline import Deadline
-from weft._comm.store import Store
-from weft._comm.tcp_store import TCPStore
+from weft._comm.groups import mpi
+from weft._comm.stores.store import Store
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed._group_host import HostBackend
 from weft.distributed.elastic.rendezvous.utils import own_address
 from weft.errors import DistBackendError, DistStoreError
 
-_LONGEST_FAREWELL = 60.0  # seconds for which a process waits at its end for the others
+_LONGEST_LEAVE = 60.0  # seconds for which a process waits at its end for the others
 
-atexit.register(mpi.finalize, _LONGEST_FAREWELL)
+atexit.register(mpi.finalize, _LONGEST_LEAVE)
 
 
-def meet(rank: int, world_size: int, timeout: timedelta) -> tuple[Store, int, int]:
+def rendezvous(rank: int, world_size: int, timeout: timedelta) -> tuple[Store, int, int]:
     """A store that all processes of the job share, this one's rank, and their number; -1 stands for those of MPI."""
-    found, size = _checked_job(rank, world_size)
-    if found == 0:
+    mpi_rank, size = _checked_job(rank, world_size)
+    if mpi_rank == 0:
         store = TCPStore("", 0, is_master=True, timeout=timeout, wait_for_workers=False)
-        mpi.told(json.dumps([own_address(), store.port]).encode(), Deadline(timeout.total_seconds()))
-        return store, found, size
+        mpi.broadcast_text(json.dumps([own_address(), store.port]).encode(), Deadline(timeout.total_seconds()))
+        return store, mpi_rank, size
     try:
-        host, port = json.loads(mpi.told(b"", Deadline(timeout.total_seconds())))
+        host, port = json.loads(mpi.broadcast_text(b"", Deadline(timeout.total_seconds())))
     except TimeoutError:
         raise DistBackendError(
-            f"init_process_group: rank {found} waited {timeout.total_seconds():g} s for rank 0 of {size}; look what it "
-            "does, or allow more time"
+            f"init_process_group: rank {mpi_rank} waited {timeout.total_seconds():g} s for rank 0 of {size}; look what "
+            "it does, or allow more time"
         ) from None
-    return TCPStore(host, port, is_master=False, timeout=timeout), found, size
+    return TCPStore(host, port, is_master=False, timeout=timeout), mpi_rank, size
 
 
 def _checked_job(rank: int, world_size: int) -> tuple[int, int]:
     """MPI's rank and number of processes, which must be those that are expected."""
-    found, size = mpi.job()
+    mpi_rank, size = mpi.job()
     expected = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", size))
-    if expected != size or rank not in (-1, found):
+    if expected != size or rank not in (-1, mpi_rank):
         wanted = f"{expected} processes are" if rank == -1 else f"rank {rank} of {expected} processes is"
         by_hand = " instead of `weft run`" if "TORCHELASTIC_RUN_ID" in os.environ else ""
         raise DistBackendError(
-            f"backend mpi: this process is rank {found} of {size} for MPI, but {wanted} expected; start the job by "
+            f"backend mpi: this process is rank {mpi_rank} of {size} for MPI, but {wanted} expected; start the job by "
             f"`mpiexec -n {expected} python SCRIPT`{by_hand}, and leave rank and world_size to MPI"
         )
-    return found, size
+    return mpi_rank, size
 
 
 def join(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> HostBackend:
     """The backend `mpi`."""
-    found, size = mpi.job()
-    if found != ranks[rank] or max(ranks) >= size:
+    mpi_rank, size = mpi.job()
+    if mpi_rank != ranks[rank] or max(ranks) >= size:
         _checked_job(ranks[rank], max(ranks) + 1)
     store.set(f"mpi/{rank}", b"here")  # MPI would wait for the others without end
     keys = [f"mpi/{peer}" for peer in range(len(ranks))]
@@ -68,5 +68,5 @@ def join(store: Any, rank: int, ranks: Sequence[int], timeout: timedelta) -> Hos
             f"joining the group: rank {ranks[rank]} waited {timeout.total_seconds():g} s for {missing}; look whether "
             "all members make the group"
         ) from error
-    meeting, collectives = mpi.collectives(rank, ranks)
-    return HostBackend("mpi", meeting, collectives, meeting.messages, timeout)
+    group, collectives = mpi.collectives(rank, ranks)
+    return HostBackend("mpi", group, collectives, group.messages, timeout)

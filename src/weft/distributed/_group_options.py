@@ -1,4 +1,4 @@
-"""What the collectives that are methods of a group can be given in one object."""
+"""Options of the collectives that are methods of a group."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Groups whose ranks exchange arrays through XLA's own runtime: Gloo between CPUs, NCCL or ICI between accelerators.
 
-XLA knows neither timeouts nor other calls elsewhere: whoever comes waits. Therefore the ranks meet before each
-operation, over connections of their own (`_comm/meeting.py`), and then run one program: a `shard_map` over a mesh of
-one device for each rank. Messages go over the connections.
+XLA's collectives have no timeouts, and hang if ranks call different ones. So before each operation the ranks compare
+their calls over connections of their own (`_comm/groups/message_group.py`); then they run one program, a `shard_map`
+over a mesh of one device for each rank. Messages go over the connections.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from weft._comm.deadline import Deadline
-from weft._comm.links import connect
-from weft._comm.meeting import Meeting
-from weft._comm.messages import Request
-from weft._comm.operations import Call, disagreement
-from weft._comm.reductions import check_reduction
-from weft._comm.store import PrefixStore, Store
-from weft._comm.tcp_store import TCPStore
-from weft._comm.tunnel import Gate, Tunnel
+from weft._comm.groups.message_group import MessageGroup
+from weft._comm.groups.messages import MessageRequest
+from weft._comm.groups.operations import CollectiveCall, size_mismatch
+from weft._comm.groups.reductions import check_reduction
+from weft._comm.groups.tcp_streams import connect
+from weft._comm.stores.store import PrefixStore, Store
+from weft._comm.stores.tcp_store import TCPStore
+from weft._comm.transport.tunnel import Tunnel, TunnelServer
 from weft._lazy.precision import KEEP_CASTS
 from weft._lazy.runtime import in_runtime, is_ready, join_runtime, unfinished
-from weft.distributed._group import Array, Backend
+from weft.distributed._group import Array, GroupBackend
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 from weft.distributed.elastic.rendezvous.utils import own_address
 from weft.errors import ArgumentError, DistBackendError
@@ -41,10 +41,10 @@ from weft.errors import ArgumentError, DistBackendError
 Body = Callable[..., jax.Array]
 
 _RANKS = "ranks"  # the mesh's axis
-_LONGEST_FAREWELL = 60.0  # seconds for which rank 0, the coordinator, waits at its end for the others
+_LONGEST_LEAVE = 60.0  # seconds for which rank 0, the coordinator, waits at its end for the others
 
 
-class XlaBackend(Backend):
+class XlaBackend(GroupBackend):
     """Collectives over XLA. Sums are taken in XLA's order, which is the same on all ranks and in each run."""
 
     name = "xla"
@@ -54,40 +54,40 @@ class XlaBackend(Backend):
         super().__init__(rank, len(ranks), timeout)
         _enter_runtime(store, rank, ranks, timeout.total_seconds())
         links = connect(store, rank, len(ranks), self._deadline(), address=_address(store), ranks=ranks)
-        self._meeting = Meeting(links, rank, len(ranks), ranks)
+        self._group = MessageGroup(links, rank, len(ranks), ranks)
         devices = {device.process_index: device for device in reversed(jax.devices())}
         self._device = devices[ranks[rank]]
         self._mesh = Mesh(np.array([devices[one] for one in ranks]), (_RANKS,))
         self._split = NamedSharding(self._mesh, PartitionSpec(_RANKS))
 
-    def _call(self, call: Call, x: Array, body: Body, *static: Any) -> Array:
+    def _call(self, call: CollectiveCall, x: Array, body: Body, *static: Any) -> Array:
         """What `body`, which runs on all ranks at once, gives here for `x`."""
         deadline = self._deadline()
-        return self._meeting.run(call, lambda: self._exchange(call, deadline, x, body, *static), deadline)
+        return self._group.run(call, lambda: self._exchange(call, deadline, x, body, *static), deadline)
 
-    def _exchange(self, call: Call, deadline: Deadline, x: Array, body: Body, *static: Any) -> Array:
+    def _exchange(self, call: CollectiveCall, deadline: Deadline, x: Array, body: Body, *static: Any) -> Array:
         mine = jax.device_put(x, self._device) if x.ndim else jax.device_put(x, self._device).reshape(1)
         shape = (self.size * mine.shape[0], *mine.shape[1:])  # a rank's array is its part along the first dim
         whole = jax.make_array_from_single_device_arrays(shape, self._split, [mine])
         every = _program(self._mesh, body, *static)(whole)
         try:
-            self._meeting.complete(partial(is_ready, every), call, deadline)
+            self._group.complete(partial(is_ready, every), call, deadline)
         except BaseException:
             unfinished.append(every)
             raise
         try:
             every.block_until_ready()
         except (ValueError, jax.errors.JaxRuntimeError) as error:
-            self._meeting.fail_after(error, call)
-        found = every.addressable_data(0)
+            self._group.fail_after(error, call)
+        result = every.addressable_data(0)
         if not every.size:  # such arrays are on all devices whole
-            found = found.reshape(every.shape[0] // self.size, *every.shape[1:])
+            result = result.reshape(every.shape[0] // self.size, *every.shape[1:])
         if not x.ndim:
-            found = found.reshape(found.shape[:-1])
-        return jax.device_put(found, x.sharding) if isinstance(x, jax.Array) else found
+            result = result.reshape(result.shape[:-1])
+        return jax.device_put(result, x.sharding) if isinstance(x, jax.Array) else result
 
     def all_reduce(self, x: Array, op: Reduction) -> Array:
-        return self._reduced(Call("all_reduce", x.size, x.dtype, None, word_of(op)), x, op)
+        return self._reduced(CollectiveCall("all_reduce", x.size, x.dtype, None, word_of(op)), x, op)
 
     def all_reduce_many(self, xs: Sequence[Array], op: Reduction) -> Sequence[Array]:
         if len({x.dtype for x in xs}) > 1:
@@ -97,70 +97,70 @@ class XlaBackend(Backend):
         return [part.reshape(x.shape) for part, x in zip(parts, xs, strict=True)]
 
     def reduce(self, x: Array, root: int, op: Reduction) -> Array:
-        found = self._reduced(Call("reduce", x.size, x.dtype, root, word_of(op)), x, op)
-        return found if root == self.rank else x
+        result = self._reduced(CollectiveCall("reduce", x.size, x.dtype, root, word_of(op)), x, op)
+        return result if root == self.rank else x
 
-    def _reduced(self, call: Call, x: Array, op: Reduction) -> Array:
+    def _reduced(self, call: CollectiveCall, x: Array, op: Reduction) -> Array:
         check_reduction(word_of(op), np.dtype(x.dtype))
         return self._call(call, _multiplied(x, op), _reduce, word_of(op))
 
     def broadcast(self, x: Array, root: int) -> Array:
-        return self._call(Call("broadcast", x.size, x.dtype, root), x, _broadcast, root)
+        return self._call(CollectiveCall("broadcast", x.size, x.dtype, root), x, _broadcast, root)
 
     def all_gather(self, x: Array) -> list[Array]:
-        return list(self._call(Call("all_gather", x.size, x.dtype), x, _gather))
+        return list(self._call(CollectiveCall("all_gather", x.size, x.dtype), x, _gather))
 
     def gather(self, x: Array, root: int) -> list[Array] | None:
-        found = self._call(Call("gather", x.size, x.dtype, root), x, _gather)
-        return list(found) if root == self.rank else None
+        parts = self._call(CollectiveCall("gather", x.size, x.dtype, root), x, _gather)
+        return list(parts) if root == self.rank else None
 
     def scatter(self, xs: Sequence[Array] | None, like: Array, root: int) -> Array:
-        given = jnp.zeros((self.size, *like.shape), like.dtype) if xs is None else jnp.stack(xs)
-        return self._call(Call("scatter", like.size, like.dtype, root), given, _exchange_parts)[root]
+        parts = jnp.zeros((self.size, *like.shape), like.dtype) if xs is None else jnp.stack(xs)
+        return self._call(CollectiveCall("scatter", like.size, like.dtype, root), parts, _exchange_parts)[root]
 
     def reduce_scatter(self, xs: Sequence[Array], op: Reduction) -> Array:
         word, x = word_of(op), xs[self.rank]
         check_reduction(word, np.dtype(x.dtype))
-        call = Call("reduce_scatter", x.size, x.dtype, None, word)
+        call = CollectiveCall("reduce_scatter", x.size, x.dtype, None, word)
         return self._call(call, jnp.stack([_multiplied(x, op) for x in xs]), _reduce_parts, word)
 
     def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
         sizes = [int(np.prod(shape)) for shape in shapes]
-        call, deadline = Call("all_to_all", 0, xs[0].dtype), self._deadline()
+        call, deadline = CollectiveCall("all_to_all", 0, xs[0].dtype), self._deadline()
 
         def steps() -> Array:
             counts = np.array([x.size for x in xs] + sizes, np.int64)
             table = np.asarray(self._exchange(call, deadline, counts, _gather))
-            if (trouble := disagreement(table, self._meeting.ranks)) is not None:
-                self._meeting.fail(trouble)
+            if (mismatch := size_mismatch(table, self._group.ranks)) is not None:
+                self._group.fail(mismatch)
             longest = int(table.max())
             padded = jnp.stack([jnp.pad(jnp.ravel(x), (0, longest - x.size)) for x in xs])
             return self._exchange(call, deadline, padded, _exchange_parts)
 
-        found = self._meeting.run(call, steps, deadline)
-        return [part[:size].reshape(shape) for part, size, shape in zip(found, sizes, shapes, strict=True)]
+        parts_of_ranks = self._group.run(call, steps, deadline)
+        return [part[:size].reshape(shape) for part, size, shape in zip(parts_of_ranks, sizes, shapes, strict=True)]
 
     def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
-        self._meeting.run(Call(operation), lambda: None, self._deadline(timeout))
+        self._group.run(CollectiveCall(operation), lambda: None, self._deadline(timeout))
 
     def send(self, x: Array, peer: int, tag: int) -> _Message:
-        return _Message(self, self._meeting.messages.send(np.asarray(x), peer, tag), None, x)
+        return _Message(self, self._group.messages.send(np.asarray(x), peer, tag), None, x)
 
     def receive(self, like: Array, peer: int | None, tag: int) -> _Message:
         out = np.empty(like.shape, like.dtype)
-        return _Message(self, self._meeting.messages.receive(out, peer, tag), out, like)
+        return _Message(self, self._group.messages.receive(out, peer, tag), out, like)
 
     def abort(self, text: str) -> None:
-        self._meeting.abort(text)
+        self._group.abort(text)
 
     def close(self) -> None:
-        self._meeting.close()
+        self._group.close()
 
 
 class _Message:
     """A message of this backend; `like` is an array where the received one is to be."""
 
-    def __init__(self, backend: XlaBackend, request: Request, received: np.ndarray | None, like: Array) -> None:
+    def __init__(self, backend: XlaBackend, request: MessageRequest, received: np.ndarray | None, like: Array) -> None:
         self._backend = backend
         self._request = request
         self._received = received
@@ -169,15 +169,15 @@ class _Message:
     @property
     def done(self) -> bool:
         if not self._request.done:
-            self._backend._meeting.messages.progress()
+            self._backend._group.messages.progress()
         return self._request.done
 
     def wait(self) -> tuple[list[Array], int]:
-        self._backend._meeting.messages.wait(self._request, self._backend._deadline())
+        self._backend._group.messages.wait(self._request, self._backend._deadline())
         assert self._request.peer is not None, "a message that has come has a source"
-        where = self._like.sharding if isinstance(self._like, jax.Array) else self._backend._device
-        found = [] if self._received is None else [jax.device_put(self._received, where)]
-        return found, self._request.peer
+        target = self._like.sharding if isinstance(self._like, jax.Array) else self._backend._device
+        received = [] if self._received is None else [jax.device_put(self._received, target)]
+        return received, self._request.peer
 
 
 # --- what all ranks run: from a rank's array to its result ---------------------------------------------------------
@@ -270,11 +270,11 @@ def _multiplied(x: Array, op: Reduction) -> Array:
 
 @dataclass
 class _Runtime:
-    """What this process has of XLA's runtime, which it joins once and keeps to its end."""
+    """This process's part of XLA's runtime, which it joins once and keeps to its end."""
 
     process: str = field(default_factory=lambda: secrets.token_hex(8))
     token: str = ""  # the same in all processes of the runtime
-    way: Gate | Tunnel | None = None
+    tunnel: TunnelServer | Tunnel | None = None
 
 
 _runtime = _Runtime()
@@ -310,16 +310,16 @@ def _enter_runtime(store: Store, rank: int, ranks: Sequence[int], seconds: float
 def _join_runtime(store: Store, rank: int, size: int, seconds: float) -> None:
     if rank == 0:
         token = secrets.token_hex(16)
-        way = gate = Gate(token)
-        place = {"addresses": ["127.0.0.1", _address(store)], "port": gate.port, "token": token}
-        store.set("coordinator", json.dumps(place))
-        atexit.register(gate.close, min(seconds, _LONGEST_FAREWELL))
+        tunnel = server = TunnelServer(token)
+        endpoint = {"addresses": ["127.0.0.1", _address(store)], "port": server.port, "token": token}
+        store.set("coordinator", json.dumps(endpoint))
+        atexit.register(server.close, min(seconds, _LONGEST_LEAVE))
     else:
-        place = json.loads(store.get("coordinator"))
-        token = place["token"]
-        way = Tunnel(place["addresses"], place["port"], token, seconds)
-    join_runtime(way.path, rank, size, seconds)
-    _runtime.token, _runtime.way = token, way
+        endpoint = json.loads(store.get("coordinator"))
+        token = endpoint["token"]
+        tunnel = Tunnel(endpoint["addresses"], endpoint["port"], token, seconds)
+    join_runtime(tunnel.path, rank, size, seconds)
+    _runtime.token, _runtime.tunnel = token, tunnel
 
 
 def _address(store: Store) -> str:

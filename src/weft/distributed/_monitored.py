@@ -1,4 +1,4 @@
-"""A barrier whose errors say who is missing."""
+"""A barrier whose errors name the missing ranks."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from weft.errors import DistBackendError
 
 if TYPE_CHECKING:
-    from weft.distributed._group import Backend
+    from weft.distributed._group import GroupBackend
 
-_LATER = timedelta(seconds=5)  # how much longer than the first rank, which tells the missing ones, the others wait
+_LATER = timedelta(seconds=5)  # how much longer than the first rank, which names the missing ones, the others wait
 
 
-def pass_monitored(
-    backend: Backend, ranks: Sequence[int], timeout: timedelta | None = None, *, wait_all_ranks: bool = False,
+def pass_barrier(
+    backend: GroupBackend, ranks: Sequence[int], timeout: timedelta | None = None, *, wait_all_ranks: bool = False,
     operation: str = "monitored_barrier",
 ) -> None:  # fmt: skip
-    """Return once all ranks are here for the same `operation`. `ranks` are those of the job.
+    """Return once all ranks have called this for the same `operation`. `ranks` are those of the job.
 
-    On the group's first rank `timeout` counts, the group's unless given: its error names who has not come, or with
-    `wait_all_ranks` leads with all of them. The others wait for it, so that none of them gives up before.
+    `timeout`, the group's unless given, is that of the group's first rank: its error names the first missing rank, or
+    with `wait_all_ranks` all of them. The others wait longer, so that none of them fails before.
     """
     first, limit = backend.rank == 0, backend.timeout if timeout is None else timeout
     try:
@@ -29,13 +29,13 @@ def pass_monitored(
     except DistBackendError as error:
         if not error.missing:  # nobody is missing: ranks have called different operations
             raise
-        text = _told(error.missing, limit, wait_all_ranks) if first else _suffered(ranks)
+        text = _missing_text(error.missing, limit, wait_all_ranks) if first else _other_rank_text(ranks)
         failure = DistBackendError(f"{text.format(rank=ranks[backend.rank])}\n{error}")
         failure.missing = error.missing
         raise failure from None
 
 
-def _told(missing: Sequence[int], limit: timedelta, wait_all_ranks: bool) -> str:
+def _missing_text(missing: Sequence[int], limit: timedelta, wait_all_ranks: bool) -> str:
     milliseconds = f"{round(1000 * limit.total_seconds())} ms"
     if limit <= timedelta(0) and not wait_all_ranks:
         return f"Rank {{rank}} timed out in monitoredBarrier after {milliseconds}."
@@ -43,7 +43,7 @@ def _told(missing: Sequence[int], limit: timedelta, wait_all_ranks: bool) -> str
     return f"[Rank {{rank}}]: {names} failed to pass monitoredBarrier in {milliseconds}"
 
 
-def _suffered(ranks: Sequence[int]) -> str:
+def _other_rank_text(ranks: Sequence[int]) -> str:
     return (
         "Rank {rank} successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank "
         f"{ranks[0]}. Please check rank {ranks[0]} logs for faulty rank."

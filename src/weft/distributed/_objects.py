@@ -44,7 +44,7 @@ def _unpacked(data: Tensor, size: int) -> Any:
 def _sizes_and_data(obj: Any, group: ProcessGroup, operation: str) -> tuple[list[int], Tensor]:
     """The sizes of all ranks' pickles, and this rank's in the size of the largest."""
     packed = _packed(obj, f"{operation}: obj")
-    group.meet(operation)
+    group.await_ranks(operation)
     sizes = [zeros(1, dtype=int64) for _ in range(group.size())]
     _collectives.all_gather(sizes, tensor([packed.numel()]), group)
     counts = [int(size) for size in sizes]
@@ -54,14 +54,14 @@ def _sizes_and_data(obj: Any, group: ProcessGroup, operation: str) -> tuple[list
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    """Put the object of rank i into `object_list[i]`, on all ranks; further places stay."""
-    where = member_of(group, "all_gather_object")
-    if where is None:
+    """Put the object of rank i into `object_list[i]`, on all ranks; further entries stay."""
+    process_group = member_of(group, "all_gather_object")
+    if process_group is None:
         return
-    _require_places(object_list, where.size(), "object_list", more=True)
-    sizes, data = _sizes_and_data(obj, where, "all_gather_object")
+    _require_length(object_list, process_group.size(), "object_list", more=True)
+    sizes, data = _sizes_and_data(obj, process_group, "all_gather_object")
     parts = [zeros(data.numel(), dtype=uint8) for _ in sizes]
-    _collectives.all_gather(parts, data, where)
+    _collectives.all_gather(parts, data, process_group)
     object_list[: len(sizes)] = [_unpacked(part, size) for part, size in zip(parts, sizes, strict=True)]
 
 
@@ -71,17 +71,17 @@ def gather_object(
 ) -> None:  # fmt: skip
     """Put the object of rank i into `object_gather_list[i]` of rank `dst` (0 unless given); others give no list.
 
-    Further places of the list stay.
+    Further entries of the list stay.
     """
-    where = member_of(group, "gather_object")
-    if where is None:
+    process_group = member_of(group, "gather_object")
+    if process_group is None:
         return
-    root = _root(where, dst, group_dst, "dst")
-    if where.rank() == root:
-        _require_places(object_gather_list, where.size(), "object_gather_list", more=True)
-    sizes, data = _sizes_and_data(obj, where, "gather_object")
-    parts = [zeros(data.numel(), dtype=uint8) for _ in sizes] if where.rank() == root else None
-    _collectives.gather(data, parts, group=where, group_dst=root)
+    root = _root(process_group, dst, group_dst, "dst")
+    if process_group.rank() == root:
+        _require_length(object_gather_list, process_group.size(), "object_gather_list", more=True)
+    sizes, data = _sizes_and_data(obj, process_group, "gather_object")
+    parts = [zeros(data.numel(), dtype=uint8) for _ in sizes] if process_group.rank() == root else None
+    _collectives.gather(data, parts, group=process_group, group_dst=root)
     if parts is not None and object_gather_list is not None:
         object_gather_list[: len(sizes)] = [_unpacked(part, size) for part, size in zip(parts, sizes, strict=True)]
 
@@ -91,18 +91,18 @@ def broadcast_object_list(
 ) -> None:
     """Put the objects of rank `src` (0 unless given) into the list of all ranks, which have one length."""
     del device
-    where = member_of(group, "broadcast_object_list")
-    if where is None:
+    process_group = member_of(group, "broadcast_object_list")
+    if process_group is None:
         return
-    root = _root(where, src, group_src, "src")
-    mine = where.rank() == root
+    root = _root(process_group, src, group_src, "src")
+    mine = process_group.rank() == root
     packed = _all_packed(object_list, "broadcast_object_list: object_list") if mine else []
-    where.meet("broadcast_object_list")
+    process_group.await_ranks("broadcast_object_list")
     sizes = tensor([p.numel() for p in packed] or [0] * len(object_list), dtype=int64)
-    _collectives.broadcast(sizes, group=where, group_src=root)
+    _collectives.broadcast(sizes, group=process_group, group_src=root)
     counts: list[int] = sizes.tolist()
     data = from_host(np.concatenate([p._host() for p in packed])) if packed else zeros(sum(counts), dtype=uint8)
-    _collectives.broadcast(data, group=where, group_src=root)
+    _collectives.broadcast(data, group=process_group, group_src=root)
     if not mine:
         for at, part in enumerate(data.split(counts)):  # pyright: ignore[reportAttributeAccessIssue]  derived
             object_list[at] = _unpacked(part, counts[at])
@@ -113,19 +113,19 @@ def scatter_object_list(
     src: int | None = None, group: Any = None, group_src: int | None = None,
 ) -> None:  # fmt: skip
     """Put object i of rank `src`'s list (rank 0 unless given) into the first place of rank i's output list."""
-    where = member_of(group, "scatter_object_list")
-    if where is None:
+    process_group = member_of(group, "scatter_object_list")
+    if process_group is None:
         return
     if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
         raise ValueRangeError("Expected argument scatter_object_output_list to be a list of size at least 1.")
-    root = _root(where, src, group_src, "src")
+    root = _root(process_group, src, group_src, "src")
     packed: list[Tensor] = []
-    if where.rank() == root:
-        _require_places(scatter_object_input_list, where.size(), "scatter_object_input_list")
+    if process_group.rank() == root:
+        _require_length(scatter_object_input_list, process_group.size(), "scatter_object_input_list")
         packed = _all_packed(scatter_object_input_list or (), "scatter_object_list: scatter_object_input_list")
-    where.meet("scatter_object_list")
-    sizes = tensor([p.numel() for p in packed] or [0] * where.size(), dtype=int64)
-    _collectives.broadcast(sizes, group=where, group_src=root)
+    process_group.await_ranks("scatter_object_list")
+    sizes = tensor([p.numel() for p in packed] or [0] * process_group.size(), dtype=int64)
+    _collectives.broadcast(sizes, group=process_group, group_src=root)
     counts = sizes.tolist()
     parts = []
     for part in packed:
@@ -133,8 +133,8 @@ def scatter_object_list(
         padded[: part.numel()] = part
         parts.append(padded)
     mine = zeros(max(counts), dtype=uint8)
-    _collectives.scatter(mine, parts or None, group=where, group_src=root)
-    scatter_object_output_list[0] = _unpacked(mine, counts[where.rank()])
+    _collectives.scatter(mine, parts or None, group=process_group, group_src=root)
+    scatter_object_output_list[0] = _unpacked(mine, counts[process_group.rank()])
 
 
 def send_object_list(
@@ -169,10 +169,10 @@ def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, name: s
     return _collectives.rank_of(group, group.ranks[0] if first else rank, group_rank, name)
 
 
-def _require_places(places: Any, count: int, name: str, *, more: bool = False) -> None:
-    """Raise unless a list has as many places as there are ranks, or more where it may."""
-    if not isinstance(places, list) or len(places) < count or (len(places) > count and not more):
-        number = "none" if places is None else str(len(places))
+def _require_length(entries: Any, count: int, name: str, *, more: bool = False) -> None:
+    """Raise unless a list has as many entries as there are ranks, or more where it may."""
+    if not isinstance(entries, list) or len(entries) < count or (len(entries) > count and not more):
+        number = "none" if entries is None else str(len(entries))
         raise ValueRangeError(
             f"`{name}` must be a list with a place for each of the {count} ranks, but it has {number}"
         )

@@ -14,20 +14,24 @@ from weft.errors import ArgumentError, ValueRangeError
 
 
 def _peer(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
-    found = rank_of(group, rank, group_rank, name)
-    if found == group.rank():
+    peer = rank_of(group, rank, group_rank, name)
+    if peer == group.rank():
         raise ValueRangeError("Invalid destination rank: destination rank should not be the same as the rank of the "
                               "current process.")  # fmt: skip
-    return found
+    return peer
 
 
 def isend(
     tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
 ) -> Work | None:
     """Begin to send a tensor to rank `dst`, which receives it under the same tag."""
-    given = one_tensor(tensor, "tensor", "isend")
-    where = member_of(group, "isend")
-    return None if where is None else where.start_send(given, _peer(where, dst, group_dst, "dst"), tag)
+    source = one_tensor(tensor, "tensor", "isend")
+    process_group = member_of(group, "isend")
+    return (
+        None
+        if process_group is None
+        else process_group.start_send(source, _peer(process_group, dst, group_dst, "dst"), tag)
+    )
 
 
 def irecv(
@@ -35,11 +39,11 @@ def irecv(
 ) -> Work | None:
     """Begin to receive a tensor, of this shape and type, from rank `src`, or from any."""
     target = one_tensor(tensor, "tensor", "irecv")
-    where = member_of(group, "irecv")
-    if where is None:
+    process_group = member_of(group, "irecv")
+    if process_group is None:
         return None
     anyone = src is None and group_src is None
-    return where.start_receive(target, None if anyone else _peer(where, src, group_src, "src"), tag)
+    return process_group.start_receive(target, None if anyone else _peer(process_group, src, group_src, "src"), tag)
 
 
 def send(tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
@@ -74,9 +78,9 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
-    """Begin all of them; the works in order, in whose order they may be waited for as one likes."""
+    """Begin all of them; returns their works in order, which may be waited for in any order."""
     if not all(isinstance(op, P2POp) for op in p2p_op_list):
         raise ArgumentError("Invalid ``p2p_op_list``. Each op is expected to to be of type "
                             "``torch.distributed.P2POp``.")  # fmt: skip
-    found = [one.op(one.tensor, one.peer, one.group, one.tag, one.group_peer) for one in p2p_op_list]
-    return [work for work in found if work is not None]
+    works = [one.op(one.tensor, one.peer, one.group, one.tag, one.group_peer) for one in p2p_op_list]
+    return [work for work in works if work is not None]

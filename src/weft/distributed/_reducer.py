@@ -1,8 +1,8 @@
 """The gradients of replicas, averaged in buckets while the backward pass goes on.
 
-Ranks send buckets in the order of their numbers, whatever became ready first, so that they agree. The computation of a
-bucket's gradients is started when the last of them is recorded; the group's thread waits for it and exchanges them, and
-this thread records on.
+Ranks send buckets in the order of their numbers, whichever is ready first, so that they agree. The computation of a
+bucket's gradients is started when the last of them is recorded; the group's thread waits for it and exchanges them,
+while this thread goes on recording.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _collectives
 from weft.distributed._bucket import buckets_of
-from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, require_future, taken_apart
+from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, require_future, split_like
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
@@ -67,7 +67,7 @@ class Reducer:
         self.sizes = [aval.nbytes for aval in self._avals]
         self._all = frozenset(range(len(self.parameters)))
         self._order = list(reversed(range(len(self.parameters))))
-        self._foreseen = self._rebuilt = False
+        self._order_agreed = self._rebuilt = False
         self._plan()
         self._first_sizes = self._bucket_sizes()
         self.iterations = 0  # forward passes before a pass that averages
@@ -78,24 +78,24 @@ class Reducer:
         self._syncs = False  # whether backward passes average
         self._passes = 0  # since the last forward pass that asked for it
         self._running = False
-        self._touched: set[int] = set()  # parameters that have got gradients since they were last averaged
-        self._seen: dict[int, int] = {}  # how often this pass has given a parameter a gradient, in order
-        self._fires: list[int] = [1] * len(self.parameters)  # how often a pass gives each a gradient
-        self._learnt = True  # whether `_fires` is known
+        self._with_gradient: set[int] = set()  # parameters that have got gradients since they were last averaged
+        self._ready_counts: dict[int, int] = {}  # how often this pass has given a parameter a gradient, in order
+        self._grad_counts: list[int] = [1] * len(self.parameters)  # how often a pass gives each a gradient
+        self._grad_counts_known = True  # whether `_grad_counts` is known
         self._static_used: frozenset[int] | None = None  # by any rank
         for at, parameter in enumerate(self.parameters):
             parameter.register_post_accumulate_grad_hook(lambda _, at=at: self._ready(at))
 
     def become_static(self) -> None:
-        """Take it that all backward passes are like the first; `RuntimeError` once there was a forward pass."""
+        """Assume that all backward passes are like the first; `RuntimeError` once there was a forward pass."""
         if self.iterations:
-            raise self._noted(
+            raise self._recorded(
                 OptionError(
                     "set_static_graph() should be called before training loop starts and after DistributedDataParallel "
                     "is constructed."
                 )
             )
-        self.static, self._learnt = True, False
+        self.static, self._grad_counts_known = True, False
 
     def _plan(self) -> None:
         ordered = [self._avals[at] for at in self._order]
@@ -110,7 +110,7 @@ class Reducer:
         for name, parameter, aval in zip(self.names, self.parameters, self._avals, strict=True):
             now = parameter._read().aval
             if now is not aval:
-                raise self._noted(
+                raise self._recorded(
                     OptionError(
                         f"the parameter {name} was {aval!r} on {aval.device} when DistributedDataParallel was made, "
                         f"and is {now!r} on {now.device} now; move or cast a module before it is wrapped"
@@ -119,13 +119,13 @@ class Reducer:
 
     # --- order ------------------------------------------------------------------------------------------------
 
-    def foresee(self, outputs: Sequence[Value]) -> None:
+    def agree_on_order(self, outputs: Sequence[Value]) -> None:
         """Before the first backward pass: put parameters in the order in which it will make their gradients ready.
 
         So the buckets are those of all later passes, and a run that goes on from a checkpoint computes the same bits
         as one that was never stopped.
         """
-        if self._foreseen or self.find_unused:
+        if self._order_agreed or self.find_unused:
             return
         numbers = {p._read(): at for at, p in enumerate(self.parameters)}
         last: dict[int, tuple[int, int]] = {}  # the use of a parameter that the pass comes to last
@@ -142,7 +142,7 @@ class Reducer:
         order = tensor(list(dict.fromkeys([*first, *self._order])), device=self._avals[0].device)
         _collectives.broadcast(order, group=self.group, group_src=self.leader)
         self._order = order.tolist()
-        self._foreseen = True
+        self._order_agreed = True
         self._plan()
 
     # --- one backward pass ------------------------------------------------------------------------------------
@@ -159,17 +159,17 @@ class Reducer:
 
     def _ready(self, at: int) -> None:
         """The gradient of a parameter is there."""
-        self._touched.add(at)
+        self._with_gradient.add(at)
         if not self._syncs:
             return
         if not self._running:
             self._begin()
             queue_callback(self._finish)
-        self._seen[at] = self._seen.get(at, 0) + 1
-        if not self._learnt:
+        self._ready_counts[at] = self._ready_counts.get(at, 0) + 1
+        if not self._grad_counts_known:
             return
-        if not self.static and self._seen[at] > 1:
-            raise self._noted(
+        if not self.static and self._ready_counts[at] > 1:
+            raise self._recorded(
                 GradientError(
                     f"Expected to mark a variable ready only once. The parameter {self.names[at]} got a gradient twice "
                     "in one backward pass, as happens where derivatives run backward passes of their own; pass "
@@ -183,10 +183,10 @@ class Reducer:
     def _begin(self) -> None:
         self._running = True
         self._passes += 1
-        self._missing = [sum(self._fires[at] for at in bucket) for bucket in self.buckets]
+        self._missing = [sum(self._grad_counts[at] for at in bucket) for bucket in self.buckets]
         self._next = 0
-        self._under_way: list[tuple[int, Callable[[], list[Tensor]]]] = []  # numbers, and how to wait for averages
-        self._seen = {}
+        self._exchanges: list[tuple[int, Callable[[], list[Tensor]]]] = []  # numbers, and how to wait for averages
+        self._ready_counts = {}
 
     def _start_complete(self) -> None:
         """Send the buckets that miss nothing, in order."""
@@ -201,48 +201,48 @@ class Reducer:
 
     def _send(self, number: int, grads: list[Tensor]) -> None:
         start = self._average if self.hook is None else self._call_hook
-        self._under_way.append((number, start(number, grads)))
+        self._exchanges.append((number, start(number, grads)))
 
     def _average(self, number: int, grads: list[Tensor]) -> Callable[[], list[Tensor]]:
         """Start the exchange of gradients as they are; flat ones would be copied twice."""
         del number
-        found, divisor = [wrap(grad._read()) for grad in grads], self.divisor
+        averaged, divisor = [wrap(grad._read()) for grad in grads], self.divisor
         operation = ReduceOp.AVG if divisor is None else ReduceOp.SUM
-        work = _collectives._all_reduce_coalesced(found, operation, self.group, async_op=self.overlaps)
+        work = _collectives._all_reduce_coalesced(averaged, operation, self.group, async_op=self.overlaps)
 
         def averages() -> list[Tensor]:
             if work is not None:
                 work.wait()
-            return found if divisor is None else [grad / divisor for grad in found]
+            return averaged if divisor is None else [grad / divisor for grad in averaged]
 
         return averages
 
     def _call_hook(self, number: int, grads: list[Tensor]) -> Callable[[], list[Tensor]]:
         parameters = [self.parameters[at] for at in self.buckets[number]]
         flat = rows.cat([rows.reshape(grad, (-1,)) for grad in grads])
-        if self.in_buckets:  # what nobody holds is not computed for its own sake
-            for at in self._touched.intersection(self.buckets[number]):
+        if self.in_buckets:  # a gradient without a holder is not computed by itself
+            for at in self._with_gradient.intersection(self.buckets[number]):
                 self.parameters[at].grad = None
         bucket = GradBucket(number, flat, parameters, number == len(self.buckets) - 1)
         assert self.hook is not None, "it is called where there is one"
         future = require_future(self.hook(self.hook_state, bucket))
         if not future.done():
-            future = future.then(_computed)
-        return lambda: taken_apart(flat_result(future.wait(), bucket), parameters)
+            future = future.then(_flushed)
+        return lambda: split_like(flat_result(future.wait(), bucket), parameters)
 
     def _finish(self) -> None:
         """The backward pass is over: wait for the averages, and put them in place."""
         self._running = False
-        unused = self._all.difference(self._seen)
+        unused = self._all.difference(self._ready_counts)
         self._same_unused &= self._last_unused in (None, unused)
-        self._last_unused, self._ready_order = unused, list(self._seen)
-        with self._explained(), using(grad=False):
+        self._last_unused, self._ready_order = unused, list(self._ready_counts)
+        with self._explain_failures(), using(grad=False):
             if unused and not (self.find_unused or self.static):
-                self._refuse(sorted(unused))
+                self._raise_unused(sorted(unused))
             self._missing = [0] * len(self.buckets)
             self._start_complete()
             used = self._used_anywhere()
-            for number, averages in self._under_way:
+            for number, averages in self._exchanges:
                 self._put(self.buckets[number], averages(), used)
             self._end()
         if self.static:
@@ -254,36 +254,38 @@ class Reducer:
                 self.parameters[at].grad = wrap(grad._read())  # a tensor of its own, no view
 
     def _end(self) -> None:
-        self._under_way = []
-        self._touched.clear()
+        self._exchanges = []
+        self._with_gradient.clear()
         if not self._rebuilt and (self.static or not self.find_unused):
-            self._agree_on_order(self._seen)  # as the leader saw them become ready
+            self._agree_on_order(self._ready_counts)  # as the leader saw them become ready
             self._rebuilt = True
 
     def shadow(self) -> None:
-        """Do what a backward pass of the other ranks asks of this one, which has no data any more.
+        """Take part in a backward pass of the other ranks with zeros, as this one has no data any more.
 
-        It gets their averages, too: of an optimizer that is spread over ranks it updates its part.
+        It gets the averages, too: it updates its part of an optimizer that is sharded over the ranks.
         """
-        self.foresee(())
+        self.agree_on_order(())
         self._begin()
         self._running = False
-        self._touched.clear()
+        self._with_gradient.clear()
         with using(grad=False):
             for number, bucket in enumerate(self.buckets):
                 self._send(number, [_zeros_like(self.parameters[at]) for at in bucket])
             used = self._used_anywhere()
-            for number, averages in self._under_way:
+            for number, averages in self._exchanges:
                 self._put(self.buckets[number], averages(), used)
             self._end()
 
     def _used_anywhere(self) -> frozenset[int]:
-        """The parameters whose averages count: all, unless it is looked for those that no rank uses."""
+        """The parameters whose averages count: all, unless unused ones are to be found."""
         if self._static_used is not None:
             return self._static_used
         if not (self.find_unused or self.static):
             return self._all
-        flags = tensor([float(at in self._touched) for at in range(len(self.parameters))], device=self._avals[0].device)
+        flags = tensor(
+            [float(at in self._with_gradient) for at in range(len(self.parameters))], device=self._avals[0].device
+        )
         _collectives.all_reduce(flags, ReduceOp.MAX, self.group)
         used = frozenset(at for at, flag in enumerate(flags.tolist()) if flag)
         if self.static:
@@ -294,48 +296,48 @@ class Reducer:
 
     def counts(self) -> dict[str, str | int]:
         """Numbers and lists about the passes so far, under PyTorch's names; lists are texts."""
-        found: dict[str, str | int] = {
+        counts: dict[str, str | int] = {
             "iteration": max(0, self.iterations - 1),
             "bucket_sizes": ", ".join(map(str, self._first_sizes)),
         }
         if self._last_unused is not None:
-            found |= {
+            counts |= {
                 "has_rebuilt_buckets": int(self._rebuilt),
                 "num_buckets_reduced": len(self.buckets),
                 "prev_iteration_grad_ready_order_indices": ", ".join(map(str, self._ready_order)),
                 "unused_parameter_size": sum(self.sizes[at] for at in self._last_unused),
             }
             if not self.static:
-                found["can_set_static_graph"] = int(self._same_unused)
+                counts["can_set_static_graph"] = int(self._same_unused)
         if self._rebuilt:
-            found["rebuilt_bucket_sizes"] = ", ".join(map(str, self._bucket_sizes()))
-            found["rebuilt_per_bucket_param_indices"] = ", ".join(" ".join(map(str, one)) for one in self.buckets)
+            counts["rebuilt_bucket_sizes"] = ", ".join(map(str, self._bucket_sizes()))
+            counts["rebuilt_per_bucket_param_indices"] = ", ".join(" ".join(map(str, one)) for one in self.buckets)
         if self._error is not None:
-            found |= {"has_error": 1, "error": self._error}
-        return found
+            counts |= {"has_error": 1, "error": self._error}
+        return counts
 
     def _bucket_sizes(self) -> list[int]:
         return [sum(self.sizes[at] for at in bucket) for bucket in self.buckets]
 
-    def _noted(self, error: Error) -> Error:
+    def _recorded(self, error: Error) -> Error:
         """An error that is about to be raised."""
         self._error = str(error)
         return error
 
-    # --- what goes wrong --------------------------------------------------------------------------------------
+    # --- errors --------------------------------------------------------------------------------------
 
     def _named(self, parameters: Sequence[int]) -> str:
         return ", ".join(self.names[at] for at in parameters)
 
     def _compare_with_first(self) -> None:
         """Learn how often parameters get gradients from the first pass; `RuntimeError` for one that differs from it."""
-        counts = [self._seen.get(at, 0) for at in range(len(self.parameters))]
-        if not self._learnt:
-            self._fires, self._learnt = counts, True
-        changed = [at for at, count in enumerate(counts) if count != self._fires[at]]
+        counts = [self._ready_counts.get(at, 0) for at in range(len(self.parameters))]
+        if not self._grad_counts_known:
+            self._grad_counts, self._grad_counts_known = counts, True
+        changed = [at for at, count in enumerate(counts) if count != self._grad_counts[at]]
         if changed:
-            words = (f"{self.names[at]} ({self._fires[at]} before, {counts[at]} now)" for at in changed)
-            raise self._noted(
+            words = (f"{self.names[at]} ({self._grad_counts[at]} before, {counts[at]} now)" for at in changed)
+            raise self._recorded(
                 GradientError(
                     "Your training graph has changed in this iteration, e.g., one parameter is unused in first "
                     "iteration, but then got used in the second iteration. this is not compatible with static_graph "
@@ -343,32 +345,32 @@ class Reducer:
                 )
             )
 
-    def _refuse(self, unused: list[int]) -> None:
+    def _raise_unused(self, unused: list[int]) -> None:
         """Raise for parameters without a gradient, and say how this rank differs from the others."""
         store, key = self.group.store, _key(self.group.rank())
         if store is not None:
             store.set(key, json.dumps(unused))
-        listed: list[Any] = [None] * self.group.size()
+        unused_of_ranks: list[Any] = [None] * self.group.size()
         try:
-            all_gather_object(listed, unused, self.group)
+            all_gather_object(unused_of_ranks, unused, self.group)
         except DistBackendError as error:  # others exchange averages: they miss nothing
-            raise self._without_gradient(unused, self._told()) from error
+            raise self._without_gradient(unused, self._published_unused()) from error
         if store is not None:
             store.delete_key(key)
-        raise self._without_gradient(unused, listed)
+        raise self._without_gradient(unused, unused_of_ranks)
 
-    def _told(self) -> list[list[int]]:
-        """By rank, the parameters without a gradient that ranks have told of."""
+    def _published_unused(self) -> list[list[int]]:
+        """By rank, the parameters without a gradient that ranks have published in the store."""
         store, keys = self.group.store, map(_key, range(self.group.size()))
         return [json.loads(store.get(key)) if store is not None and store.check([key]) else [] for key in keys]
 
-    def _without_gradient(self, unused: list[int], listed: Sequence[list[int]]) -> GradientError:
-        others = [rank for rank, found in enumerate(listed) if found != unused]
+    def _without_gradient(self, unused: list[int], unused_of_ranks: Sequence[list[int]]) -> GradientError:
+        others = [rank for rank, other_unused in enumerate(unused_of_ranks) if other_unused != unused]
         differs = ""
         if others:
-            other = self._named(listed[others[0]]) or "none"
+            other = self._named(unused_of_ranks[others[0]]) or "none"
             differs = f" The first rank that differs is rank {others[0]}, where they are: {other}."
-        return self._noted(
+        return self._recorded(
             GradientError(
                 f"Rank {self.group.rank()}: parameters without a gradient in this backward pass: "
                 f"{self._named(unused) or 'none'}.{differs} Pass find_unused_parameters=True to "
@@ -377,12 +379,12 @@ class Reducer:
         )
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Where averages fail, tell of the ranks that miss gradients, if that is why."""
+    def _explain_failures(self) -> Iterator[None]:
+        """If averages fail because ranks miss gradients, raise an error that says so."""
         try:
             yield
         except DistBackendError as error:
-            misses = self._told()
+            misses = self._published_unused()
             if any(misses):
                 raise self._without_gradient([], misses) from error
             hint_at_join(error)
@@ -407,8 +409,8 @@ def _key(rank: int) -> str:
     return f"ddp/without a gradient/{rank}"
 
 
-def _computed(done: Future[Any]) -> Any:
-    """In the group's thread: start what a hook has recorded there, which nobody else would sweep out."""
-    found = done.value()
+def _flushed(done: Future[Any]) -> Any:
+    """Start the computations that a hook has recorded in the group's thread, as no later call there would."""
+    result = done.value()
     flush_pending()
-    return found
+    return result

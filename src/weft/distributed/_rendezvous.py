@@ -8,31 +8,31 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from weft._comm.file_store import FileStore
-from weft._comm.store import PrefixStore, Store
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.file_store import FileStore
+from weft._comm.stores.store import PrefixStore, Store
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed.constants import default_pg_timeout
 from weft.errors import DistError, PreconditionError, ValueRangeError
 
-Place = tuple[Store, int, int]
+RendezvousResult = tuple[Store, int, int]
 """A store, this process's rank, and the number of processes."""
 
-Handler = Callable[..., Iterator[Place]]
+Handler = Callable[..., Iterator[RendezvousResult]]
 
 DEFAULT_PORT = 29500
 
 
-def _number(text: str | None, name: str, where: str) -> int:
+def _number(text: str | None, name: str, source: str) -> int:
     if text is None:
-        scheme = where.partition(":")[0]
+        scheme = source.partition(":")[0]
         raise ValueRangeError(
             f"Error initializing torch.distributed using {scheme}:// rendezvous: {name.replace('_', ' ')} parameter "
-            f"missing; {where} needs the {name}: pass {name}= to init_process_group or init_rpc, or put it there"
+            f"missing; {source} needs the {name}: pass {name}= to init_process_group or init_rpc, or put it there"
         )
     try:
         return int(text)
     except ValueError:
-        raise ValueRangeError(f"{where}: the {name} must be an integer, but it is {text!r}") from None
+        raise ValueRangeError(f"{source}: the {name} must be an integer, but it is {text!r}") from None
 
 
 def _environment(name: str) -> str:
@@ -47,7 +47,7 @@ def _environment(name: str) -> str:
 
 def _from_environment(
     url: str, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool = True
-) -> Iterator[Place]:
+) -> Iterator[RendezvousResult]:
     del url
     if rank < 0:
         rank = _number(_environment("RANK"), "rank", "environment variable RANK")
@@ -59,7 +59,7 @@ def _from_environment(
 
 
 def _store_at(host: str, port: int, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool) -> Store:
-    """The store of an address: one for all that meet there, and the launcher's where that serves the address."""
+    """The store of an address: one for all processes of this address, and the launcher's if it serves the address."""
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and str(port) == os.environ.get("MASTER_PORT")
     store = TCPStore(
         host, port, world_size, is_master=rank == 0 and not hosted, timeout=timeout,
@@ -74,7 +74,7 @@ def _store_at(host: str, port: int, rank: int, world_size: int, timeout: timedel
 
 def _from_tcp(
     url: str, rank: int, world_size: int, timeout: timedelta, wait_for_workers: bool = True
-) -> Iterator[Place]:
+) -> Iterator[RendezvousResult]:
     parts = urlsplit(url)
     try:
         port = parts.port
@@ -91,7 +91,7 @@ def _from_tcp(
     yield _store_at(parts.hostname, port, rank, world_size, timeout, wait_for_workers), rank, world_size
 
 
-def _from_file(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[Place]:
+def _from_file(url: str, rank: int, world_size: int, timeout: timedelta) -> Iterator[RendezvousResult]:
     path = urlsplit(url).path
     if not path:
         raise ValueRangeError(
@@ -131,7 +131,7 @@ def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
 
 def rendezvous(
     url: str, rank: int = -1, world_size: int = -1, *, timeout: timedelta = default_pg_timeout, **options: Any
-) -> Iterator[Place]:
+) -> Iterator[RendezvousResult]:
     """What the handler of an address yields; -1 stands for a rank and world size that the address tells."""
     if not isinstance(url, str):
         raise DistError(f"`url` must be a string. {type(url)}: {url}")

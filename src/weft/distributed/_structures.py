@@ -8,7 +8,7 @@ from weft._tensor.tensor import Tensor
 
 
 def moved(structure: Any, device: Any) -> Any:
-    """The same with its tensors on a device; dicts, lists and tuples (also named ones) are seen into."""
+    """An object with its tensors moved to a device; dicts, lists and tuples (also named ones) are searched."""
     if isinstance(structure, Tensor):
         return structure.to(device)
     if isinstance(structure, dict):

@@ -1,4 +1,4 @@
-"""Groups that come out of another group."""
+"""Groups of some of the ranks of another group."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from datetime import timedelta
 from typing import Any
 
 from weft import cuda
-from weft._comm.store import PrefixStore
+from weft._comm.stores.store import PrefixStore
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import (
     abridged,
     destroy_process_group,
-    enrol,
     get_rank,
     is_default,
     new_group,
+    register_group,
     require_default,
     require_group,
 )
@@ -36,8 +36,8 @@ def new_subgroups(
 
     The size is the number of this host's GPUs unless given.
     """
-    where = require_group(group)
-    size = where.size()
+    parent = require_group(group)
+    size = parent.size()
     if group_size is None:
         if not cuda.is_available():
             raise ValueRangeError("Default group size only takes effect when CUDA is available; pass in 'group_size'")
@@ -48,8 +48,8 @@ def new_subgroups(
         raise ValueRangeError(f"The arg 'group_size' ({group_size}) must not exceed the world size ({size})")
     if size % group_size:
         raise ValueRangeError(f"The world size ({size}) must be divisible by 'group_size={group_size}'")
-    listed = [where.ranks[start : start + group_size] for start in range(0, size, group_size)]
-    return _enumerated(listed, timeout, backend, pg_options, group_desc, only_members=not is_default(where))
+    subgroups = [parent.ranks[start : start + group_size] for start in range(0, size, group_size)]
+    return _enumerated(subgroups, timeout, backend, pg_options, group_desc, only_members=not is_default(parent))
 
 
 def new_subgroups_by_enumeration(
@@ -66,10 +66,10 @@ def new_subgroups_by_enumeration(
 
 
 def _enumerated(
-    listed: Sequence[Sequence[int]], timeout: Any, backend: Any, pg_options: Any, desc: Any, *, only_members: bool
+    subgroups: Sequence[Sequence[int]], timeout: Any, backend: Any, pg_options: Any, desc: Any, *, only_members: bool
 ) -> tuple[Any, list[Any]]:
-    groups = [new_group(ranks, timeout, backend, pg_options, only_members, desc) for ranks in listed]
-    mine = [one for one, ranks in zip(groups, listed, strict=True) if get_rank() in ranks]
+    groups = [new_group(ranks, timeout, backend, pg_options, only_members, desc) for ranks in subgroups]
+    mine = [one for one, ranks in zip(groups, subgroups, strict=True) if get_rank() in ranks]
     return (mine[0] if mine else None), groups
 
 
@@ -99,7 +99,7 @@ def split_group(
         raise ValueRangeError(
             f"the ranks in split_ranks cannot overlap, but rank {rank} is in {times} of {split_ranks}"
         )
-    parent.meet(f"split_group({abridged([sorted(ranks) for ranks in split_ranks])})")
+    parent.await_ranks(f"split_group({abridged([sorted(ranks) for ranks in split_ranks])})")
     mine = next((sorted(ranks) for ranks in split_ranks if parent.rank() in ranks), None)
     if mine is None:
         return None
@@ -140,14 +140,18 @@ def shrink_group(
         old.abort()
     _log.warning("%r goes on without its ranks %s", old, ranks_to_exclude)
     destroy_process_group(old)
-    own = PrefixStore(f"without/{','.join(map(str, sorted(ranks_to_exclude)))}", old.store)
+    shrunk_store = PrefixStore(f"without/{','.join(map(str, sorted(ranks_to_exclude)))}", old.store)
     ranks = range(len(kept)) if default else [old.ranks[rank] for rank in kept]
-    made = _backends.joined(old._backend.name, own, kept.index(old.rank()), ranks, old.timeout)
-    found = ProcessGroup(
-        "default" if default else f"{old.group_name}:shrunk", made, ranks, own, None if default else require_default()
+    backend = _backends.join_group(old._backend.name, shrunk_store, kept.index(old.rank()), ranks, old.timeout)
+    shrunk = ProcessGroup(
+        "default" if default else f"{old.group_name}:shrunk",
+        backend,
+        ranks,
+        shrunk_store,
+        None if default else require_default(),
     )
-    found.asked = old.asked
-    return enrol(found, default=default)
+    shrunk.requested_name = old.requested_name
+    return register_group(shrunk, default=default)
 
 
 def _kept(excluded: Any, group: ProcessGroup, flags: int) -> list[int]:

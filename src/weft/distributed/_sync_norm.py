@@ -46,8 +46,8 @@ class SyncBatchNorm(_BatchNorm):
         scale = (var + self.eps).rsqrt()
         if self.weight is not None:
             scale = scale * self.weight
-        found = (input - _by_channel(mean, input)) * _by_channel(scale, input)
-        return (found if self.bias is None else found + _by_channel(self.bias, input)).to(input.dtype)
+        normalized = (input - _by_channel(mean, input)) * _by_channel(scale, input)
+        return (normalized if self.bias is None else normalized + _by_channel(self.bias, input)).to(input.dtype)
 
     def _track(self, mean: Tensor, var: Tensor) -> None:
         """Move the running statistics towards those of a batch."""

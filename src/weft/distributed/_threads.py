@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from weft._comm.store import HashStore
+from weft._comm.stores.store import HashStore
 from weft._tensor.generator import default_generator
-from weft.distributed._world import ThreadRank, become_rank, destroy_process_group, is_initialized
-from weft.distributed.rpc._state import Here, become
+from weft.distributed._world import ThreadRank, destroy_process_group, is_initialized, set_thread_rank
+from weft.distributed.rpc._state import RpcState, set_state
 from weft.errors import ValueRangeError
 from weft.multiprocessing._processes import require_calls
 
@@ -29,9 +29,9 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
-        part = Here()
-        become_rank(ThreadRank(rank, nprocs, store))
-        become(part)
+        state = RpcState()
+        set_thread_rank(ThreadRank(rank, nprocs, store))
+        set_state(state)
         default_generator.separate()
         try:
             results[rank] = fn(rank, *args)
@@ -40,7 +40,7 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
         finally:
             if is_initialized():
                 destroy_process_group()
-            part.close()
+            state.close()
 
     threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(nprocs)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Operations under way, and the line in which a group runs them."""
+"""Asynchronous operations, and the executor that runs them in order."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ class Work:
     """An operation that was started with `async_op=True`.
 
     Its results are in the tensors after `wait`, when a callback of `get_future` runs, or after a later operation of the
-    group that is waited for. What happens to a tensor
-    between the start and that point is undefined, as in PyTorch.
+    group that is waited for. Until then, the contents of the tensors are undefined, as in PyTorch.
     """
 
     def __init__(self, operation: str, deliver: Callable[[Any], Any]) -> None:
@@ -30,7 +29,7 @@ class Work:
         self._arrived: Future[Any] = Future()
         self._delivering = threading.Lock()
         self._result: Any = None
-        self._asked = False  # whether anybody has been told how it ended, or will be
+        self._observed = False  # whether a caller has seen its outcome, or will
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the results are in the tensors; raises what went wrong. `timeout` is of this wait alone."""
@@ -38,12 +37,12 @@ class Work:
             raise DistBackendError(
                 f"{self._operation} was not complete after {timeout.total_seconds():g} s; it goes on, wait() again"
             )
-        self._asked = True
-        found = self._arrived.wait()
+        self._observed = True
+        arrays = self._arrived.wait()
         with self._delivering:
             if self._deliver is not None:
                 deliver, self._deliver = self._deliver, None
-                self._result = deliver(found)
+                self._result = deliver(arrays)
         return True
 
     def _arrived_within(self, seconds: float) -> bool:
@@ -57,7 +56,7 @@ class Work:
         return self._deliver is None
 
     def synchronize(self) -> None:
-        """The same as `wait`."""
+        """Call `wait`."""
         self.wait()
 
     def is_completed(self) -> bool:
@@ -72,16 +71,16 @@ class Work:
         """What went wrong, or None."""
         if not self._arrived.done():
             return None
-        self._asked = True
+        self._observed = True
         try:
             self._arrived.value()
         except BaseException as error:
             return error
         return None
 
-    def tell_if_lost(self) -> None:
-        """Log what went wrong, where nobody has asked for it."""
-        if not self._asked and (error := self.exception()) is not None:
+    def log_unobserved(self) -> None:
+        """Log the error, if no caller has seen it."""
+        if not self._observed and (error := self.exception()) is not None:
             _log.warning(
                 "%s, which was started with async_op=True, has failed, and nobody has called wait(): %s",
                 self._operation, error,
@@ -101,12 +100,12 @@ class Work:
 
     def get_future(self) -> Future[Any]:
         """A future of the tensors with the results."""
-        self._asked = True
+        self._observed = True
         return self._arrived.then(lambda _: self.result())
 
 
 class MessageWork(Work):
-    """A send or receive that was started; the thread that waits moves messages itself."""
+    """A send or receive; the thread that waits moves messages itself."""
 
     def __init__(self, message: Any, deliver: Callable[[Any], Any], ranks: Sequence[int]) -> None:
         super().__init__("a message", deliver)
@@ -142,12 +141,12 @@ class MessageWork(Work):
         return future
 
 
-class Line:
+class OrderedExecutor:
     """Runs functions one after the other, in the order of the calls, whichever thread calls.
 
-    A caller that waits runs its function itself where nothing is before it: no thread takes part. Others are run by a
-    thread that is started when it is first needed. What the callbacks of a function's future run comes right after it,
-    before all that waits, so that ranks agree on the order.
+    A caller that waits runs its function itself if no other function is queued. Others are run by a thread that is
+    started when it is first needed. Functions that the callbacks of a function's future run come right after it, before
+    all queued ones, so that ranks agree on the order.
     """
 
     def __init__(self, name: str, begin: Callable[[], None] = lambda: None) -> None:
@@ -161,7 +160,7 @@ class Line:
         self._closed = False
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """What `function` returns or raises, when all before it are done."""
+        """Call `function` once all before it are done."""
         if threading.current_thread() is self._thread:
             return function()
         with self._lock:
@@ -197,7 +196,7 @@ class Line:
         return self._busy or bool(self._waiting)
 
     def close(self, timeout: float) -> bool:
-        """Cancel what has not begun, and let what runs end; whether it has within `timeout` seconds."""
+        """Cancel functions that have not begun; returns whether a running one has ended within `timeout` seconds."""
         with self._changed:
             self._closed = True
             cancelled = [future for _, future in self._waiting]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from weft._comm.store import PrefixStore, Store
+from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed._rendezvous import rendezvous
@@ -31,14 +31,14 @@ class _World:
 
     default: ProcessGroup | None = None
     groups: list[ProcessGroup] = field(default_factory=list)
-    made: int = 0  # groups so far, of which not all had this rank: their names are equal on all ranks
-    local: Counter[str] = field(default_factory=Counter)  # groups that only their members have made, by members
+    groups_created: int = 0  # of the job, also those without this rank: so names are equal on all ranks
+    local: Counter[str] = field(default_factory=Counter)  # groups that only their members have created, by members
     begun: int = 0  # how often `init_process_group` was called
 
 
 @dataclass(frozen=True)
 class ThreadRank:
-    """What a thread that is a rank knows: its rank, their number, and the store that they share."""
+    """A thread that is a rank: its rank, the number of ranks, and the store that they share."""
 
     rank: int
     size: int
@@ -53,9 +53,9 @@ def _world() -> _World:
     return getattr(_here, "world", _process)
 
 
-def become_rank(rank: ThreadRank) -> None:
+def set_thread_rank(rank: ThreadRank) -> None:
     """Make this thread a rank of its own."""
-    _become(rank, _World())
+    _set_rank(rank, _World())
 
 
 def is_thread_rank() -> bool:
@@ -64,17 +64,17 @@ def is_thread_rank() -> bool:
 
 
 def thread_rank() -> ThreadRank | None:
-    """What this thread knows where it is a rank of its own."""
+    """This thread's rank, None if it is not one of its own."""
     return getattr(_here, "rank", None)
 
 
-def rank_entrance() -> Callable[[], None]:
-    """What makes a further thread belong to the rank that this thread is."""
+def rank_setter() -> Callable[[], None]:
+    """A function that gives the thread that calls it the rank of this one."""
     rank, world = thread_rank(), _world()
-    return (lambda: None) if rank is None else (lambda: _become(rank, world))
+    return (lambda: None) if rank is None else (lambda: _set_rank(rank, world))
 
 
-def _become(rank: ThreadRank, world: _World) -> None:
+def _set_rank(rank: ThreadRank, world: _World) -> None:
     _here.rank, _here.world = rank, world
 
 
@@ -127,21 +127,21 @@ def init_process_group(
     if store is not None and init_method is not None:
         raise ArgumentError("Cannot specify both init_method and store.")
     timeout = _checked_timeout(timeout)
-    asked, backend = backend, _backends.checked(backend)
+    requested_name, backend = backend, _backends.canonical_name(backend)
     world.begun += 1
-    place = _backends.meeting_place(backend) if store is None and init_method is None else None
+    place = _backends.job_rendezvous(backend) if store is None and init_method is None else None
     if place is not None:
         store, rank, world_size = place(rank, world_size, timeout)
     else:
-        store, rank, world_size = _meeting_place(init_method, store, rank, world_size, timeout)
+        store, rank, world_size = _rendezvous(init_method, store, rank, world_size, timeout)
     if not 0 <= rank < world_size:
         raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {world_size}")
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     own = PrefixStore(f"{group_name or 'default'}/{attempt}.{world.begun}", store)
-    hosts = _met(own, rank, world_size, backend, timeout)
-    own_backend = _backends.made(backend, own, rank, hosts, timeout)
-    default = enrol(ProcessGroup("default", own_backend, range(world_size), own), default=True)
-    default.asked = asked if _backends.is_other_name(asked) else None
+    hosts = _compare_members(own, rank, world_size, backend, timeout)
+    own_backend = _backends.join_job(backend, own, rank, hosts, timeout)
+    default = register_group(ProcessGroup("default", own_backend, range(world_size), own), default=True)
+    default.requested_name = requested_name if _backends.is_other_name(requested_name) else None
     if world is _process:
         atexit.register(_leave_at_exit)
 
@@ -161,7 +161,7 @@ def _checked_timeout(timeout: Any) -> timedelta:
     return timeout
 
 
-def _meeting_place(
+def _rendezvous(
     init_method: str | None, store: Store | None, rank: int, world_size: int, timeout: timedelta
 ) -> tuple[Store, int, int]:
     thread = thread_rank()
@@ -174,8 +174,8 @@ def _meeting_place(
     return next(iter(rendezvous(init_method or "env://", rank, world_size, timeout=timeout)))
 
 
-def _met(store: Store, rank: int, size: int, backend: str, timeout: timedelta) -> list[str]:
-    """Meet the other ranks and compare what each expects; returns their hosts by rank."""
+def _compare_members(store: Store, rank: int, size: int, backend: str, timeout: timedelta) -> list[str]:
+    """Wait for the other ranks and compare their arguments; returns their hosts by rank."""
     if store.add(f"count/{rank}", 1) > 1:
         raise DistBackendError(
             f"two processes came as rank {rank}: give each its own rank (RANK in its environment), and each job a "
@@ -208,19 +208,19 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def host_identity() -> str:
-    """What processes have in common that can share memory: the running kernel, and the names of processes in it."""
+    """A text that is equal for processes that can share memory: of the kernel, PID namespace and user."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
 
 
-def enrol(group: ProcessGroup, *, default: bool = False, desc: str | None = None) -> ProcessGroup:
+def register_group(group: ProcessGroup, *, default: bool = False, desc: str | None = None) -> ProcessGroup:
     """Make a group one of this rank's, or the default one; `desc` is what its user calls it."""
     world = _world()
     world.groups.append(group)
     if default:
         world.default = group
     group.group_desc = desc or ("default_pg" if default else "undefined")
-    group.enter = rank_entrance()  # callbacks of the group's operations are this rank's, too
+    group.enter = rank_setter()  # callbacks of the group's operations are this rank's, too
     return group
 
 
@@ -247,27 +247,31 @@ def new_group(
     for rank in members:
         if rank not in default.ranks:
             raise ValueRangeError(f"the new group's rank {rank} is not one of the {default.size()} ranks of the job")
-    chosen = _backends.checked(backend)
+    chosen = _backends.canonical_name(backend)
     timeout = _checked_timeout(timeout) if timeout is not None else default.timeout
     if use_local_synchronization:
         numbers = ",".join(map(str, members))
         world.local[numbers] += 1
         name = f"local {numbers} #{world.local[numbers]}"
     else:
-        world.made += 1
-        name = f"group {world.made}"
-        default.meet(f"new_group({abridged([*map(int, members)])}{'' if backend is None else f', backend={chosen!r}'})")
+        world.groups_created += 1
+        name = f"group {world.groups_created}"
+        default.await_ranks(
+            f"new_group({abridged([*map(int, members)])}{'' if backend is None else f', backend={chosen!r}'})"
+        )
     if get_rank() not in members:
         return GroupMember.NON_GROUP_MEMBER
     own = None if default.store is None else PrefixStore(f"group/{name}", default.store)
     own_backend = _backends.subgroup(chosen, default, own, members, timeout)
-    group = enrol(ProcessGroup(name, own_backend, members, own, default), desc=group_desc)
-    group.asked = backend if _backends.is_other_name(backend) else default.asked if backend is None else None
+    group = register_group(ProcessGroup(name, own_backend, members, own, default), desc=group_desc)
+    group.requested_name = (
+        backend if _backends.is_other_name(backend) else default.requested_name if backend is None else None
+    )
     return group
 
 
 def abridged(members: list[Any]) -> str:
-    """A list that fits in what ranks tell each other, and is another text where it is another list."""
+    """A list as a text that fits into a call that ranks compare, and differs for different lists."""
     text = str(members)
     if len(text) <= _LONGEST_LIST:
         return text
@@ -286,12 +290,12 @@ def destroy_process_group(group: Any = None) -> None:
         one.close()
         world.groups.remove(one)
     if world.default not in world.groups:
-        world.default, world.made = None, 0
+        world.default, world.groups_created = None, 0
         world.local.clear()
 
 
 def _leave_at_exit() -> None:
-    """Leave the groups of a process that has not done it itself: peers are told, and no thread outlives Python."""
+    """Leave the groups at exit, so that peers fail at once, and no thread outlives the interpreter."""
     atexit.unregister(_leave_at_exit)
     if _process.default is not None:
         destroy_process_group()

@@ -1,4 +1,4 @@
-"""How long groups wait for their ranks unless told otherwise."""
+"""The default timeout of groups."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from weft import distributed
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed._group import ProcessGroup
 from weft.distributed._subgroups import SHRINK_ABORT as SHRINK_ABORT
 from weft.distributed._subgroups import SHRINK_DEFAULT as SHRINK_DEFAULT

@@ -21,11 +21,11 @@ from glob import glob
 from importlib import import_module
 from typing import Any, NoReturn
 
-from weft._comm.key import job_key
+from weft._comm.transport.key import job_key
 from weft.distributed._flags import USAGE, flags_to_hand_on, get_args_parser, given, misplaced
 from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException, Std
 from weft.distributed.elastic.multiprocessing._entry import RUNNER, run_script
-from weft.distributed.elastic.multiprocessing._signals import put_back, raise_on_signals
+from weft.distributed.elastic.multiprocessing._signals import raise_on_signals, restore_handlers
 from weft.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from weft.distributed.elastic.rendezvous.utils import is_ipv6, parse_rendezvous_config
 from weft.distributed.launcher._kubernetes import kubernetes
@@ -157,10 +157,12 @@ def _logs(args: Namespace, nproc: int) -> LogsSpecs:
         _refuse_absent(flag, () if isinstance(named, Std) else named, nproc)
     made_by = DefaultLogsSpecs
     if args.logs_specs is not None:
-        found = import_module("importlib.metadata").entry_points(group="torchrun.logs_specs", name=args.logs_specs)
-        if not found:
+        entry_points = import_module("importlib.metadata").entry_points(
+            group="torchrun.logs_specs", name=args.logs_specs
+        )
+        if not entry_points:
             raise ValueRangeError(f"Could not find entrypoint under 'torchrun.logs_specs[{args.logs_specs}]' key")
-        made_by = next(iter(found)).load()
+        made_by = next(iter(entry_points)).load()
     try:
         return made_by(log_dir=args.log_dir, redirects=redirects, tee=tee, local_ranks_filter=ranks)
     except OSError as error:
@@ -239,7 +241,7 @@ def run(args: Namespace) -> None:
     try:
         elastic_launch(config, entrypoint)(*arguments)
     finally:
-        put_back(before)
+        restore_handlers(before)
 
 
 def _is_alone(args: Namespace) -> bool:
@@ -313,7 +315,7 @@ def command() -> None:
         case ["run", *rest]:
             main(rest)
         case ["rpc", "top", *rest]:
-            import_module("weft.distributed.rpc._top").main(rest)  # it loads what `run` does without
+            import_module("weft.distributed.rpc._top.top").main(rest)  # it loads what `run` does without
         case _:
             _end(f"{USAGE}\n{_USAGE_OF_TOP}", 2)
 

@@ -34,15 +34,15 @@ def checkpoint(
     region.limit = sys.maxsize
     with using(pending=region):
         results = function(*args, **kwargs)
-    listed: Sequence[Any] = results if isinstance(results, (tuple, list)) else [results]
-    smooth = [r for r in listed if isinstance(r, Tensor) and r.requires_grad and not r.is_leaf]
+    result_list: Sequence[Any] = results if isinstance(results, (tuple, list)) else [results]
+    smooth = [r for r in result_list if isinstance(r, Tensor) and r.requires_grad and not r.is_leaf]
     if not smooth or has_user_derivatives(region):
         state.pending.absorb(region)
         return results
     signature, inputs = outline([r._read() for r in smooth], region, f"checkpointed {_name(function)}", barrier=True)
     values = record(signature, tuple(inputs), state)
     fresh = {id(r): wrap(v) for r, v in zip(smooth, values, strict=True)}
-    replaced = [fresh.get(id(r), r) for r in listed]
+    replaced = [fresh.get(id(r), r) for r in result_list]
     state.pending.absorb(region)
     if not isinstance(results, (tuple, list)):
         return replaced[0]

@@ -126,19 +126,19 @@ def _os_name() -> str:
 
 def _devices() -> list[str] | None:
     try:
-        found = jax.devices()
+        devices = jax.devices()
     except RuntimeError:  # a backend that does not start
         return None
-    return [f"{device.platform}:{device.id} {device.device_kind}" for device in found]
+    return [f"{device.platform}:{device.id} {device.device_kind}" for device in devices]
 
 
 def _cpu_model() -> str | None:
     try:
-        listed = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return platform.processor() or None
-    found = re.search(r"^model name\s*:\s*(.+)$", listed, re.MULTILINE)
-    return found[1] if found else platform.processor() or None
+    match = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return match[1] if match else platform.processor() or None
 
 
 def _memory() -> int | None:
@@ -155,7 +155,7 @@ def _environment() -> list[str]:
 
 
 def _packages() -> list[str]:
-    names = ((found.metadata["Name"], found.version) for found in distributions())
+    names = ((distribution.metadata["Name"], distribution.version) for distribution in distributions())
     return sorted({f"{name}=={version}" for name, version in names if name and _PACKAGES.match(name)})
 
 

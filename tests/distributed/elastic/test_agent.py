@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from weft._comm.store import HashStore
+from weft._comm.stores.store import HashStore
 from weft.distributed.elastic import events, metrics
 from weft.distributed.elastic.agent.server import (
     LocalElasticAgent,

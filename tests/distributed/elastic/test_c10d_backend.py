@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from weft._comm.file_store import FileStore
-from weft._comm.store import HashStore
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.file_store import FileStore
+from weft._comm.stores.store import HashStore
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend, create_backend
 from weft.distributed.elastic.rendezvous.utils import free_port

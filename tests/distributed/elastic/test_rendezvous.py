@@ -10,8 +10,8 @@ from datetime import timedelta
 
 import pytest
 
-from weft._comm.store import HashStore
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.store import HashStore
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous import (
     DynamicRendezvousHandler,
     RendezvousClosedError,
@@ -238,7 +238,7 @@ def test_a_server_that_has_ended_is_told_at_once():
 
 def test_a_stopped_server_is_waited_for_as_long_as_the_options_say():
     code = (
-        "from weft._comm.tcp_store import TCPStore\n"
+        "from weft._comm.stores.tcp_store import TCPStore\n"
         "store = TCPStore('127.0.0.1', 0, is_master=True); print(store.port, flush=True); input()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:

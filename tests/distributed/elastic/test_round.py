@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.distributed.elastic.shared_state import SharedState
-from weft.distributed.elastic.rendezvous._member import Member, Verdict
+from weft.distributed.elastic.rendezvous._member import JoinState, Member
 from weft.distributed.elastic.rendezvous._round import (
     Heartbeat,
     LeaderState,
@@ -57,7 +57,7 @@ class Cluster:
         verdict = self.shared.run(self.member(node, rules).join())
         self.tick(node)
         self.lead()
-        return self.shared.run(self.member(node).join()) if verdict is Verdict.WAIT else verdict
+        return self.shared.run(self.member(node).join()) if verdict is JoinState.WAIT else verdict
 
     def again(self, node):
         self.member(node).leave_round()
@@ -84,15 +84,15 @@ class Cluster:
             self.pass_time(self.rules.last_call, *nodes)
         assert self.state.complete
         assert self.state.participants == set(nodes)
-        assert [self.join(node) for node in nodes] == [Verdict.DONE] * len(nodes)
+        assert [self.join(node) for node in nodes] == [JoinState.DONE] * len(nodes)
         assert [self.member(node).rank for node in self.state.world] == list(range(len(nodes)))
 
 
 def test_the_largest_number_completes_at_once_and_ranks_follow_addresses():
     cluster = Cluster()
-    assert [cluster.join(node) for node in (C, A, B)] == [Verdict.WAIT, Verdict.WAIT, Verdict.DONE]
+    assert [cluster.join(node) for node in (C, A, B)] == [JoinState.WAIT, JoinState.WAIT, JoinState.DONE]
     assert cluster.state.world == (A, B, C)
-    assert cluster.join(A) is Verdict.DONE
+    assert cluster.join(A) is JoinState.DONE
     assert [cluster.member(node).rank for node in (A, B)] == [0, 1]
 
 
@@ -100,30 +100,30 @@ def test_enough_nodes_wait_for_the_last_call():
     cluster = Cluster()
     cluster.join(A)
     cluster.pass_time(100, A)
-    assert cluster.join(A) is Verdict.WAIT, "one node is not enough"
+    assert cluster.join(A) is JoinState.WAIT, "one node is not enough"
     cluster.join(B)
     cluster.pass_time(29, A, B)
-    assert cluster.join(A) is Verdict.WAIT
+    assert cluster.join(A) is JoinState.WAIT
     cluster.pass_time(1, A, B)
-    assert cluster.join(A) is Verdict.DONE
+    assert cluster.join(A) is JoinState.DONE
     assert cluster.state.world == (A, B)
 
 
 def test_a_late_node_is_counted_and_taken_in_by_the_next_round():
     cluster = Cluster()
     cluster.form(A, B)
-    assert cluster.join(C) is Verdict.WAIT
+    assert cluster.join(C) is JoinState.WAIT
     assert cluster.status.num_late(RULES) == 1
-    assert cluster.again(A) is Verdict.WAIT, "B is still in the old round"
-    assert cluster.again(B) is Verdict.DONE
+    assert cluster.again(A) is JoinState.WAIT, "B is still in the old round"
+    assert cluster.again(B) is JoinState.DONE
     assert (cluster.state.number, cluster.state.world) == (1, (A, B, C))
-    assert cluster.join(C) is Verdict.DONE
+    assert cluster.join(C) is JoinState.DONE
 
 
 def test_a_node_too_many_disturbs_nobody_until_a_place_is_free():
     cluster = Cluster()
     cluster.form(A, B, C)
-    assert cluster.join(D) is Verdict.WAIT
+    assert cluster.join(D) is JoinState.WAIT
     assert cluster.status.num_late(RULES) == 0
     cluster.quit(B)
     assert (cluster.status.num_lost, cluster.status.num_late(RULES)) == (1, 1)
@@ -132,9 +132,9 @@ def test_a_node_too_many_disturbs_nobody_until_a_place_is_free():
 def test_those_who_had_a_place_come_before_those_who_wait():
     cluster = Cluster()
     cluster.form(B, C, D)
-    assert cluster.join(A) is Verdict.WAIT
-    assert [cluster.again(node) for node in (B, C, D)][-1] is Verdict.DONE
-    assert (cluster.state.world, cluster.join(A)) == ((B, C, D), Verdict.WAIT)
+    assert cluster.join(A) is JoinState.WAIT
+    assert [cluster.again(node) for node in (B, C, D)][-1] is JoinState.DONE
+    assert (cluster.state.world, cluster.join(A)) == ((B, C, D), JoinState.WAIT)
 
 
 @pytest.mark.parametrize("dead", [A, B])
@@ -150,7 +150,7 @@ def test_a_silent_node_is_removed_and_the_others_see_it(dead):
     cluster.pass_time(2, *living)
     assert (cluster.state.participants, cluster.status.num_lost) == (living, 1)
     assert cluster.status.leader in living
-    assert [cluster.again(node) for node in sorted(living)][-1] is Verdict.DONE
+    assert [cluster.again(node) for node in sorted(living)][-1] is JoinState.DONE
     assert cluster.state.world == tuple(sorted(living))
 
 
@@ -192,14 +192,14 @@ def test_a_leader_that_lost_the_answer_to_its_status_assigns_no_ranks_twice():
     before = cluster.status
     cluster.tick(A)
     assert cluster.status == replace(before, version=before.version + 1)
-    assert [cluster.join(node) for node in (A, B, C)] == [Verdict.DONE] * 3
+    assert [cluster.join(node) for node in (A, B, C)] == [JoinState.DONE] * 3
 
 
 def test_a_closed_job_takes_nobody():
     cluster = Cluster()
     cluster.form(A, B)
     cluster.shared.run(cluster.member(A).close())
-    assert cluster.join(C) is Verdict.CLOSED
+    assert cluster.join(C) is JoinState.CLOSED
     assert cluster.status.num_late(RULES) == 0
     assert cluster.status.closed
 
@@ -207,7 +207,7 @@ def test_a_closed_job_takes_nobody():
 def test_nodes_with_other_limits_are_refused():
     cluster = Cluster()
     cluster.join(A)
-    assert cluster.join(B, RULES._replace(max_nodes=4)) is Verdict.REFUSED
+    assert cluster.join(B, RULES._replace(max_nodes=4)) is JoinState.REFUSED
     cluster.lead()
     assert (cluster.state.participants, cluster.status.refused) == ({A}, (2, 4))
 
@@ -332,7 +332,7 @@ def test_the_living_always_come_together(steps, living):
             if settled and (status.num_late(RULES) or status.num_lost):
                 member.leave_round()
                 settled = False
-            if not settled and race.shared.run(member.join()) is Verdict.DONE:
+            if not settled and race.shared.run(member.join()) is JoinState.DONE:
                 members[node] = member.number
             race.tick(node)
     assert race.state.complete

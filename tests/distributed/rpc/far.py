@@ -25,7 +25,7 @@ def same(*x):
 
 def lanes():
     """How many lanes the connection by which w0 calls has."""
-    return max(len(pipe.lanes) for pipe in current_agent().peers._ends)
+    return max(len(pipe.lanes) for pipe in current_agent().peers._worker_at)
 
 
 def numbers(size):
@@ -45,7 +45,7 @@ def long():
         pass
     while lanes() != 3:
         pass
-    assert not current_agent().payloads._chunks._arrivals.get(current_agent().peers.outgoing()[0])
+    assert not current_agent().payloads._chunks._partial.get(current_agent().peers.outgoing()[0])
 
 
 def beside():
@@ -78,7 +78,7 @@ def cut_off():
     pipe.lanes[1]._sock.shutdown(socket.SHUT_RDWR)
     with pytest.raises(RuntimeError, match="worker w1 was lost while w0 waited for it: it has closed the connection"):
         begun.wait()
-    assert pipe.why is not None
+    assert pipe.close_reason is not None
     assert not pipe.lanes
     assert rpc.rpc_sync("w1", same, (2,)) == (2,)  # it is reached again
 

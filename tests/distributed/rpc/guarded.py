@@ -11,7 +11,7 @@ import pytest
 from tests.distributed.processes import PATIENCE
 from tests.distributed.rpc import job
 from tests.distributed.rpc.leaks import nothing_is_left
-from weft._comm import pipe
+from weft._comm.transport import pipe
 from weft.distributed import rpc
 
 _LIMIT = 1 << 20

@@ -14,11 +14,11 @@ import struct
 from contextlib import suppress
 from itertools import accumulate, pairwise
 
-from weft._comm import tags, wire
 from weft._comm.deadline import Deadline
-from weft._comm.memory import SharedMemory
-from weft._comm.pipe import MOST_BYTES
-from weft._comm.proof import Service, call
+from weft._comm.shared_memory.memory import SharedMemory
+from weft._comm.transport import tags, wire
+from weft._comm.transport.authentication import Service, authenticate
+from weft._comm.transport.pipe import MOST_BYTES
 from weft.distributed.rpc._pending_deletes import delete_forks
 from weft.distributed.rpc._protocol import Frame, Mark
 from weft.errors import PeerGoneError
@@ -63,7 +63,7 @@ def service_of(endpoint):
 def proved(endpoint, family, key, who="99 stranger"):
     """The same, by somebody who has the key, and what tags his frames."""
     sock = connected(endpoint, family)
-    session = call(sock, key, service_of(endpoint), Deadline(SECONDS), who)
+    session = authenticate(sock, key, service_of(endpoint), Deadline(SECONDS), who)
     sock.settimeout(SECONDS)
     return sock, session.outgoing
 
@@ -124,7 +124,7 @@ class Greetings:
         sock.sendall(struct.pack("<I", length) + self._random.randbytes(self._random.randrange(300)))
 
     def _proof(self, sock, alter, key=None):
-        call(_Altered(sock, alter), key or self._key, self._service, Deadline(SECONDS), "99 stranger")
+        authenticate(_Altered(sock, alter), key or self._key, self._service, Deadline(SECONDS), "99 stranger")
 
     def _cut(self, sock):
         self._proof(sock, lambda proof: proof[: self._random.randrange(len(proof))])
@@ -152,7 +152,7 @@ class Greetings:
         said = self._random.choice(["", "99", "x y", "-1 x", "\0", "99 x" * 20])
         other = self._service._replace(listener=self._service.listener[:-1])
         with suppress(PeerGoneError):
-            call(sock, self._key, self._random.choice([self._service, other]), Deadline(SECONDS), said)
+            authenticate(sock, self._key, self._random.choice([self._service, other]), Deadline(SECONDS), said)
 
 
 class Frames:

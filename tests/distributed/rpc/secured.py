@@ -15,7 +15,7 @@ import pytest
 import weft as torch
 from tests.distributed.rpc import job
 from tests.distributed.rpc.leaks import nothing_is_left
-from weft._comm.secure import Tls
+from weft._comm.transport.tls import Tls
 from weft.distributed import rpc
 from weft.distributed.rpc._state import current_agent
 

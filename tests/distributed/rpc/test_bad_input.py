@@ -16,7 +16,7 @@ from tests.distributed.rpc.leaks import left, left_in_the_end
 from weft.distributed import autograd, rpc
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.rpc import api
-from weft.distributed.rpc._errors import described, raised_there
+from weft.distributed.rpc._errors import pack_error, remote_error
 from weft.distributed.rpc._references import GloballyUniqueId, References
 from weft.distributed.rpc._state import current_agent, here
 from weft.distributed.rpc._workers import WorkerInfo
@@ -222,7 +222,7 @@ def test_numbers_of_workers_that_cannot_be(world_size, tmp_path):
 
 
 def come_back(error):
-    return raised_there(*described(error, ME))
+    return remote_error(*pack_error(error, ME))
 
 
 def test_an_error_that_cannot_be_shown_or_sent_is_told_all_the_same():
@@ -237,9 +237,9 @@ def test_an_error_that_cannot_be_shown_or_sent_is_told_all_the_same():
 
 
 def test_an_error_whose_class_is_not_here_is_a_runtime_error_with_its_text(monkeypatch):
-    told = described(Unsendable("gone"), ME)
+    told = pack_error(Unsendable("gone"), ME)
     monkeypatch.delattr("tests.distributed.rpc.test_bad_input.Unsendable")
-    found = raised_there(*told)
+    found = remote_error(*told)
     assert type(found) is RpcError
     why = "a type that cannot be made here from a text alone. Original exception on remote side was"
     kind = f"{__name__}.Unsendable, {why}"
@@ -252,7 +252,7 @@ def test_a_nested_error_stays_readable():
         try:
             raise error
         except KeyError as raised:
-            error = raised_there(*described(raised, WorkerInfo(f"w{number}", number)))
+            error = remote_error(*pack_error(raised, WorkerInfo(f"w{number}", number)))
     assert type(error) is KeyError
     text = error.args[0]
     places = [text.index(f"On WorkerInfo(id={number}, name=w{number}):") for number in (1, 2, 3)]

@@ -11,7 +11,7 @@ from tests.distributed.rpc import job
 from weft import device
 from weft.distributed import rpc
 from weft.distributed.elastic.rendezvous.utils import free_port
-from weft.distributed.rpc._devices import Own, complaint, devices_of
+from weft.distributed.rpc._devices import WorkerDevices, device_error, devices_of
 
 Options = rpc.TensorPipeRpcBackendOptions
 
@@ -55,7 +55,7 @@ def own(devices=(), **maps):
     found = Options(devices=devices)
     for to, one in maps.items():
         found.set_device_map(to, one)
-    return Own(found.named, found.device_maps)
+    return WorkerDevices(found.named, found.device_maps)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def own(devices=(), **maps):
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told(workers, told):
-    found = complaint("a", workers)
+    found = device_error("a", workers)
     assert found.startswith(told) if told else not found
 
 

@@ -16,8 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft._comm import tree
-from weft.distributed.rpc._rounds import Answer, Ask, Await, Ended, Query, Report, Settle, Watch, take_part
-from weft.distributed.rpc._traffic import Counts, Traffic, bits
+from weft.distributed.rpc._call_counts import CallCounter, Counts, bits
+from weft.distributed.rpc._termination import (
+    Ask,
+    Await,
+    Ended,
+    FinishCalls,
+    Query,
+    Report,
+    SendReport,
+    Watch,
+    detect_termination,
+)
 from weft.distributed.rpc._workers import WorkerInfo
 
 _STEPS = 20_000  # more than any of these jobs takes, unless somebody waits for ever
@@ -40,12 +50,12 @@ class Worker:
     """A worker: its calls that have no answer, the functions that it runs, and how far it is in `shutdown()`."""
 
     number: int
-    traffic: Traffic = field(default_factory=Traffic)
+    call_counts: CallCounter = field(default_factory=CallCounter)
     pending: dict[int, int] = field(default_factory=dict)  # whom each call went to
     functions: list[Function] = field(default_factory=list)
     to_do: int = 0  # calls before `shutdown()`
     state: str = "works"  # or leaves, has left, is dead
-    part: Generator | None = None  # `take_part`, and what it waits for
+    part: Generator | None = None  # `detect_termination`, and what it waits for
     step: object = None
     events: deque = field(default_factory=deque)
     watched: int = -1
@@ -99,7 +109,7 @@ class Job:
         to = self.random.randrange(self.size)
         self.calls += 1
         if self.workers[to].lives:
-            worker.traffic.count(self.names[to], made=1)
+            worker.call_counts.count(self.names[to], sent=1)
             worker.pending[self.calls] = to
             self.links[worker.number, to].append(("call", worker.number, self.calls, depth))
         return self.calls
@@ -108,7 +118,7 @@ class Job:
         """Tell another worker something that has no answer, as that a reference is gone."""
         to = self.random.randrange(self.size)
         if self.workers[to].lives:
-            worker.traffic.count(self.names[to], made=1)
+            worker.call_counts.count(self.names[to], sent=1)
             self.links[worker.number, to].append(("note", worker.number, depth))
 
     def work(self, worker):
@@ -116,7 +126,7 @@ class Job:
             worker.to_do -= 1
             self.call(worker, depth=3)
         else:
-            worker.state, worker.part = "leaves", take_part(worker.number, self.size)
+            worker.state, worker.part = "leaves", detect_termination(worker.number, self.size)
             self.advance(worker, None)
 
     def go_on(self, worker, function):
@@ -130,7 +140,7 @@ class Job:
             worker.functions.remove(function)
             self.note(worker, depth=2)
             self.links[worker.number, function.caller].append(("answer", function.call))
-            worker.traffic.count(self.names[function.caller], served=1)
+            worker.call_counts.count(self.names[function.caller], served=1)
 
     def deliver(self, link):
         kind, *content = self.links[link].popleft()
@@ -149,7 +159,7 @@ class Job:
             worker.functions.append(Function(caller, call, depth, calls, rest))
         elif kind == "note":
             caller, depth = content
-            worker.traffic.count(self.names[caller], served=1)
+            worker.call_counts.count(self.names[caller], served=1)
             if depth:  # what was kept goes, and holds references itself
                 self.note(worker, depth - 1)
         else:
@@ -162,7 +172,7 @@ class Job:
         match worker.step:
             case Await(seconds):
                 return worker.events or seconds is not None
-            case Settle():
+            case FinishCalls():
                 return not worker.pending
             case Ask(parts):
                 return all(part.start in worker.answers for part in parts)
@@ -171,8 +181,8 @@ class Job:
         match worker.step:
             case Await():
                 self.advance(worker, worker.events.popleft() if worker.events else None)
-            case Settle():
-                self.advance(worker, worker.traffic.counts(len(worker.functions)))
+            case FinishCalls():
+                self.advance(worker, worker.call_counts.counts(len(worker.functions)))
             case Ask(parts):
                 self.advance(worker, [worker.answers[part.start] for part in parts])
 
@@ -189,7 +199,7 @@ class Job:
                 if not self.workers[number].lives:
                     worker.events.append(Ended(number))
                 self.advance(worker, None)
-            case Answer(query, report):
+            case SendReport(query, report):
                 self.links[worker.number, query.reply].append(("report", report))
                 self.advance(worker, None)
             case Ask(parts, ended):
@@ -233,7 +243,7 @@ class Job:
     def learn_of_loss(self, worker, lost):
         """Calls to who is dead fail; functions that it has called go on, and are answered in vain."""
         worker.pending = {call: to for call, to in worker.pending.items() if to != lost}
-        worker.traffic.lost(self.names[lost])
+        worker.call_counts.lost(self.names[lost])
         worker.answers.setdefault(lost, None)
         if worker.watched == lost:
             worker.events.append(Ended(lost))
@@ -261,7 +271,7 @@ def test_survivors_leave_whoever_dies(size, deaths, seed):
 
 def test_a_call_of_a_dead_worker_does_not_stand_for_one_that_is_under_way():
     """Worker 2 has called 1 and died, which 1 does not know yet; something is on its way from 0 to 1."""
-    note = Counts(made=1, served=0, running=0, peers=bits([1]))
-    call = Counts(made=0, served=1, running=0, peers=bits([2]))
+    note = Counts(sent=1, served=0, running=0, peers=bits([1]))
+    call = Counts(sent=0, served=1, running=0, peers=bits([2]))
     assert not Report(note.plus(call), frozenset([2])).balanced
-    assert Report(note.plus(call), frozenset()).balanced  # as it is where 2 lives, which has made that many, too
+    assert Report(note.plus(call), frozenset()).balanced  # as it is where 2 lives, which has sent that many, too

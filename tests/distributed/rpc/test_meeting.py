@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tests.distributed.processes import ended, start
-from weft._comm.file_store import FileStore
+from weft._comm.stores.file_store import FileStore
 from weft.distributed import rpc
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.rpc._state import current_agent, here

@@ -14,9 +14,9 @@ from tests.distributed.processes import ended, start
 from tests.distributed.rpc import job
 from tests.distributed.rpc.malformed import Frames, Greetings, connected, drained, frame, proved, service_of
 from weft._comm.deadline import Deadline
-from weft._comm.key import job_key
-from weft._comm.pipe import MOST_BYTES
-from weft._comm.proof import PROOF_SECONDS, call
+from weft._comm.transport.authentication import PROOF_SECONDS, authenticate
+from weft._comm.transport.key import job_key
+from weft._comm.transport.pipe import MOST_BYTES
 from weft.distributed import rpc
 from weft.distributed.elastic.rendezvous.utils import free_port
 from weft.distributed.rpc._listener import _warn_of_plain_text
@@ -164,7 +164,7 @@ def test_another_key_is_told(attacked, monkeypatch):
             connected(attacked.endpoint, family) as sock,
             pytest.raises(JobKeyError, match=f"^{who}.* has another job key"),
         ):
-            call(sock, b"another", service_of(attacked.endpoint), Deadline(60))
+            authenticate(sock, b"another", service_of(attacked.endpoint), Deadline(60))
 
 
 @pytest.mark.slow

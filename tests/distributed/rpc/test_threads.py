@@ -100,7 +100,7 @@ def test_the_process_is_a_worker_of_its_own(tmp_path):
 
 def test_workers_of_a_big_job_look_each_other_up(monkeypatch):
     """They do not learn of all at once, and leave through a tree of several levels."""
-    monkeypatch.setattr(_workers, "_FEW", 4)
+    monkeypatch.setattr(_workers, "_LEARN_AT_ONCE", 4)
     monkeypatch.setattr(tree, "FAN_OUT", 2)
 
     def work(rank):

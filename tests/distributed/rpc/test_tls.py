@@ -14,9 +14,9 @@ import trustme
 from tests.distributed.processes import ended, start
 from tests.distributed.rpc import job
 from tests.distributed.rpc.malformed import connected, drained
-from weft._comm import wire
 from weft._comm.deadline import Deadline
-from weft._comm.secure import Certificates
+from weft._comm.transport import wire
+from weft._comm.transport.tls import Certificates
 from weft.distributed import rpc
 from weft.distributed.rpc._listener import ConnectOptions, connect
 from weft.errors import DistNetworkError

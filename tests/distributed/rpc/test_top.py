@@ -15,11 +15,11 @@ import pytest
 from tests.distributed.processes import ended, start
 from tests.distributed.rpc import job, watched
 from tests.distributed.rpc.test_tls import certified
-from weft._comm.file_store import FileStore
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.file_store import FileStore
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed import rpc
-from weft.distributed.rpc import _top
 from weft.distributed.rpc._listener import ConnectOptions
+from weft.distributed.rpc._top import top as _top
 
 HEAD = [
     "worker", "number", "state", "host", "process", "calls/s", "running", "waiting", "in/s", "out/s", "rrefs",
@@ -85,15 +85,15 @@ def test_a_table(at_work, capsys):
 def test_a_stopped_worker_is_silent(at_work):
     address, workers = at_work
     with closing(_top.Job(address, ConnectOptions())) as seen:
-        seen.look()
+        seen.update()
         probe = next(probe for worker, probe in seen.probes.items() if worker.name == "w1")
         assert (probe.state, probe.now.process) == ("ok", workers[1].pid)
         os.kill(workers[1].pid, signal.SIGSTOP)
         os.waitid(os.P_PID, workers[1].pid, os.WSTOPPED)
-        probe.look({}, 0.1)
+        probe.update({}, 0.1)
         assert probe.state == "silent"
         os.kill(workers[1].pid, signal.SIGCONT)
-        probe.look({}, 60)
+        probe.update({}, 60)
         assert probe.state == "ok"
 
 

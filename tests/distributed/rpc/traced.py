@@ -19,8 +19,8 @@ import weft as torch
 from tests.distributed.rpc import job
 from tests.distributed.rpc.leaks import nothing_is_left
 from weft.distributed import rpc
-from weft.distributed.rpc import _tracing
 from weft.distributed.rpc._state import current_agent
+from weft.distributed.rpc._trace import recording
 
 
 class Box:
@@ -280,7 +280,7 @@ def shown():
 
 
 def set_clock_ahead(seconds):
-    _tracing.perf_counter = lambda: time.perf_counter() + seconds
+    recording.perf_counter = lambda: time.perf_counter() + seconds
 
 
 def skewed():

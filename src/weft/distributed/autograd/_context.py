@@ -8,8 +8,8 @@ from typing import Literal
 
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._backward import run
-from weft.distributed.rpc._contexts import current_context, within
-from weft.distributed.rpc._release import release
+from weft.distributed.rpc._context_release import release
+from weft.distributed.rpc._contexts import current_context, use_context
 from weft.distributed.rpc._state import current_agent
 from weft.errors import ArgumentError, GradientError, ValueRangeError
 
@@ -18,18 +18,18 @@ from weft.errors import ArgumentError, GradientError, ValueRangeError
 def context() -> Iterator[int]:
     """Record what calls send and answer, for backward passes over all workers; gives the context's id.
 
-    Calls within record tensors that need gradients, and so do the calls that those functions make. At its end all
+    Calls use_context record tensors that need gradients, and so do the calls that those functions make. At its end all
     workers give up what they have of it. `RuntimeError` in a thread that is in a context already.
     """
     agent = current_agent()
     if current_context() is not None:
         raise GradientError("Already have an autograd context id for this thread.")
-    made = agent.contexts.make()
+    new_context = agent.contexts.make()
     try:
-        with within(made):
-            yield made.id
+        with use_context(new_context):
+            yield new_context.id
     finally:
-        release(agent, made.id)
+        release(agent, new_context.id)
 
 
 def backward(
@@ -57,19 +57,19 @@ def backward(
         )
     if mode not in ("fast", "smart"):
         raise ValueRangeError(f"mode must be 'fast' or 'smart', but got {mode!r}")
-    listed = [roots] if isinstance(roots, Tensor) else roots
-    if not isinstance(listed, Sequence) or not all(isinstance(root, Tensor) for root in listed):
+    root_tensors = [roots] if isinstance(roots, Tensor) else roots
+    if not isinstance(root_tensors, Sequence) or not all(isinstance(root, Tensor) for root in root_tensors):
         raise ArgumentError(
             f"backward(): incompatible function arguments: roots must be a list of tensors, but got {roots!r}"
         )
-    run(agent, context_id, list(listed), retain_graph, mode == "smart")
+    run(agent, context_id, list(root_tensors), retain_graph, mode == "smart")
 
 
 def get_gradients(context_id: int) -> dict[Tensor, Tensor]:
     """The gradients that a context has of leaves of this worker. `RuntimeError` for an unknown context."""
     gradients = current_agent().contexts.existing(context_id).gradients
-    found = {tape.owner(): grad for tape, grad in list(gradients.items())}
-    return {tensor: wrap(grad) for tensor, grad in found.items() if tensor is not None}
+    gradients_by_tensor = {tape.owner(): grad for tape, grad in list(gradients.items())}
+    return {tensor: wrap(grad) for tensor, grad in gradients_by_tensor.items() if tensor is not None}
 
 
 def _get_debug_info() -> dict[str, str]:

@@ -103,8 +103,8 @@ class _Scatter(Function):
     def forward(ctx: Any, src: int, group: Any, *tensors: Any) -> Any:
         ctx.src, ctx.group = src, group
         own = empty_like(tensors[0])
-        given = [t.detach() for t in tensors] if group.rank() == src else None
-        plain.scatter(own, given, group=group, group_src=src)
+        inputs = [t.detach() for t in tensors] if group.rank() == src else None
+        plain.scatter(own, inputs, group=group, group_src=src)
         return own
 
     @staticmethod
@@ -129,9 +129,9 @@ class _AllToAll(Function):
     @staticmethod
     def forward(ctx: Any, group: Any, shapes: Any, *inputs: Any) -> Any:
         ctx.group, ctx.shapes = group, [tuple(x.shape) for x in inputs]
-        found = [empty(shape, dtype=inputs[0].dtype, device=inputs[0].device) for shape in shapes]
-        plain.all_to_all(found, [x.detach() for x in inputs], group)
-        return tuple(found)
+        outputs = [empty(shape, dtype=inputs[0].dtype, device=inputs[0].device) for shape in shapes]
+        plain.all_to_all(outputs, [x.detach() for x in inputs], group)
+        return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -140,15 +140,15 @@ class _AllToAll(Function):
 
 class _AllToAllSingle(Function):
     @staticmethod
-    def forward(ctx: Any, group: Any, like: Any, given: Any, taken: Any, tensor: Any) -> Any:
-        ctx.group, ctx.like, ctx.given, ctx.taken = group, empty_like(tensor), given, taken
-        found = empty_like(like)
-        plain.all_to_all_single(found, tensor.detach(), taken, given, group)
-        return found
+    def forward(ctx: Any, group: Any, like: Any, output_sizes: Any, input_sizes: Any, tensor: Any) -> Any:
+        ctx.group, ctx.like, ctx.output_sizes, ctx.input_sizes = group, empty_like(tensor), output_sizes, input_sizes
+        output = empty_like(like)
+        plain.all_to_all_single(output, tensor.detach(), input_sizes, output_sizes, group)
+        return output
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        back = _AllToAllSingle.apply(ctx.group, ctx.like, ctx.taken, ctx.given, grads[0])
+        back = _AllToAllSingle.apply(ctx.group, ctx.like, ctx.input_sizes, ctx.output_sizes, grads[0])
         return None, None, None, None, back
 
 
@@ -164,7 +164,7 @@ def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> 
 
 
 def reduce(tensor: Any, dst: int, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
-    """The same on rank `dst`; its own tensor on the others."""
+    """The tensors of all ranks, combined, on rank `dst`; its own tensor on the others."""
     group = require_group(group)
     return _Reduce.apply(group.rank_in_group(dst), op, group, tensor)
 
@@ -175,7 +175,7 @@ def all_gather(tensor: Any, group: Any = None) -> tuple[Any, ...]:
 
 
 def gather(tensor: Any, dst: int = 0, group: Any = None) -> tuple[Any, ...]:
-    """The same on rank `dst`; zeros on the others."""
+    """The tensors of all ranks, by rank, on rank `dst`; zeros on the others."""
     group = require_group(group)
     return _Gather.apply(group.rank_in_group(dst), group, tensor)
 

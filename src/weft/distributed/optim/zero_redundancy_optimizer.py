@@ -96,7 +96,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return loss
 
     def _step_with(self, gradients: Mapping[Tensor, Tensor]) -> None:
-        """The same for some of the parameters, with these gradients; `.grad` is not used."""
+        """Update some of the parameters with these gradients; `.grad` is not used."""
         self._copy_options(self.param_groups, self.optim.param_groups)
         parts = [group["params"] for group in self.optim.param_groups]
         chosen = [[param for param in part if param in gradients] for part in parts]

@@ -9,7 +9,7 @@ __getattr__, __dir__ = _on_first_use(__name__, {
         "_rref_context_get_debug_info", "_set_rpc_timeout",
     ),
     "weft.distributed.rpc._rref": ("PyRRef", "RRef", "remote"),
-    "weft.distributed.rpc._trace": ("trace",),
+    "weft.distributed.rpc._trace.trace": ("trace",),
     "weft.distributed.rpc._workers": ("WorkerInfo",),
     "weft.distributed.rpc.options": ("RpcBackendOptions", "TensorPipeRpcBackendOptions"),
     "weft.distributed.rpc.backend_registry": ("BackendType",),

@@ -1,4 +1,4 @@
-"""The agent of a worker: calls that go out, what comes in, and answers."""
+"""The agent of a worker: it sends calls, serves those of others, and answers them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from time import monotonic
 from typing import Any, TypeVarTuple
 
 from weft._base.state import ambient
-from weft._comm.hub import Hub
-from weft._comm.pipe import Bytes, Pipe
-from weft._comm.reader import Waiter
+from weft._comm.transport.pipe import Bytes, Pipe
+from weft._comm.transport.reactor import Reactor
+from weft._comm.transport.reader_lock import Waiter
 from weft._lazy.realize import flush_pending
-from weft.distributed.rpc._call import NEVER, Call, Calls, late_error
+from weft.distributed.rpc._call import NEVER, Call, PendingCalls, timeout_error
+from weft.distributed.rpc._call_counts import CallCounter, Counts
+from weft.distributed.rpc._context_release import check_creators, release
 from weft.distributed.rpc._contexts import Contexts, current_context
-from weft.distributed.rpc._devices import Devices, Maps
+from weft.distributed.rpc._devices import DeviceMaps, Maps
 from weft.distributed.rpc._listener import ConnectOptions
 from weft.distributed.rpc._message import pack, unpack
-from weft.distributed.rpc._payloads import LONG, Payloads
+from weft.distributed.rpc._payloads import LONG_FLAGS, Payloads
 from weft.distributed.rpc._peers import Peers
 from weft.distributed.rpc._pending_deletes import PendingDeletes
 from weft.distributed.rpc._protocol import Control, Frame, Mark, Note, Reply, Request
-from weft.distributed.rpc._references import Owned, References
-from weft.distributed.rpc._release import find_makers, release
+from weft.distributed.rpc._references import OwnedValue, References
 from weft.distributed.rpc._service import serve
-from weft.distributed.rpc._shutdown import Leaving
-from weft.distributed.rpc._tracing import Tracer
-from weft.distributed.rpc._traffic import Counts, Traffic
+from weft.distributed.rpc._shutdown import ShutdownState
+from weft.distributed.rpc._trace.recording import Tracer
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, RpcError, RpcTimeoutError
 from weft.futures import Future
@@ -44,14 +44,14 @@ _TRACED_CALLS = Frame.CALL | Mark.TRACED, Frame.REQUEST | Mark.TRACED
 
 
 class Agent:
-    """Calls to and from one worker.
+    """PendingCalls to and from one worker.
 
-    `controls` is what peers may have run at once. `size` is how many workers there are, None where they come and go.
-    Threads of the agent begin with `enter`.
+    `controls` are the functions of this package that peers may call. `size` is the number of workers, None if they
+    join and leave as they like. Threads of the agent begin with `enter()`.
     """
 
     def __init__(
-        self, workers: Workers, *, threads: int, seconds: float, connecting: ConnectOptions, size: int | None,
+        self, workers: Workers, *, threads: int, seconds: float, connect_options: ConnectOptions, size: int | None,
         device_maps: Maps, controls: Mapping[str, Control], enter: Callable[[], None],
     ) -> None:  # fmt: skip
         self.me = workers.me
@@ -59,40 +59,42 @@ class Agent:
         self.seconds = seconds
         self.size = size
         self.closing = False
-        self.shutdown = threading.Lock()  # held by who sees to the end of the job
+        self.shutdown = threading.Lock()  # held by the thread that runs `shutdown`
         self.references = References(self.me[1:])
         self.contexts = Contexts(self.me, lambda worker: self.peers.connected(worker))
-        self.hub = Hub(f"weft rpc {self.me.name}", threads, enter)
-        self.payloads = Payloads(self.hub, lambda pipe: self.peers.widen(pipe))
-        self.deletes = PendingDeletes(self.hub.wake)
-        self.calls = Calls(self)
-        self.devices = Devices(self.me, device_maps)
-        self.leaving = Leaving(self)
-        self.traffic = Traffic()
+        self.reactor = Reactor(f"weft rpc {self.me.name}", threads, enter)
+        self.payloads = Payloads(self.reactor, lambda pipe: self.peers.add_lanes(pipe))
+        self.deletes = PendingDeletes(self.reactor.wake)
+        self.calls = PendingCalls(self)
+        self.devices = DeviceMaps(self.me, device_maps)
+        self.shutdown_state = ShutdownState(self)
+        self.call_counts = CallCounter()
         self.tracing = Tracer(self)
         self._controls = controls
         self._closing = threading.Lock()
-        self.hub.alarm = self._look_at_the_clock
+        self.reactor.on_timer = self._run_timers
         try:
-            self.peers = Peers(workers, self.hub, self, connecting, self._introduce)  # from here on others may call
+            self.peers = Peers(
+                workers, self.reactor, self, connect_options, self._send_device_map
+            )  # from here on others may call
         except BaseException:
-            self.hub.close(_GRACE)
+            self.reactor.close(_GRACE)
             raise
 
     def close(self, seconds: float | None = None) -> None:
-        """Leave at once; calls that wait fail. Functions under way get at most some seconds to end.
+        """Leave at once; pending calls fail. Running functions get at most some seconds to end.
 
-        Nothing where another thread has done so.
+        Does nothing if another thread has called it.
         """
         with self._closing:
             if self.closing:
                 return
             self.closing = True
         self.peers.close()
-        self.hub.close(_GRACE if seconds is None else min(_GRACE, max(seconds, _LEAST_GRACE)))
+        self.reactor.close(_GRACE if seconds is None else min(_GRACE, max(seconds, _LEAST_GRACE)))
         self.calls.fail(None, f"{self.me} has left the job before its call to itself was done")
 
-    # --- what goes out ---
+    # --- sending ---
 
     def call(self, to: WorkerInfo, function: Any, args: Any, kwargs: Any, seconds: float | None = None) -> Call:
         """Begin a call of a user's function."""
@@ -101,13 +103,13 @@ class Agent:
         return self._begin(to, None, content, self.seconds if seconds is None else seconds)
 
     def ask(self, to: WorkerInfo, request: Request[*Args], *args: *Args, limit: float | None = None) -> Call:
-        """Begin a call of a control, which its worker runs at once."""
+        """Begin a call of a control, which the other worker runs at once."""
         return self._begin(to, request, (request.name, args), self.seconds if limit is None else limit)
 
     def tell(self, to: WorkerInfo, note: Note[*Args], *args: *Args, sending: Pipe | None = None) -> None:
-        """Have a control run that has no answer: in a moment, or with what `sending` is about to send.
+        """Call a control without an answer: in a moment, or together with the next frames of `sending`.
 
-        Who has gone needs not be told.
+        Does nothing if the worker is lost.
         """
         if to == self.me:
             note(self, *args)
@@ -116,10 +118,10 @@ class Agent:
             pipe = self.peers.known(to) or self.peers.reach(to, self.seconds)
         except RpcError:
             return
-        self.traffic.count(to, made=1)
-        pipe.put(Frame.NOTE, 0, pack((note.name, args), self.devices.of_callee(to))[0])
+        self.call_counts.count(to, sent=1)
+        pipe.put(Frame.NOTE, 0, pack((note.name, args), self.devices.receiver_of_call(to))[0])
         if pipe is not sending:
-            self.hub.soon(partial(self.hub.flush, pipe))
+            self.reactor.call_soon(partial(self.reactor.flush, pipe))
 
     def wait(self, future: Future[Any], limit: float | None) -> Any:
         """The value of any future, within some seconds (None: the default, 0: no limit)."""
@@ -127,11 +129,11 @@ class Agent:
         if not future.done():
             waiter: Waiter = SimpleQueue()
             future._ring(waiter)
-            self.hub.yield_leadership()
+            self.reactor.yield_leadership()
             try:
                 waiter.get(timeout=limit or None)
             except Empty:
-                raise late_error(limit) from None
+                raise timeout_error(limit) from None
         return future.value()
 
     def _begin(self, to: WorkerInfo, request: Request[*tuple[Any, ...]] | None, content: Any, seconds: float) -> Call:
@@ -139,18 +141,18 @@ class Agent:
             capture.needs_value("a remote call")
         try:
             pipe = None if to == self.me else self.peers.known(to) or self.peers.reach(to, seconds)
-        except RpcError as error:  # what happens elsewhere is told by the answer
-            unsent = Call(self, None, seconds)
-            unsent.set_exception(error)
-            return unsent
-        receiver, context = self.devices.of_callee(to), current_context()
+        except RpcError as error:  # raised by the future, as errors of the other worker are
+            failed = Call(self, None, seconds)
+            failed.set_exception(error)
+            return failed
+        receiver, context = self.devices.receiver_of_call(to), current_context()
         if context is not None:
             context.peers.add(to)
             receiver = receiver._replace(message=context.message())
         body, buffers = pack(content, receiver)
         kind = _CALL if request is None else request.kind
         if kind != _UNCOUNTED:
-            self.traffic.count(to, made=1)
+            self.call_counts.count(to, sent=1)
         number, call_type, marked = next(self.calls.numbers), Call, kind
         if self.tracing.active:
             call_type, marked, buffers = self.tracing.outgoing(to, request, kind, number, content, body, buffers)
@@ -158,7 +160,7 @@ class Agent:
             self.deletes.send(self.tell, pipe)
         call = self.calls.at(pipe)[number] = call_type(self, pipe, seconds)
         if pipe is None:
-            self._take(None, marked, number, body, buffers)
+            self._serve(None, marked, number, body, buffers)
         else:
             self._put(pipe, to, marked, number, body, buffers)
             if context is not None and context.over:  # it was released meanwhile
@@ -168,30 +170,30 @@ class Agent:
         return call
 
     def _put(self, pipe: Pipe, to: WorkerInfo, kind: int, number: int, body: bytes, buffers: list[memoryview]) -> None:
-        """Put a call down that waits for its answer."""
+        """Queue the frame of a pending call."""
         try:
             self.payloads.put(pipe, kind, number, body, buffers)
         except BaseException:  # too long, or no memory to lend
             pipe.calls.pop(number, None)
-            self.traffic.count(to, made=-(kind != _UNCOUNTED))
+            self.call_counts.count(to, sent=-(kind != _UNCOUNTED))
             raise
-        if pipe.why is not None:  # it was lost meanwhile
+        if pipe.close_reason is not None:  # it was lost meanwhile
             self._fail_calls(pipe)
             self.references.lost(to[1:])
 
-    def _introduce(self, to: WorkerInfo, pipe: Pipe) -> None:
-        """Put what a callee is to know before anything else: the device map by which its answers come back."""
-        if device_map := self.devices.told_to(to):
-            pipe.put(Frame.DEVICES, 0, pack(device_map, self.devices.of_callee(to))[0])
+    def _send_device_map(self, to: WorkerInfo, pipe: Pipe) -> None:
+        """Queue the first frame for a callee: the device map by which it sends its answers."""
+        if device_map := self.devices.map_as_text(to):
+            pipe.put(Frame.DEVICES, 0, pack(device_map, self.devices.receiver_of_call(to))[0])
 
-    def expect(self, owned: Owned) -> Owned:
-        """A value of this worker that was asked for; see that its creator lives where that has not told of it yet."""
+    def expect(self, owned: OwnedValue) -> OwnedValue:
+        """A requested value of this worker; checks that its creator lives if that has not created it yet."""
         if not owned.created:
-            self.hub.run(partial(self._look_for, *owned.id.creator))
+            self.reactor.run(partial(self._check_creator_lives, *owned.id.creator))
         return owned
 
-    def _look_for(self, number: int, incarnation: int) -> None:
-        """Give up what a worker was to create, unless that lives: then its loss is told."""
+    def _check_creator_lives(self, number: int, incarnation: int) -> None:
+        """Fail the values that a worker was to create, unless it lives: then the end of its connection does that."""
         try:
             worker = self.workers.find(number)
             if worker is not None and worker != self.me and self.peers.known(worker) is None:
@@ -205,62 +207,62 @@ class Agent:
             pass
         self.references.lost((number, incarnation))
 
-    def _look_at_the_clock(self) -> float | None:
-        """Do what is due; returns the seconds until something else is."""
+    def _run_timers(self) -> float | None:
+        """Expire calls and send deletes that are due; returns the seconds until the next of them."""
         self.calls.expire()
         if monotonic() >= self.deletes.due:
             self.deletes.send(self.tell)
         due = min(self.calls.next_end, self.deletes.due)
         return None if due == NEVER else max(0.0, due - monotonic())
 
-    # --- what comes ---
+    # --- receiving ---
 
     def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """A frame has come."""
-        if kind & LONG or kind == _CHUNK:
+        if kind & LONG_FLAGS or kind == _CHUNK:
             try:
-                parcel = self.payloads.take(pipe, kind, number, body, buffers)
+                frame = self.payloads.receive(pipe, kind, number, body, buffers)
             except DistNetworkError as error:
                 pipe.close(str(error))
                 return
-            if parcel is not None:
-                self._arrived(parcel.pipe, parcel.kind, parcel.number, parcel.body, parcel.buffers)
-                if parcel.pipe is not pipe:
-                    parcel.pipe.wake()
+            if frame is not None:
+                self._dispatch(frame.pipe, frame.kind, frame.number, frame.body, frame.buffers)
+                if frame.pipe is not pipe:
+                    frame.pipe.wake()
         elif pipe.main is pipe:
-            self._arrived(pipe, kind, number, body, buffers)
+            self._dispatch(pipe, kind, number, body, buffers)
         else:
             pipe.close("it sent more than chunks where these belong")
 
-    def _arrived(self, pipe: Pipe, kind: int, number: int, body: Bytes, taken: list[Any]) -> None:
+    def _dispatch(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[Any]) -> None:
         if kind in _ANSWERS:
-            self.calls.answer(pipe, kind, number, body, taken)
-        elif kind in _CALLS or (kind in _TRACED_CALLS and taken):
+            self.calls.answer(pipe, kind, number, body, buffers)
+        elif kind in _CALLS or (kind in _TRACED_CALLS and buffers):
             if not self.closing:  # else the caller is about to see that this worker has left
-                self._take(pipe, kind, number, body, taken)
+                self._serve(pipe, kind, number, body, buffers)
         elif kind == Frame.RETURN:
             self.payloads.take_back(pipe, number)
         elif kind == Frame.NOTE:
-            if self._followed(pipe, lambda: self._noted(body)):
-                self.traffic.count(self.peers.at(pipe), served=1)
+            if self._try(pipe, lambda: self._run_note(body)):
+                self.call_counts.count(self.peers.at(pipe), served=1)
         elif kind == Frame.DEVICES:
-            self._followed(pipe, lambda: self.devices.heard(pipe, unpack(body, ())))
+            self._try(pipe, lambda: self.devices.set_caller_map(pipe, unpack(body, ())))
         else:
             pipe.close(f"it sent a frame of the unknown kind {kind}")
 
-    def _noted(self, body: Bytes) -> None:
+    def _run_note(self, body: Bytes) -> None:
         name, args = unpack(body, ())
         self._control(name, Frame.NOTE).function(self, *args)
 
-    def _followed(self, pipe: Pipe, follow: Callable[[], object]) -> bool:
+    def _try(self, pipe: Pipe, follow: Callable[[], object]) -> bool:
         try:
             follow()
         except Exception as error:  # there is no answer to say so
             pipe.close(f"it sent a note that cannot be followed: {error!r}")
-        return pipe.why is None
+        return pipe.close_reason is None
 
-    def _take(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
-        """Run what is asked for: a user's function in its turn, controls at once."""
+    def _serve(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
+        """Run a request: a user's function in its turn, a control at once."""
         caller, span = self.me if pipe is None else self.peers.at(pipe), None
         if kind & _TRACED:
             *buffers, trace = buffers
@@ -270,9 +272,9 @@ class Agent:
         if kind == _CALL:
             reply.run_in_turn(serve, body, buffers)
         else:
-            reply.run(self._requested, body, buffers)
+            reply.run(self._run_request, body, buffers)
 
-    def _requested(self, reply: Reply, body: Bytes, buffers: Sequence[Any]) -> None:
+    def _run_request(self, reply: Reply, body: Bytes, buffers: Sequence[Any]) -> None:
         name, args = unpack(body, buffers)
         self._control(name, reply.kind).function(reply, *args)
 
@@ -283,36 +285,36 @@ class Agent:
         return control
 
     def run(self, function: Callable[..., None], *args: Any) -> None:
-        """Have a function run in its turn. What it leaves to be computed is started when nothing else is to be done."""
-        self.hub.run(partial(self._run, function, *args))
+        """Have a function run in its turn. Its pending computations are started once no other function waits."""
+        self.reactor.run(partial(self._run, function, *args))
 
     def _run(self, function: Callable[..., None], *args: Any) -> None:
         function(*args)
-        if not self.hub.busy:
+        if not self.reactor.busy:
             with suppress(Exception):  # it is raised where the value is needed
                 flush_pending()
 
     def answer(self, reply: Reply, kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
-        """Send what answers a request."""
+        """Send the answer to a request."""
         pipe = reply.pipe
         if pipe is None:
             self.calls.answer(None, kind, reply.number, body, buffers)
         else:
             self.payloads.put(pipe, kind, reply.number, body, buffers)
-            if pipe.why is not None:  # nobody is there any more to have what the answer refers to
+            if pipe.close_reason is not None:  # nobody is left to hold the references in the answer
                 self.references.lost(reply.caller[1:])
-                find_makers(self)
-            elif self.hub.busy:
-                self.hub.soon(partial(self.hub.flush, pipe))  # more answers are about to follow
+                check_creators(self)
+            elif self.reactor.busy:
+                self.reactor.call_soon(partial(self.reactor.flush, pipe))  # more answers are about to follow
             else:
-                self.hub.flush(pipe)
+                self.reactor.flush(pipe)
         if reply.kind != _UNCOUNTED:
-            self.traffic.count(reply.caller, served=1)
+            self.call_counts.count(reply.caller, served=1)
 
-    # --- who is lost ---
+    # --- lost workers ---
 
     def lost(self, pipe: Pipe) -> None:
-        """A peer has gone: its calls fail, and no others."""
+        """A connection is closed: the calls to its peer fail."""
         peer = self.peers.forget(pipe)
         if peer is None:
             return
@@ -322,29 +324,29 @@ class Agent:
         if self.closing:
             return
         self.workers.forget(peer)
-        self.traffic.lost(peer)
+        self.call_counts.lost(peer)
         self.references.lost(peer[1:])
         self.tracing.lost(peer)
         for context in self.contexts.lost(peer):
             release(self, context)
-        find_makers(self)
-        self.leaving.lost(peer)
+        check_creators(self)
+        self.shutdown_state.lost(peer)
 
     def _fail_calls(self, pipe: Pipe) -> None:
         self.calls.fail(
             pipe,
             f"{self.me} has left the job before worker {pipe.peer} answered"
             if self.closing
-            else f"worker {pipe.peer} was lost while {self.me.name} waited for it: {pipe.why}",
+            else f"worker {pipe.peer} was lost while {self.me.name} waited for it: {pipe.close_reason}",
         )
 
     # --- figures ---
 
     def get_debug_info(self) -> dict[str, str]:
-        """Figures of this worker under PyTorch's names, as texts."""
-        idle = max(0, self.hub.threads - self.hub.running)
+        """Statistics of this worker under PyTorch's names, as texts."""
+        idle = max(0, self.reactor.threads - self.reactor.running)
         return {
-            "agent.thread_pool_size": str(self.hub.workers),
+            "agent.thread_pool_size": str(self.reactor.workers),
             "agent.num_idle_threads": str(idle),
             "agent.num_pending_requests": str(len(self.calls.pending())),
         }
@@ -361,14 +363,14 @@ class Agent:
         return self.workers.known()
 
     def counts(self) -> Counts:
-        """What this worker reports at the end: the calls that it has made and served, and the functions that run."""
-        return self.traffic.counts(self.hub.running)
+        """The worker's report for termination: calls sent and served, and running functions."""
+        return self.call_counts.counts(self.reactor.running)
 
     def figures(self) -> dict[str, int]:
         """How many threads there are, functions that run, calls that wait for answers, and connections."""
         return {
-            "num_threads": self.hub.threads,
-            "num_running": self.hub.running,
+            "num_threads": self.reactor.threads,
+            "num_running": self.reactor.running,
             "num_pending_calls": len(self.calls.pending()),
             "num_connections": len(self.peers),
         }

@@ -1,4 +1,4 @@
-"""What the arguments of a call mean."""
+"""The arguments of a call: checks, and the worker that they name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 20  # workers that an error names
 
 
 def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float) -> Call:
-    """A call that nobody waits for yet."""
+    """Begin a call; its request may not be sent yet."""
     agent = current_agent()
     args, kwargs = checked(func, args, kwargs)
     return agent.call(worker(agent, to), func, args, kwargs, seconds(timeout))

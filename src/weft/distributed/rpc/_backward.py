@@ -1,13 +1,13 @@
 """Backward passes over several workers.
 
-Each worker has a part in a pass: its tape, from the roots or the tensors that it has sent, to its leaves and the
-tensors that it has received. The gradients of those go to who sent them, all that are complete together. A message is
-answered when all that it has set going is done, so the pass is over when the first worker has its answers (Dijkstra and
-Scholten's method); an answer tells of which workers how many gradients are still awaited.
+A backward pass consists of local passes, one on each worker: over its tape, from the roots or the tensors that it has
+sent, to its leaves and the tensors that it has received. Gradients of received tensors go back to their senders, in one
+message for all that are complete together. A message is answered when all work that it has caused is done, so the pass
+is over when the first worker has its answers (Dijkstra and Scholten's method); an answer says how many gradients each
+worker still awaits.
 
-In FAST mode all messages of the context take part: those of whose tensors none leads to the roots are awaited in vain.
-In SMART mode a first round of messages, answered in
-the same way, marks those that lead to the roots.
+In FAST mode all messages of the context take part; one with no tensor that leads to the roots is awaited in vain. In
+SMART mode a first round of messages, answered in the same way, marks the tensors that lead to the roots.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from weft._autograd.engine import add_values
 from weft._autograd.graph import Vertex
 from weft._autograd.incremental import IncrementalBackwardPass
+from weft._base.state import ambient
 from weft._lazy.realize import flush_pending
 from weft._lazy.runtime import filled_array
-from weft._lazy.value import Value, inputs_first
+from weft._lazy.value import Tape, Value, inputs_first
+from weft._tensor.gradients import accumulate
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._call import Call
-from weft.distributed.rpc._collected import Collected
-from weft.distributed.rpc._contexts import Context, received, within
+from weft.distributed.rpc._contexts import Context, origin_of, use_context
 from weft.distributed.rpc._protocol import Reply, Request, request
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import ArgumentError, GradientError, WeftError
@@ -36,11 +39,11 @@ if TYPE_CHECKING:
     from weft.distributed.rpc._agent import Agent
 
 Awaited = dict[WorkerInfo, int]
-"""How many tensors each worker has sent whose gradients have not come."""
+"""The number of gradients that each worker still awaits for tensors that it has sent."""
 
 
-class Passage(NamedTuple):
-    """A backward pass: a number of the worker that has begun it, and how it goes."""
+class BackwardPass(NamedTuple):
+    """The identity of a backward pass, by the worker that has begun it, and its options."""
 
     worker: int
     number: int
@@ -49,57 +52,106 @@ class Passage(NamedTuple):
 
 
 _numbers = count()
+_grad_lock = threading.Lock()
+"""Held by the pass that has put gradients of a context into `.grad`."""
 
 
-class Part:
-    """One worker's part in a pass."""
+class _CollectedGradients:
+    """Adds gradients of leaves to those of a context, and leaves `.grad` unchanged.
 
-    def __init__(self, context: Context, passage: Passage, roots: Sequence[tuple[Value, Value]] = ()) -> None:
+    Hooks after accumulation read `.grad`, and may change it, as those of DistributedDataParallel do. So, within `with`,
+    `.grad` of leaves with such hooks is the context's gradient.
+    """
+
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._passage = passage
+        self._hooked: set[Tape] = set()
+        self._own: dict[Tape, Any] = {}  # the former `.grad` of leaves that have the context's
+
+    def add(self, tape: Tape, grad: Value) -> None:
+        """Add to the gradient of a leaf."""
+        gradients = self._context.gradients
+        if tape.post_hooks:
+            self._set_grad(tape)
+            accumulate(tape, grad, create_graph=False)
+        else:
+            before = gradients.get(tape)
+            gradients[tape] = grad if before is None else add_values(before, grad, ambient())
+
+    def __enter__(self) -> None:
+        for tape in self._hooked:
+            self._set_grad(tape)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._own:
+            for tape, own in self._own.items():
+                if tape.grad is not None:
+                    self._context.gradients[tape] = tape.grad._read()
+                tape.grad = own
+            self._own = {}
+            _grad_lock.release()
+
+    def _set_grad(self, tape: Tape) -> None:
+        if tape in self._own:
+            return
+        if not self._own:
+            _grad_lock.acquire()
+        self._hooked.add(tape)
+        held = self._context.gradients.get(tape)
+        self._own[tape], tape.grad = tape.grad, None if held is None else wrap(held)
+
+
+class LocalPass:
+    """One worker's part of a backward pass."""
+
+    def __init__(
+        self, context: Context, backward_pass: BackwardPass, roots: Sequence[tuple[Value, Value]] = ()
+    ) -> None:
+        self._context = context
+        self._pass = backward_pass
         self._roots = roots
         self._marked: set[int] = set()
-        self._seen: set[Value] = set()  # by marking
+        self._marked_values: set[Value] = set()
         self._lock = threading.Lock()
-        self._collected = Collected(context)
+        self._collected = _CollectedGradients(context)
         self._engine: IncrementalBackwardPass | None = None
-        self._values: dict[int, Value] = {}  # those that were sent and take part
+        self._values: dict[int, Value] = {}  # of sent tensors that take part
         self._complete: dict[WorkerInfo, dict[int, Tensor | None]] = {}  # gradients that are on their way
 
     def mark(self, numbers: Iterable[int]) -> dict[WorkerInfo, list[int]]:
-        """Have tensors that were sent take part; returns the received ones that they, or the roots, depend on."""
+        """Mark sent tensors as taking part; returns the received ones that they, or the roots, depend on, by sender."""
         onward: dict[WorkerInfo, list[int]] = {}
         with self._lock:
             fresh = set(numbers) - self._marked
             self._marked |= fresh
-            for start in [self._sent(number) for number in fresh] or [root for root, _ in self._roots]:
-                values = inputs_first(start, self._enters, lambda value: received(value) is None)
-                self._seen.update(values)
+            for start in [self._sent_value(number) for number in fresh] or [root for root, _ in self._roots]:
+                values = inputs_first(start, self._is_unmarked, lambda value: origin_of(value) is None)
+                self._marked_values.update(values)
                 for value in values:
-                    come = received(value)
-                    if come is not None:
-                        onward.setdefault(come.sender, []).append(come.number)
+                    origin = origin_of(value)
+                    if origin is not None:
+                        onward.setdefault(origin.sender, []).append(origin.number)
         return onward
 
     def begin(self) -> dict[WorkerInfo, dict[int, Tensor | None]]:
-        """Begin at the roots; returns what is to go to others."""
+        """Begin at the roots; returns the gradients to send, by worker and number."""
         with self._lock:
-            return self._go_on({})
+            return self._advance({})
 
-    def give(self, grads: Mapping[int, Tensor | None]) -> dict[WorkerInfo, dict[int, Tensor | None]]:
-        """Go on with the gradients of tensors that were sent; returns what is to go to others."""
+    def add_gradients(self, grads: Mapping[int, Tensor | None]) -> dict[WorkerInfo, dict[int, Tensor | None]]:
+        """Go on with the gradients of sent tensors; returns the gradients to send, by worker and number."""
         with self._lock:
-            return self._go_on(grads)
+            return self._advance(grads)
 
     @property
     def awaited(self) -> int:
-        """How many gradients have not come."""
+        """How many gradients have not arrived."""
         return 0 if self._engine is None else self._engine.awaited
 
-    def _enters(self, value: Value) -> bool:
-        return value.tape is not None and value not in self._seen
+    def _is_unmarked(self, value: Value) -> bool:
+        return value.tape is not None and value not in self._marked_values
 
-    def _sent(self, number: int) -> Value:
+    def _sent_value(self, number: int) -> Value:
         sent = self._context.sends.get(number)
         if sent is None:
             raise GradientError(
@@ -108,58 +160,58 @@ class Part:
             )
         return sent.value
 
-    def _taking_part(self, number: int) -> Value:
-        return self._values.get(number) or self._sent(number)
+    def _value_of(self, number: int) -> Value:
+        return self._values.get(number) or self._sent_value(number)
 
-    def _ready(self) -> IncrementalBackwardPass:
+    def _started_engine(self) -> IncrementalBackwardPass:
         if self._engine is None:
-            numbers = list(self._marked if self._passage.smart else self._context.sends)
-            self._values = {number: self._sent(number) for number in numbers}
+            numbers = list(self._marked if self._pass.smart else self._context.sends)
+            self._values = {number: self._sent_value(number) for number in numbers}
             self._engine = IncrementalBackwardPass(
                 [*(root for root, _ in self._roots), *self._values.values()],
-                deliver=self._collected.add, ends=lambda value: received(value) is not None,
-                arrived_at=self._arrived_at, retain_graph=self._passage.retain_graph,
+                deliver=self._collected.add, ends=lambda value: origin_of(value) is not None,
+                arrived_at=self._on_received, retain_graph=self._pass.retain_graph,
             )  # fmt: skip
-            if not self._passage.smart:
-                self._tell_of_unused(self._engine.reached.values())
+            if not self._pass.smart:
+                self._answer_unused(self._engine.reached.values())
         return self._engine
 
-    def _tell_of_unused(self, reached: Iterable[Vertex]) -> None:
-        """Tensors that came with others that take part, and do not do so themselves, have no gradients."""
-        used = [come for come in map(received, reached) if come is not None]
-        numbers = {(come.sender, come.number) for come in used}
-        for sender, message in {(come.sender, come.message) for come in used}:
+    def _answer_unused(self, reached: Iterable[Vertex]) -> None:
+        """Answer None for tensors that take no part, but arrived in one message with tensors that do."""
+        used = [origin for origin in map(origin_of, reached) if origin is not None]
+        numbers = {(origin.sender, origin.number) for origin in used}
+        for sender, message in {(origin.sender, origin.message) for origin in used}:
             for number in self._context.receipts.get((sender, message), ()):
                 if (sender, number) not in numbers:
                     self._complete.setdefault(sender, {})[number] = None
 
-    def _go_on(self, grads: Mapping[int, Tensor | None]) -> dict[WorkerInfo, dict[int, Tensor | None]]:
+    def _advance(self, grads: Mapping[int, Tensor | None]) -> dict[WorkerInfo, dict[int, Tensor | None]]:
         self._complete = {}
-        engine = self._ready()
-        arrived = [_at_its_tensor(self._taking_part(at), grad) for at, grad in grads.items()]
-        with within(None), self._collected, _as_gradient_errors(self._context.me):
+        engine = self._started_engine()
+        arrived = [_on_device_of(self._value_of(at), grad) for at, grad in grads.items()]
+        with use_context(None), self._collected, _as_gradient_errors(self._context.me):
             engine.give(arrived or self._roots)
         if not engine.awaited:
-            self._context.parts.pop(self._passage, None)
-            if not self._passage.retain_graph:
+            self._context.passes.pop(self._pass, None)
+            if not self._pass.retain_graph:
                 for number in self._values:
                     self._context.sends.pop(number, None)
         return self._complete
 
-    def _arrived_at(self, value: Vertex, grad: Value | None) -> None:
-        come = received(value)
-        assert come is not None, "the graph goes on elsewhere before received values alone"
-        if come.context_id != self._context.id:
+    def _on_received(self, value: Vertex, grad: Value | None) -> None:
+        origin = origin_of(value)
+        assert origin is not None, "the graph goes on elsewhere before received values alone"
+        if origin.context_id != self._context.id:
             raise GradientError(
-                f"a tensor on the way to the roots came from {come.sender} in another context of distributed autograd; "
-                "send it again in this one"
+                f"a tensor on the way to the roots came from {origin.sender} in another context of distributed "
+                "autograd; send it again in this one"
             )
-        self._complete.setdefault(come.sender, {})[come.number] = None if grad is None else wrap(grad).cpu()
+        self._complete.setdefault(origin.sender, {})[origin.number] = None if grad is None else wrap(grad).cpu()
 
 
 @contextmanager
 def _as_gradient_errors(me: WorkerInfo) -> Iterator[None]:
-    """Say on which worker a derivative, or a hook, of the user's has failed."""
+    """Turn exceptions of users' derivatives and hooks into errors that name this worker."""
     try:
         yield
     except WeftError:
@@ -168,30 +220,32 @@ def _as_gradient_errors(me: WorkerInfo) -> Iterator[None]:
         raise GradientError(f"Error on Node {me.id}: {error}") from error
 
 
-def _at_its_tensor(value: Value, grad: Tensor | None) -> tuple[Value, Value | None]:
-    """A tensor and its gradient, which has come by the CPU: whatever the maps, it goes back to where its tensor is."""
+def _on_device_of(value: Value, grad: Tensor | None) -> tuple[Value, Value | None]:
+    """A tensor and its gradient, which travels by the CPU: it is moved to the tensor's device, whatever the maps."""
     return value, None if grad is None else grad.to(value.aval.device)._read()
 
 
 def run(agent: Agent, context_id: int, tensors: Sequence[Tensor], retain_graph: bool, smart: bool) -> None:
-    """A pass from scalars of this worker; returns when all workers are done. `RuntimeError` for what is no root."""
+    """Run a backward pass from scalars of this worker, until all workers are done. `RuntimeError` for bad roots."""
     context = agent.contexts.existing(context_id)
     if not tensors:
         raise GradientError("No tensors provided for gradient computation.")
     roots = [_root(tensor) for tensor in tensors]
-    passage = Passage(agent.me.id, next(_numbers), retain_graph, smart)
-    part = context.parts[passage] = Part(context, passage, roots)
+    backward_pass = BackwardPass(agent.me.id, next(_numbers), retain_graph, smart)
+    local_pass = context.passes[backward_pass] = LocalPass(context, backward_pass, roots)
     try:
-        marks = [call.flush() for call in _asked(agent, mark, context, passage, part.mark(()))] if smart else []
+        marks = (
+            [call.flush() for call in _ask(agent, mark, context, backward_pass, local_pass.mark(()))] if smart else []
+        )
         if context.sends:  # others may mark some of them
             wait_all(marks)
-        onward = part.begin()
+        onward = local_pass.begin()
         flush_pending()
         wait_all(marks)
-        calls = [call.flush() for call in _asked(agent, gradients, context, passage, onward)]
-        awaited = _least([*wait_all(calls), {agent.me: part.awaited}])
+        calls = [call.flush() for call in _ask(agent, gradients, context, backward_pass, onward)]
+        awaited = _minimum([*wait_all(calls), {agent.me: local_pass.awaited}])
     finally:
-        context.parts.pop(passage, None)
+        context.passes.pop(backward_pass, None)
     missing = [f"{count} of {worker}" for worker, count in awaited.items() if count]
     if missing:
         raise GradientError(
@@ -216,15 +270,19 @@ def _root(tensor: Tensor) -> tuple[Value, Value]:
     return value, Value(value.aval, filled_array(value.aval, 1))
 
 
-def _asked(
-    agent: Agent, what: Request[int, Passage, Any], context: Context, passage: Passage, onward: Mapping[WorkerInfo, Any]
+def _ask(
+    agent: Agent,
+    what: Request[int, BackwardPass, Any],
+    context: Context,
+    backward_pass: BackwardPass,
+    onward: Mapping[WorkerInfo, Any],
 ) -> list[Call]:
-    """Calls that have others take part in a pass."""
-    return [agent.ask(to, what, context.id, passage, content) for to, content in onward.items()]
+    """Begin calls of a control for a pass, one for each worker."""
+    return [agent.ask(to, what, context.id, backward_pass, content) for to, content in onward.items()]
 
 
-def _least(answers: Iterable[Awaited]) -> Awaited:
-    """What is awaited in the end: it only ever becomes less."""
+def _minimum(answers: Iterable[Awaited]) -> Awaited:
+    """The least count of each worker: counts only decrease, so that is the latest."""
     least: Awaited = {}
     for answer in answers:
         for worker, left in answer.items():
@@ -232,43 +290,45 @@ def _least(answers: Iterable[Awaited]) -> Awaited:
     return least
 
 
-# --- what peers have this worker do -----------------------------------------------------------------------------
+# --- controls -----------------------------------------------------------------------------
 
 
 @request()
-def mark(reply: Reply, context_id: int, passage: Passage, numbers: Sequence[int]) -> None:
-    """Have tensors that were sent take part in a pass; answered when all that they depend on do."""
-    context, part = _part(reply.agent, context_id, passage)
-    onward = part.mark(numbers)
-    _answer_after(reply, _asked(reply.agent, mark, context, passage, onward), lambda _: None)
+def mark(reply: Reply, context_id: int, backward_pass: BackwardPass, numbers: Sequence[int]) -> None:
+    """Mark sent tensors as taking part in a pass; answered when all tensors that they depend on are marked."""
+    context, local_pass = _local_pass(reply.agent, context_id, backward_pass)
+    onward = local_pass.mark(numbers)
+    _answer_after(reply, _ask(reply.agent, mark, context, backward_pass, onward), lambda _: None)
 
 
 @request()
-def gradients(reply: Reply, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None]) -> None:
-    """Go on with a pass; answered, with what is awaited, when all that this has set going is done."""
-    reply.run_in_turn(_go_on, context_id, passage, grads)
+def gradients(reply: Reply, context_id: int, backward_pass: BackwardPass, grads: Mapping[int, Tensor | None]) -> None:
+    """Go on with a pass; answered, with the counts of awaited gradients, when all work that this caused is done."""
+    reply.run_in_turn(_advance, context_id, backward_pass, grads)
 
 
-def _go_on(reply: Reply, context_id: int, passage: Passage, grads: Mapping[int, Tensor | None]) -> None:
+def _advance(reply: Reply, context_id: int, backward_pass: BackwardPass, grads: Mapping[int, Tensor | None]) -> None:
     agent = reply.agent
-    context, part = _part(agent, context_id, passage)
-    onward = part.give(grads)
-    mine: Awaited = {agent.me: part.awaited}
-    _answer_after(reply, _asked(agent, gradients, context, passage, onward), lambda answers: _least([mine, *answers]))
+    context, local_pass = _local_pass(agent, context_id, backward_pass)
+    onward = local_pass.add_gradients(grads)
+    mine: Awaited = {agent.me: local_pass.awaited}
+    _answer_after(
+        reply, _ask(agent, gradients, context, backward_pass, onward), lambda answers: _minimum([mine, *answers])
+    )
 
 
-def _part(agent: Agent, context_id: int, passage: Passage) -> tuple[Context, Part]:
-    """A context, and this worker's part in a pass, which begins with the first message about it."""
+def _local_pass(agent: Agent, context_id: int, backward_pass: BackwardPass) -> tuple[Context, LocalPass]:
+    """A context, and this worker's local pass, which begins with the first message about it."""
     context = agent.contexts.existing(context_id)
     with context.lock:
-        part = context.parts.get(passage)
-        if part is None:
-            part = context.parts[passage] = Part(context, passage)
-    return context, part
+        local_pass = context.passes.get(backward_pass)
+        if local_pass is None:
+            local_pass = context.passes[backward_pass] = LocalPass(context, backward_pass)
+    return context, local_pass
 
 
 def _answer_after(reply: Reply, calls: list[Call], summed: Callable[[list[Any]], Any]) -> None:
-    """Reply with what becomes of the answers to calls for which nobody waits here."""
+    """Reply with `summed(answers)` once all calls are answered, without waiting here."""
     for call in calls:
         call.push(now=True)
     if calls:

@@ -1,4 +1,4 @@
-"""Calls that have no answer yet."""
+"""PendingCalls that have no answer yet."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import count
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
-from weft._comm.pipe import Bytes, Pipe
-from weft.distributed.rpc._contexts import Context, current_context, within
-from weft.distributed.rpc._errors import raised_there
+from weft._comm.transport.pipe import Bytes, Pipe
+from weft.distributed.rpc._contexts import Context, current_context, use_context
+from weft.distributed.rpc._errors import remote_error
 from weft.distributed.rpc._message import unpack
 from weft.distributed.rpc._protocol import Frame
 from weft.errors import RpcError, RpcTimeoutError
@@ -26,8 +26,8 @@ _TOGETHER = 200e-6  # seconds within which frames to one peer are sent together
 
 
 class Call(Future[Any]):
-    """The answer to a call, which is put down and not sent: who waits for it sends it, and reads the pipe that the
-    answer comes by, unless somebody else does. `push` and `flush` are for those who do not wait now."""
+    """The answer to a call whose request is queued, not sent. A thread that waits for it sends the request, and reads
+    the pipe unless another thread does. Callers that do not wait now call `push` or `flush`."""
 
     def __init__(self, agent: Agent, pipe: Pipe | None, seconds: float) -> None:
         super().__init__()
@@ -37,24 +37,24 @@ class Call(Future[Any]):
         self._agent = agent
 
     def push(self, *, now: bool = False) -> Self:
-        """Send it, `now` or in a moment with what else goes there, and have its answer read as soon as it comes."""
+        """Send it, `now` or in a moment together with other frames, and have its answer read as soon as it arrives."""
         pipe = self.pipe
         if pipe is None:
             return self
         if now:
-            self._agent.hub.poll(pipe)
+            self._agent.reactor.poll(pipe)
             return self
         time = perf_counter()
         if time - pipe.pushed > _TOGETHER:
             pipe.pushed = time
-            self._agent.hub.flush(pipe)
-        self._agent.hub.soon(partial(self._agent.hub.poll, pipe))
+            self._agent.reactor.flush(pipe)
+        self._agent.reactor.call_soon(partial(self._agent.reactor.poll, pipe))
         return self
 
     def flush(self) -> Self:
-        """Send it now; its answer is read by who waits for it."""
+        """Send it now; its answer is read by the thread that waits for it."""
         if self.pipe is not None:
-            self._agent.hub.flush(self.pipe)
+            self._agent.reactor.flush(self.pipe)
         return self
 
     def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
@@ -64,20 +64,20 @@ class Call(Future[Any]):
 
     def _await(self) -> None:
         if self.pipe is None:
-            self._agent.hub.yield_leadership()
+            self._agent.reactor.yield_leadership()
             super()._await()
             return
-        self._agent.hub.read_until(self.pipe, self.done, self._ring, self.end)
+        self._agent.reactor.read_until(self.pipe, self.done, self._ring, self.end)
         if not self._done:
             self._agent.calls.expire()
             super()._await()
 
     def _leave_to_others(self) -> None:
         self.push()
-        self._agent.hub.yield_leadership()
+        self._agent.reactor.yield_leadership()
 
 
-class Calls:
+class PendingCalls:
     """The calls of one worker that wait for answers: those to itself here, others at their pipes."""
 
     def __init__(self, agent: Agent) -> None:
@@ -88,21 +88,21 @@ class Calls:
         self._lock = threading.Lock()
 
     def at(self, pipe: Pipe | None) -> dict[int, Call]:
-        """Those by a pipe, by number; None for those to this worker itself."""
+        """The calls by a pipe, by number; for None those to this worker itself."""
         return self._local if pipe is None else pipe.calls
 
     def watch(self, end: float) -> None:
-        """Have a call expire at a time, which is before `next_end`."""
+        """Expire a call at a time that is before `next_end`."""
         with self._lock:
             self.next_end = min(self.next_end, end)
-        self._agent.hub.wake()
+        self._agent.reactor.wake()
 
     def pending(self) -> list[Call]:
         """All of them."""
         return [call for calls in self._all() for call in list(calls.values())]
 
     def expire(self) -> None:
-        """Fail those whose time is over."""
+        """Fail the calls that have timed out."""
         now, late = monotonic(), []
         if now < self.next_end:
             return
@@ -115,16 +115,16 @@ class Calls:
                     elif call.end is not None and calls.pop(number, None) is not None:
                         late.append(call)
         for call in late:
-            self._finish(call, call.set_exception, late_error(call.seconds))
+            self._finish(call, call.set_exception, timeout_error(call.seconds))
 
     def answer(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
-        """The answer to one has come."""
+        """The answer to a call has arrived."""
         call = self.at(pipe).pop(number, None)
         if call is None:
             return  # its time was over
         failed = kind == _ERROR
         try:
-            outcome = raised_there(body, buffers) if failed else unpack(body, buffers)
+            outcome = remote_error(body, buffers) if failed else unpack(body, buffers)
         except BaseException as error:
             peer = self._agent.me.name if pipe is None else pipe.peer
             error.add_note(f"The answer of worker {peer} cannot be unpickled here; the function has run there.")
@@ -132,7 +132,7 @@ class Calls:
         self._finish(call, call.set_exception if failed else call.set_result, outcome)
 
     def fail(self, pipe: Pipe | None, why: str) -> None:
-        """No answers will come by a pipe any more."""
+        """Fail all calls by a pipe, which is closed."""
         calls = self.at(pipe)
         while calls:
             try:
@@ -145,19 +145,19 @@ class Calls:
         return [self._local, *(pipe.calls for pipe in self._agent.peers.outgoing())]
 
     def _finish(self, call: Call, finish: Callable[[Any], None], outcome: Any) -> None:
-        """Tell a call's outcome. Callbacks may wait for other calls."""
+        """Set the outcome of a call, later if it has callbacks: those may wait for other calls."""
         if call.has_callbacks:
-            self._agent.hub.defer(partial(finish, outcome))
+            self._agent.reactor.defer(partial(finish, outcome))
         else:
             finish(outcome)
 
 
 def _run_within(context: Context, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
-    with within(context):
+    with use_context(context):
         callback(done)
 
 
-def late_error(seconds: float) -> RpcTimeoutError:
-    """What a call raises that has no answer within some seconds."""
+def timeout_error(seconds: float) -> RpcTimeoutError:
+    """The error of a call without an answer after some seconds."""
     text = f"{1000 * seconds:{'.0f' if seconds >= 1e-3 else '.3g'}} ms"
     return RpcTimeoutError(f"RPCErr:1:RPC ran for more than set timeout ({text}) and will now be marked with an error")

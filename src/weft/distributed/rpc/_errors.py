@@ -1,4 +1,4 @@
-"""Errors that travel: what a function has raised on one worker is raised on another."""
+"""Remote errors: an exception of a function on one worker is raised again on its caller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from weft._comm.pipe import Bytes
+from weft._comm.transport.pipe import Bytes
 from weft.distributed.rpc._message import Receiver, pack, unpack
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
@@ -17,32 +17,32 @@ _ANYBODY = Receiver(None, lambda device: device)  # of a message without tensors
 
 
 def log_failure(function: Any, error: Exception) -> None:
-    """Log what a user's function raises: its caller, who is told, may have gone or look at nothing."""
-    if getattr(error, "_text_from_afar", None) is None:  # else it was logged where it was raised
+    """Log the exception of a user's function: its caller, which gets it too, may be lost or ignore it."""
+    if getattr(error, "_remote_text", None) is None:  # else it was logged where it was raised
         name = getattr(function, "__qualname__", repr(function))
         _log.error("%s, which was called from elsewhere, has failed: %s", name, error, exc_info=error)
 
 
-def raised_there(body: Bytes, buffers: Sequence[Any]) -> BaseException:
-    """The error of a function that ran elsewhere, of the same type where that takes a text."""
+def remote_error(body: Bytes, buffers: Sequence[Any]) -> BaseException:
+    """The error of a remote function, of the same type if that can be made from a text, else an `RpcError`."""
     kind, name, text = unpack(body, buffers)
     try:
         error = unpack(kind, ())(text)
         if isinstance(error, Exception):
-            error._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
+            error._remote_text = text  # pyright: ignore[reportAttributeAccessIssue]
             return error
     except Exception:
-        where, _, rest = text.partition("\n")
+        first_line, _, rest = text.partition("\n")
         why = "a type that cannot be made here from a text alone. Original exception on remote side was"
-        text = f"{where} {name}, {why}\n{rest}"
+        text = f"{first_line} {name}, {why}\n{rest}"
     error = RpcError(text)
-    error._text_from_afar = text  # pyright: ignore[reportAttributeAccessIssue]
+    error._remote_text = text  # pyright: ignore[reportAttributeAccessIssue]
     return error
 
 
-def described(error: BaseException, me: WorkerInfo) -> tuple[bytes, list[memoryview]]:
+def pack_error(error: BaseException, me: WorkerInfo) -> tuple[bytes, list[memoryview]]:
     """An error of this worker as a message."""
-    text = f"On {me}:\n{_shown(error)}"
+    text = f"On {me}:\n{_error_text(error)}"
     try:
         kind = pack(type(error), _ANYBODY)[0]
     except Exception:
@@ -51,9 +51,9 @@ def described(error: BaseException, me: WorkerInfo) -> tuple[bytes, list[memoryv
     return pack((kind, name, text), _ANYBODY)
 
 
-def _shown(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """An error and where it was raised. One that has come from another worker says so itself, and its type."""
-    text = getattr(error, "_text_from_afar", None)
+    text = getattr(error, "_remote_text", None)
     if text is None:
         return f"{_repr(error)}\n{''.join(traceback.format_exception(error))}"
     return f"{text}\nwhich was raised again here:\n{''.join(traceback.format_tb(error.__traceback__))}"

@@ -9,13 +9,13 @@ from datetime import timedelta
 from typing import NoReturn
 
 from weft._base.device import device as Device
-from weft._comm.store import Store, is_of_threads
-from weft.distributed._world import rank_entrance
+from weft._comm.stores.store import Store, is_of_threads
+from weft.distributed._world import rank_setter
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._controls import CONTROLS
-from weft.distributed.rpc._devices import Own, complaint, devices_of, own_of
+from weft.distributed.rpc._devices import WorkerDevices, device_error, devices_from_endpoint, devices_of
 from weft.distributed.rpc._listener import LOOPBACK, ConnectOptions, Endpoint
-from weft.distributed.rpc._state import entrance, here
+from weft.distributed.rpc._state import here, state_setter
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.distributed.rpc.options import TensorPipeRpcBackendOptions
 from weft.errors import DistError, DistStoreError, JobKeyError, RpcError, ValueRangeError
@@ -26,62 +26,67 @@ _ADDRESS = "WEFT_RPC_HOST"
 _STORE_SECONDS = timedelta(seconds=10)
 """How long the store may take to answer once a worker has joined."""
 
-_LEAVE_SECONDS = timedelta(seconds=5)  # for which who may keep the store stays until the others have been told
+_LEAVE_SECONDS = timedelta(
+    seconds=5
+)  # for which a worker, which may serve the store, waits until the others know why it leaves
 _ALL = "1"  # that all workers have come, where else is said why they cannot
-_COME, _LEFT = "all/id", "left"  # in the store: that, and that nobody waits any more
+_ALL_JOINED, _DEPARTED = (
+    "all/id",
+    "left",
+)  # keys of the store: why or that all have joined; that all waiting workers have left
 
 _HAS_DEVICES = "has devices"  # in the store, where any worker has named some
 
 
-def joined(store: Store, name: str, rank: int, world_size: int | None, options: TensorPipeRpcBackendOptions) -> Agent:
-    """The agent of this process, once all workers are there; without a world size it waits for nobody."""
-    connecting = _connect_options(store, options)
+def join(store: Store, name: str, rank: int, world_size: int | None, options: TensorPipeRpcBackendOptions) -> Agent:
+    """The agent of this process, once all workers are there; without a world size it does not wait."""
+    connect_options = _connect_options(store, options)
     number = _free_number(store) if rank < 0 else rank
-    workers = Workers(store, WorkerInfo(name, number, store.add(f"incarnations/{number}", 1) - 1), connecting)
+    workers = Workers(store, WorkerInfo(name, number, store.add(f"incarnations/{number}", 1) - 1), connect_options)
     agent = Agent(
         workers,
         threads=options.num_worker_threads,
         seconds=options.rpc_timeout,
-        connecting=connecting,
+        connect_options=connect_options,
         size=world_size,
         device_maps=options.device_maps,
         controls=CONTROLS,
-        enter=_entrance(),
+        enter=_thread_setup(),
     )
     here().agent = agent  # others may call as soon as they know of it
-    own = Own(options.named, options.device_maps)
-    alone = {**dict.fromkeys(own.maps, Own()), name: own}  # those that the maps name may still come
+    own = WorkerDevices(options.named, options.device_maps)
+    alone = {**dict.fromkeys(own.maps, WorkerDevices()), name: own}  # those that the maps name may still come
     try:
-        if world_size is None and (wrong := complaint(name, alone)):
+        if world_size is None and (wrong := device_error(name, alone)):
             raise ValueRangeError(wrong)
-        _enter(workers, {**agent.peers.listener.endpoint, **own.told()}, world_size)
+        _register(workers, {**agent.peers.listener.endpoint, **own.as_text()}, world_size)
         if own.named or own.maps:
             store.set(_HAS_DEVICES, "1")
         if world_size is None:
-            options.found = devices_of(name, alone)
+            options.resolved_devices = devices_of(name, alone)
         else:
-            if (said := _meet(store, workers.me, world_size, "id")) != _ALL:
-                _leave(workers, said)
-            workers.settle(world_size)
+            if (outcome := _await_all(store, workers.me, world_size, "id")) != _ALL:
+                _give_up(workers, outcome)
+            workers.all_joined(world_size)
             if store.check([_HAS_DEVICES]):
-                options.found = _compared_devices(store, workers, world_size)
+                options.resolved_devices = _agreed_devices(store, workers, world_size)
     except BaseException:
         here().agent = None
         agent.close()
         raise
-    if not connecting.in_memory:  # else it is the others' store as well
+    if not connect_options.in_memory:  # else it is the others' store as well
         store.set_timeout(_STORE_SECONDS)
     return agent
 
 
 def _connect_options(store: Store, options: TensorPipeRpcBackendOptions) -> ConnectOptions:
     address = os.environ.get(_ADDRESS) or LOOPBACK
-    return ConnectOptions(address, options.near, options.certificates, is_of_threads(store))
+    return ConnectOptions(address, options.unix_sockets, options.certificates, is_of_threads(store))
 
 
-def _entrance() -> Callable[[], None]:
-    """What makes threads of the agent belong to this thread's rank."""
-    enter_rank, enter_job = rank_entrance(), entrance()
+def _thread_setup() -> Callable[[], None]:
+    """A function that gives the thread that calls it the rank of this one."""
+    enter_rank, enter_job = rank_setter(), state_setter()
 
     def enter() -> None:
         enter_rank()
@@ -90,24 +95,24 @@ def _entrance() -> Callable[[], None]:
     return enter
 
 
-def _enter(workers: Workers, endpoint: Endpoint, size: int | None) -> None:
-    """Tell where this worker listens. Why it may not come is left to those who wait for it."""
+def _register(workers: Workers, endpoint: Endpoint, size: int | None) -> None:
+    """Publish this worker's endpoint. If that is refused, the reason is published for the others that wait."""
     try:
-        workers.enter(endpoint)
+        workers.register(endpoint)
         if size is not None:
-            _agree(workers, size)
+            _check_agreement(workers, size)
     except (RpcError, JobKeyError) as error:
         if size is not None:
             reason = f"{workers.me} could not join: {error}"
-            if workers.store.compare_set(_COME, "", reason).decode() == reason and workers.store.add("met/id", 0):
-                _let_go(workers.store)
+            if workers.store.compare_set(_ALL_JOINED, "", reason).decode() == reason and workers.store.add("met/id", 0):
+                _await_departure(workers.store)
         raise
 
 
-def _agree(workers: Workers, size: int) -> None:
-    """Require that all expect as many workers, and have the same key, as the first of them has said.
+def _check_agreement(workers: Workers, size: int) -> None:
+    """Require that all workers have the world size and key that the first of them has published.
 
-    Where that differs, and it has died since, this one is the first.
+    If they differ, and the first has died since, this worker takes its place.
     """
     mine = f"{size} {workers.key} {workers.me.name}"
     first = workers.store.compare_set("size", "", mine).decode()
@@ -115,7 +120,7 @@ def _agree(workers: Workers, size: int) -> None:
     if mine.startswith(f"{number} {key} "):
         return
     try:
-        if not workers.lives(name):
+        if not workers.is_alive(name):
             workers.store.set("size", mine)
         elif int(number) != size:
             raise RpcError(f"world_size is {size} here, and {number} at worker {name}; give all workers the same")
@@ -124,22 +129,22 @@ def _agree(workers: Workers, size: int) -> None:
         raise
 
 
-def _let_go(store: Store) -> None:
-    """Give those who wait the time to be told: they may need the store of this process."""
+def _await_departure(store: Store) -> None:
+    """Wait until the others have read the reason: they may need the store of this process."""
     with suppress(DistError):
-        store.wait([_LEFT], _LEAVE_SECONDS)
+        store.wait([_DEPARTED], _LEAVE_SECONDS)
 
 
-def _leave(workers: Workers, reason: str) -> NoReturn:
-    """Give up waiting, as somebody cannot come. The last one leaves the store as if nobody had been there."""
+def _give_up(workers: Workers, reason: str) -> NoReturn:
+    """Leave, as some worker cannot join. The last one clears the store for another attempt."""
     store = workers.store
     with suppress(DistError):
         workers.leave()
         if store.add("met/id", -1) == 0:
-            for key in (_COME, "size"):
+            for key in (_ALL_JOINED, "size"):
                 store.delete_key(key)
-            store.set(_LEFT, "1")
-        _let_go(store)
+            store.set(_DEPARTED, "1")
+        _await_departure(store)
     raise RpcError(f"init_rpc: {workers.me} waited in vain: {reason}")
 
 
@@ -150,24 +155,24 @@ def _free_number(store: Store) -> int:
     return number
 
 
-def _compared_devices(store: Store, workers: Workers, size: int) -> list[Device]:
+def _agreed_devices(store: Store, workers: Workers, size: int) -> list[Device]:
     """This worker's devices by all maps; `ValueError` on all workers where the devices or maps of one are wrong."""
     me = workers.me
     endpoints = {peer.name: workers.endpoint(peer) for peer in map(workers.find, range(size)) if peer is not None}
-    everybody = {name: own_of(endpoint) for name, endpoint in endpoints.items() if endpoint is not None}
-    store.set(f"devices/{me.id}", complaint(me.name, everybody))
-    _meet(store, me, size, "devices")
+    everybody = {name: devices_from_endpoint(endpoint) for name, endpoint in endpoints.items() if endpoint is not None}
+    store.set(f"devices/{me.id}", device_error(me.name, everybody))
+    _await_all(store, me, size, "devices")
     for peer in range(size):
-        if found := store.get(f"devices/{peer}").decode():
+        if error := store.get(f"devices/{peer}").decode():
             store.set(f"told/{me.id}", "1")
-            with suppress(DistError):  # who keeps the store ends when all have been told
-                _meet(store, me, size, "told")
-            raise ValueRangeError(found)
+            with suppress(DistError):  # the worker that serves the store ends once all have read it
+                _await_all(store, me, size, "told")
+            raise ValueRangeError(error)
     return devices_of(me.name, everybody)
 
 
-def _meet(store: Store, me: WorkerInfo, size: int, key: str) -> str:
-    """Wait until all workers have come here, each of which has set KEY/NUMBER before, or until one says why not."""
+def _await_all(store: Store, me: WorkerInfo, size: int, key: str) -> str:
+    """Wait until all workers have called this, or one has published why it cannot; each has set KEY/NUMBER before."""
     if store.add(f"met/{key}", 1) == size:
         store.compare_set(f"all/{key}", "", _ALL)
     try:

@@ -11,31 +11,31 @@ from functools import cache
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
-from weft._comm import sockets
 from weft._comm.deadline import Deadline
-from weft._comm.greeter import Channel, Greeter
-from weft._comm.key import job_key
-from weft._comm.proof import Service, call, session_pair
-from weft._comm.secure import Certificates, Secure
+from weft._comm.transport import sockets
+from weft._comm.transport.acceptor import Acceptor, Channel
+from weft._comm.transport.authentication import Service, authenticate, trusted_session_pair
+from weft._comm.transport.key import job_key
+from weft._comm.transport.tls import Certificates, TlsClient
 from weft.distributed._world import host_identity
 from weft.errors import DistNetworkError, JobKeyError, PeerGoneError
 
 _log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-NOBODY = ""
-"""Who only looks whether a worker lives."""
+LIVENESS_CHECK = ""
+"""The identity of a caller that only checks whether a worker lives."""
 OBSERVER = "observer"
-"""Who asks for figures and is no worker."""
+"""The identity of a caller that asks for the status and is no worker."""
 
 Endpoint = Mapping[str, Any]
-"""Where a worker listens, as others are told."""
+"""Where a worker listens, as published in the store."""
 
 
 class ConnectOptions(NamedTuple):
     """How a worker can be reached: by what address, whether by Unix sockets too, and with which certificates.
 
-    Or it is a thread of the process that all others are in, too.
+    `in_memory` says that all workers are threads of one process.
     """
 
     address: str = LOOPBACK
@@ -45,13 +45,13 @@ class ConnectOptions(NamedTuple):
 
 
 class Listener:
-    """Listens until it is closed.
+    """Accepts connections until it is closed.
 
-    `welcome(channel)`, which must not wait, gets each connection whose peer has proved the job's key; its words are who
-    the peer is. TCP is for the loopback interface unless the address is another one, by which others reach this host.
+    `on_accept(channel)`, which must not block, gets each connection whose peer has proved the job's key. TCP listens on
+    the loopback interface only, unless the address is another one, by which other hosts reach this one.
     """
 
-    def __init__(self, options: ConnectOptions, welcome: Callable[[Channel], None]) -> None:
+    def __init__(self, options: ConnectOptions, on_accept: Callable[[Channel], None]) -> None:
         if sockets.loopback_address(options.address) is None and options.certificates is None:
             _warn_of_plain_text()
         key, token = job_key(), secrets.token_hex(16)
@@ -61,12 +61,12 @@ class Listener:
             "token": token, "host": _host(), "unix": options.unix, "address": options.address,
             "port": tcp.getsockname()[1], "tls": options.certificates is not None,
         }  # fmt: skip
-        self.sockets = [tcp, _listening(token)] if options.unix else [tcp]
-        self._greeter = Greeter(self.sockets, _service(token), key, welcome, context=context)
+        self.sockets = [tcp, _unix_listener(token)] if options.unix else [tcp]
+        self._acceptor = Acceptor(self.sockets, _service(token), key, on_accept, context=context)
 
     def close(self) -> None:
         """Listen no more."""
-        self._greeter.close()
+        self._acceptor.close()
 
 
 @cache
@@ -77,7 +77,7 @@ def _warn_of_plain_text() -> None:
     )
 
 
-def _listening(token: str) -> socket.socket:
+def _unix_listener(token: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     sock.bind(f"\0weft-{token}")  # a name in the kernel, no file
     sock.listen(sockets.BACKLOG)
@@ -89,16 +89,16 @@ def _service(token: str) -> Service:
 
 
 class MemoryListener:
-    """The same for a worker that is a thread, as all others are: a connection is a pair of sockets.
+    """Accepts connections where all workers are threads of one process: a connection is a pair of sockets.
 
-    Nobody has to prove a key, since nobody else can make such a connection.
+    No proof of the key is needed, since no other process can open such a connection.
     """
 
     _all: ClassVar[WeakValueDictionary[str, MemoryListener]] = WeakValueDictionary()
 
-    def __init__(self, welcome: Callable[[Channel], None]) -> None:
+    def __init__(self, on_accept: Callable[[Channel], None]) -> None:
         token = secrets.token_hex(16)
-        self._welcome = welcome
+        self._on_accept = on_accept
         self.endpoint: Endpoint = {"token": token, "in_memory": True}
         self._all[token] = self
 
@@ -107,36 +107,36 @@ class MemoryListener:
         self._all.pop(self.endpoint["token"], None)
 
     @classmethod
-    def connect(cls, token: str, who: str) -> Channel:
+    def connect(cls, token: str, identity: str) -> Channel:
         """A channel to a worker."""
         listener = cls._all.get(token)
         if listener is None:
             raise PeerGoneError("its thread has left")
-        (near, far), (here, there) = socket.socketpair(), session_pair()
-        listener._welcome(Channel(far, there, words=who))
-        return Channel(near, here)
+        (client, server), (client_session, server_session) = socket.socketpair(), trusted_session_pair()
+        listener._on_accept(Channel(server, server_session, identity=identity))
+        return Channel(client, client_session)
 
 
-def connect(endpoint: Endpoint, options: ConnectOptions, who: str, deadline: Deadline) -> Channel:
-    """A channel to a worker's endpoint, to which this one says that it is `who`.
+def connect(endpoint: Endpoint, options: ConnectOptions, identity: str, deadline: Deadline) -> Channel:
+    """A channel to a worker's endpoint, to which this one introduces itself as `identity`.
 
-    `DistNetworkError` where nobody is there, or somebody else; `JobKeyError` where that has another key.
+    `DistNetworkError` if nothing, or another worker, listens there; `JobKeyError` if that has another key.
     """
     if "in_memory" in endpoint:
-        return MemoryListener.connect(endpoint["token"], who)
-    sock = _connected(endpoint, options, deadline)
+        return MemoryListener.connect(endpoint["token"], identity)
+    sock = _open_socket(endpoint, options, deadline)
     try:
-        secure = None
+        tls_client = None
         if sock.family != socket.AF_UNIX and options.certificates is not None:
-            secure = Secure(sock, options.certificates.context(server=False), deadline)
-        session = call(secure or sock, job_key(), _service(endpoint["token"]), deadline, who)
-        return Channel(sock, session, None if secure is None else secure.tls)
+            tls_client = TlsClient(sock, options.certificates.context(server=False), deadline)
+        session = authenticate(tls_client or sock, job_key(), _service(endpoint["token"]), deadline, identity)
+        return Channel(sock, session, None if tls_client is None else tls_client.tls)
     except BaseException:
         sock.close()
         raise
 
 
-def _connected(endpoint: Endpoint, options: ConnectOptions, deadline: Deadline) -> socket.socket:
+def _open_socket(endpoint: Endpoint, options: ConnectOptions, deadline: Deadline) -> socket.socket:
     here = endpoint["host"] == _host()
     if here and endpoint["unix"] and options.unix:
         sock = socket.socket(socket.AF_UNIX)
@@ -160,10 +160,10 @@ def _connected(endpoint: Endpoint, options: ConnectOptions, deadline: Deadline) 
             f"{with_tls} has TLS certificates and {without} has none; give them to all, or to nobody"
         )
     sock = sockets.connect(endpoint["address"], endpoint["port"], deadline, retry=False)
-    sockets.attend(sock)
+    sockets.set_keepalive(sock)
     return sock
 
 
 def _host() -> str:
-    """What workers have in common that reach each other by Unix sockets and can share memory."""
+    """A text that is equal for workers that reach each other by Unix sockets and can share memory."""
     return f"{host_identity()} {os.readlink('/proc/self/ns/net')}"

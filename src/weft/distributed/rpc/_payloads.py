@@ -1,77 +1,79 @@
-"""How long buffers travel: lent where the peer is on this host, else in chunks."""
+"""How long buffers travel: lent in shared memory to a peer on this host, else in chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from weft._comm import wire
-from weft._comm.chunks import Chunks, Parcel
-from weft._comm.hub import Hub
-from weft._comm.loans import Lender
-from weft._comm.pipe import Bytes, Pipe
+from weft._comm.shared_memory.loans import Lender
+from weft._comm.transport import wire
+from weft._comm.transport.chunks import Chunks, PendingFrame
+from weft._comm.transport.pipe import Bytes, Pipe
+from weft._comm.transport.reactor import Reactor
 from weft._tensor.convert import room
 from weft.distributed.rpc._protocol import Frame, Mark
 from weft.errors import DistNetworkError
 
-LONG = Mark.LENT | Mark.CUT
-"""What one bit of is in the kinds that `Payloads.take` deals with, beside chunks."""
+LONG_FLAGS = Mark.LENT | Mark.CUT
+"""Frames with one of these bits, and chunks, go to `Payloads.receive`."""
 
-_LEAST = 1 << 16  # bytes from which on a buffer is lent, or cut
+_MIN_LONG = 1 << 16  # bytes from which on a buffer is lent, or cut
 
 
 class Payloads:
-    """What a worker has lent, what it borrows, and what is on its way to it. `widen(pipe)` has a pipe get lanes."""
+    """The long buffers of a worker: those it has lent, borrows, sends and receives. `add_lanes(pipe)` opens lanes."""
 
-    def __init__(self, hub: Hub, widen: Callable[[Pipe], None]) -> None:
-        self._hub = hub
-        self._widen = widen
+    def __init__(self, reactor: Reactor, add_lanes: Callable[[Pipe], None]) -> None:
+        self._reactor = reactor
+        self._add_lanes = add_lanes
         self._lender = Lender()
         self._chunks = Chunks(room)
 
     def put(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: Sequence[memoryview]) -> None:
-        """Put a frame down, to be sent, behind what is given back."""
-        self._put_returns(pipe)
-        if not any(len(buffer) >= _LEAST for buffer in buffers):
+        """Queue a frame, behind the returns of loans."""
+        self._queue_returns(pipe)
+        if not any(len(buffer) >= _MIN_LONG for buffer in buffers):
             pipe.put(kind, number, body, buffers)
             return
-        if pipe.near:
-            mark, carry = Mark.LENT, partial(self._lender.lend, pipe)
+        if pipe.same_host:
+            flag, carry = Mark.LENT, partial(self._lender.lend, pipe)
         else:
-            self._widen(pipe)
-            mark, carry = Mark.CUT, partial(self._chunks.put, pipe, Frame.CHUNK)
-        handles = [carry(buffer) if len(buffer) >= _LEAST else b"" for buffer in buffers]
+            self._add_lanes(pipe)
+            flag, carry = Mark.CUT, partial(self._chunks.put, pipe, Frame.CHUNK)
+        handles = [carry(buffer) if len(buffer) >= _MIN_LONG else b"" for buffer in buffers]
         short = [buffer for handle, buffer in zip(handles, buffers, strict=True) if not handle]
-        pipe.put(kind | mark, number, body, [wire.pack(*handles), *short])
-        if not pipe.near:
+        pipe.put(kind | flag, number, body, [wire.pack(*handles), *short])
+        if not pipe.same_host:
             for lane in pipe.lanes:
-                self._hub.flush(lane)
+                self._reactor.flush(lane)
             return
         pipe.bytes_out += sum(len(buffer) for handle, buffer in zip(handles, buffers, strict=True) if handle)
-        if pipe.why is not None:  # it was lost meanwhile
+        if pipe.close_reason is not None:  # it was lost meanwhile
             self._lender.forget(pipe)
 
-    def take(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> Parcel | None:
-        """A frame that is long, or one that is complete now; None while some of it is still to come.
+    def receive(
+        self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]
+    ) -> PendingFrame | None:
+        """Handle a frame with long buffers, or a chunk; returns a frame that is complete now, else None.
 
-        `DistNetworkError` for loans or chunks that are none.
+        `DistNetworkError` for malformed loans or chunks.
         """
         if kind == Frame.CHUNK:
-            self._widen(pipe)
+            self._add_lanes(pipe)
             return self._chunks.take(pipe.main, number, body, buffers)
         handles, short = wire.unpack(bytes(buffers[0])) if buffers else [], iter(buffers[1:])
-        if kind & LONG != (Mark.LENT if pipe.near else Mark.CUT) or handles.count(b"") != len(buffers) - 1:
+        if kind & LONG_FLAGS != (Mark.LENT if pipe.same_host else Mark.CUT) or handles.count(b"") != len(buffers) - 1:
             raise DistNetworkError("it sent a malformed frame")
-        parcel = Parcel(pipe, kind & ~LONG, number, body)
-        if not pipe.near:
-            return self._chunks.claim(parcel, handles, short)
+        frame = PendingFrame(pipe, kind & ~LONG_FLAGS, number, body)
+        if not pipe.same_host:
+            return self._chunks.claim(frame, handles, short)
         give_back = partial(self._give_back, pipe)
-        parcel.buffers = [pipe.borrower.borrow(handle, give_back) if handle else next(short) for handle in handles]
-        pipe.bytes_in += sum(len(buffer) for handle, buffer in zip(handles, parcel.buffers, strict=True) if handle)
-        return parcel
+        frame.buffers = [pipe.borrower.borrow(handle, give_back) if handle else next(short) for handle in handles]
+        pipe.bytes_in += sum(len(buffer) for handle, buffer in zip(handles, frame.buffers, strict=True) if handle)
+        return frame
 
     def take_back(self, pipe: Pipe, number: int) -> None:
-        """A peer has given a loan back."""
+        """A peer has returned a loan."""
         self._lender.take_back(pipe, number)
 
     def forget(self, pipe: Pipe) -> None:
@@ -81,13 +83,13 @@ class Payloads:
 
     def _give_back(self, pipe: Pipe, number: int) -> None:
         pipe.borrower.returns.append(number)
-        self._hub.soon(partial(self._return, pipe))
+        self._reactor.call_soon(partial(self._return, pipe))
 
     def _return(self, pipe: Pipe) -> None:
-        self._put_returns(pipe)
-        self._hub.flush(pipe)
+        self._queue_returns(pipe)
+        self._reactor.flush(pipe)
 
-    def _put_returns(self, pipe: Pipe) -> None:
+    def _queue_returns(self, pipe: Pipe) -> None:
         returns = pipe.borrower.returns
         while returns:
             try:

@@ -1,4 +1,4 @@
-"""The connections of a worker: made when it first calls another one, and taken from those that call it."""
+"""The connections of a worker: opened when it first calls another one, and accepted from callers."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from weft._comm.deadline import Deadline
-from weft._comm.greeter import Channel
-from weft._comm.hub import Hub
-from weft._comm.pipe import Owner, Pipe
+from weft._comm.transport.acceptor import Channel
+from weft._comm.transport.pipe import FrameHandler, Pipe
+from weft._comm.transport.reactor import Reactor
 from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Listener, MemoryListener, connect
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, PeerGoneError, RpcError, RpcTimeoutError
 
 _MOST_SECONDS = 60.0  # that making a connection takes
-_WHO = re.compile(r"(\d+) (\S+)(?: (\d+)( lane)?)?")  # what callers say of themselves: number, name, incarnation
+_IDENTITY = re.compile(r"(\d+) (\S+)(?: (\d+)( lane)?)?")  # of a caller: number, name, incarnation
 _LANES = 3  # further connections to a peer on another host, for what is long
 _MOMENT = 5.0  # seconds for which a lane waits for the connection that it belongs to
 
 
 class Peers:
-    """Pipes to and from others; `owner` gets what comes through them.
+    """Pipes to and from other workers; `owner` gets their frames.
 
-    `introduce(worker, pipe)` puts down what is to go first through a pipe by which this worker calls another one.
+    `on_connect(worker, pipe)` queues the first frames of a pipe by which this worker calls another one.
     """
 
     def __init__(
-        self, workers: Workers, hub: Hub, owner: Owner, options: ConnectOptions,
-        introduce: Callable[[WorkerInfo, Pipe], None],
+        self, workers: Workers, reactor: Reactor, owner: FrameHandler, options: ConnectOptions,
+        on_connect: Callable[[WorkerInfo, Pipe], None],
     ) -> None:  # fmt: skip
         self._workers = workers
-        self._hub = hub
+        self._reactor = reactor
         self._owner = owner
         self._outgoing: dict[WorkerInfo, Pipe] = {}  # to those that this worker calls
-        self._ends: dict[Pipe, WorkerInfo] = {}  # who is at the other end, for all pipes
-        self._workers_of: WeakKeyDictionary[Pipe, WorkerInfo] = WeakKeyDictionary()  # the same of lost ones, too
+        self._worker_at: dict[Pipe, WorkerInfo] = {}  # the worker at the other end, for all pipes
+        self._workers_of: WeakKeyDictionary[Pipe, WorkerInfo] = WeakKeyDictionary()  # also for lost pipes
         self._ended: set[WorkerInfo] = set()  # those that will never answer again
         self._closed = False
-        self._observers: set[Pipe] = set()  # of those who look on and are no workers
-        self._past = (0, 0)  # bytes that came and went by pipes that are lost
-        self._admitted = threading.Condition()
-        self._widened: set[Pipe] = set()  # those that have lanes, or are about to
-        self._connecting: defaultdict[WorkerInfo, threading.Lock] = defaultdict(threading.Lock)  # by who is called
+        self._observers: set[Pipe] = set()  # connections of observers, which are no workers
+        self._closed_bytes = (0, 0)  # bytes that came and went by pipes that are lost
+        self._accepted = threading.Condition()
+        self._with_lanes: set[Pipe] = set()  # those that have lanes, or are about to
+        self._connecting: defaultdict[WorkerInfo, threading.Lock] = defaultdict(threading.Lock)  # by callee
         self._options = options
-        self._introduce = introduce
-        self.listener = MemoryListener(self._admit) if options.in_memory else Listener(options, self._admit)
+        self._on_connect = on_connect
+        self.listener = MemoryListener(self._accept) if options.in_memory else Listener(options, self._accept)
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self._worker_at)
 
     def outgoing(self) -> list[Pipe]:
         """The pipes by which this worker calls others."""
@@ -63,7 +63,7 @@ class Peers:
 
     def connected(self, worker: WorkerInfo) -> bool:
         """Whether there is a pipe to or from a worker."""
-        return worker in self._ends.values()
+        return worker in self._worker_at.values()
 
     def reach(self, to: WorkerInfo, seconds: float) -> Pipe:
         """The pipe to a worker, made within some seconds (0: those that a connection may take at all).
@@ -73,59 +73,59 @@ class Peers:
         deadline = Deadline(min(seconds, _MOST_SECONDS) if seconds else _MOST_SECONDS)
         lock = self._connecting[to]
         if not lock.acquire(timeout=deadline.left() or 0):
-            raise self._late(to, deadline)
+            raise self._timeout(to, deadline)
         try:
-            return self._outgoing.get(to) or self._connected(to, deadline)
+            return self._outgoing.get(to) or self._connect(to, deadline)
         finally:
             lock.release()
 
     def at(self, pipe: Pipe) -> WorkerInfo:
-        """Who is at the other end, or was when the pipe was lost: frames that came before are still counted."""
+        """The worker at the other end, also of a lost pipe: frames that arrived before are still counted."""
         return self._workers_of.get(pipe) or WorkerInfo(pipe.peer, -1)
 
     def forget(self, pipe: Pipe) -> WorkerInfo | None:
-        """Give up a pipe that is lost; returns which worker was there, None where that is known already."""
+        """Remove a lost pipe; returns its worker, None if it was removed before or is not a worker's."""
         if pipe in self._observers:
             self._observers.discard(pipe)
-            self._hub.remove(pipe)
+            self._reactor.remove(pipe)
             return None
         if pipe.main is not pipe:
-            self._hub.remove(pipe)
-            pipe.main.close(str(pipe.why))
+            self._reactor.remove(pipe)
+            pipe.main.close(str(pipe.close_reason))
             return None
-        worker = self._ends.pop(pipe, None)
+        worker = self._worker_at.pop(pipe, None)
         if worker is None:
             return None
         lanes, pipe.lanes = pipe.lanes, ()
         for lane in lanes:
-            lane.close(str(pipe.why))
-        self._widened.discard(pipe)
-        self._past = self._past[0] + pipe.bytes_in, self._past[1] + pipe.bytes_out
+            lane.close(str(pipe.close_reason))
+        self._with_lanes.discard(pipe)
+        self._closed_bytes = self._closed_bytes[0] + pipe.bytes_in, self._closed_bytes[1] + pipe.bytes_out
         if self._outgoing.get(worker) is pipe:
             del self._outgoing[worker]
-        self._hub.remove(pipe)
+        self._reactor.remove(pipe)
         return worker
 
-    def widen(self, pipe: Pipe) -> None:
-        """Have a pipe get lanes soon, for what is long, if it is one by which this worker calls another host's."""
-        if not pipe.near and pipe.main is pipe and pipe not in self._widened:
-            worker = self._ends.get(pipe)
-            self._widened.add(pipe)
+    def add_lanes(self, pipe: Pipe) -> None:
+        """Open lanes for long buffers soon, if this is a pipe by which this worker calls one of another host."""
+        if not pipe.same_host and pipe.main is pipe and pipe not in self._with_lanes:
+            worker = self._worker_at.get(pipe)
+            self._with_lanes.add(pipe)
             if worker is not None and self._outgoing.get(worker) is pipe:
-                self._hub.run(lambda: self._widen(worker, pipe))
+                self._reactor.run(lambda: self._open_lanes(worker, pipe))
 
-    def _widen(self, worker: WorkerInfo, pipe: Pipe) -> None:
+    def _open_lanes(self, worker: WorkerInfo, pipe: Pipe) -> None:
         deadline, endpoint = Deadline(_MOST_SECONDS), self._workers.endpoint(worker)
         with suppress(DistNetworkError, OSError):  # then it goes on without
-            while endpoint is not None and len(pipe.lanes) < _LANES and pipe.why is None:
+            while endpoint is not None and len(pipe.lanes) < _LANES and pipe.close_reason is None:
                 self._add_lane(pipe, connect(endpoint, self._options, f"{self._me()} lane", deadline))
 
     def _add_lane(self, pipe: Pipe, channel: Channel) -> None:
         lane = Pipe(channel.sock, self._owner, pipe.peer, channel.session, channel.tls, pipe)
         pipe.lanes = (*pipe.lanes, lane)
-        self._hub.add(lane, serve=True)
-        if pipe.why is not None:  # it was lost meanwhile
-            lane.close(pipe.why)
+        self._reactor.add(lane, serve=True)
+        if pipe.close_reason is not None:  # it was lost meanwhile
+            lane.close(pipe.close_reason)
 
     def _me(self) -> str:
         me = self._workers.me
@@ -133,21 +133,21 @@ class Peers:
 
     def traffic(self) -> tuple[int, int]:
         """How many bytes have come from other workers, and gone to them."""
-        pipes = list(self._ends)
+        pipes = list(self._worker_at)
         return (
-            self._past[0] + sum(pipe.bytes_in for pipe in pipes),
-            self._past[1] + sum(pipe.bytes_out for pipe in pipes),
+            self._closed_bytes[0] + sum(pipe.bytes_in for pipe in pipes),
+            self._closed_bytes[1] + sum(pipe.bytes_out for pipe in pipes),
         )
 
     def close(self) -> None:
         """Close all pipes, and take no more."""
         self._closed = True
         self.listener.close()
-        for pipe in [*self._ends, *self._observers]:
+        for pipe in [*self._worker_at, *self._observers]:
             pipe.close("this worker has left")
             pipe.free()
 
-    def _connected(self, to: WorkerInfo, deadline: Deadline) -> Pipe:
+    def _connect(self, to: WorkerInfo, deadline: Deadline) -> Pipe:
         me = self._workers.me
         if self._closed:
             raise RpcError(f"{me} has left the job, and cannot call {to}")
@@ -159,54 +159,54 @@ class Peers:
         try:
             channel = connect(endpoint, self._options, self._me(), deadline)
         except TimeoutError:
-            raise self._late(to, deadline) from None
+            raise self._timeout(to, deadline) from None
         except (DistNetworkError, OSError) as error:
             if isinstance(error, PeerGoneError):
                 self._ended.add(to)
                 self._workers.forget(to)
             raise RpcError(f"{me} cannot reach {to}: {error}") from error
         pipe = Pipe(channel.sock, self._owner, to.name, channel.session, channel.tls)
-        self._ends[pipe] = self._workers_of[pipe] = to
+        self._worker_at[pipe] = self._workers_of[pipe] = to
         self._outgoing[to] = pipe
-        self._introduce(to, pipe)
-        self._hub.add(pipe, serve=False)
+        self._on_connect(to, pipe)
+        self._reactor.add(pipe, serve=False)
         return pipe
 
-    def _late(self, to: WorkerInfo, deadline: Deadline) -> RpcTimeoutError:
+    def _timeout(self, to: WorkerInfo, deadline: Deadline) -> RpcTimeoutError:
         return RpcTimeoutError(
             f"{self._workers.me} cannot reach {to}: it has not answered within {deadline.seconds:g} s; its process is "
             "stopped, or too busy"
         )
 
-    def _admit(self, channel: Channel) -> None:
-        """A worker has connected, to call this one; or it only looks whether this one lives, or talks nonsense."""
-        who = channel.words
-        words = _WHO.fullmatch(who)
-        if self._closed or (who != OBSERVER and words is None):
+    def _accept(self, channel: Channel) -> None:
+        """Accept a caller or an observer; other connections, as those of liveness checks, are closed."""
+        identity = channel.identity
+        match = _IDENTITY.fullmatch(identity)
+        if self._closed or (identity != OBSERVER and match is None):
             channel.sock.close()
             return
-        caller = WorkerInfo(words[2], int(words[1]), int(words[3] or 0)) if words else None
-        if words and words[4]:
-            self._hub.run(lambda: self._admit_lane(channel, caller))
+        caller = WorkerInfo(match[2], int(match[1]), int(match[3] or 0)) if match else None
+        if match and match[4]:
+            self._reactor.run(lambda: self._accept_lane(channel, caller))
             return
-        pipe = Pipe(channel.sock, self._owner, words[2] if words else who, channel.session, channel.tls)
+        pipe = Pipe(channel.sock, self._owner, match[2] if match else identity, channel.session, channel.tls)
         if caller is None:
             self._observers.add(pipe)
         else:
-            with self._admitted:
-                self._ends[pipe] = self._workers_of[pipe] = caller
-                self._admitted.notify_all()
-        self._hub.add(pipe, serve=True)
+            with self._accepted:
+                self._worker_at[pipe] = self._workers_of[pipe] = caller
+                self._accepted.notify_all()
+        self._reactor.add(pipe, serve=True)
 
-    def _admit_lane(self, channel: Channel, caller: WorkerInfo | None) -> None:
-        """The same, for what is long: beside a connection that may just be being made."""
+    def _accept_lane(self, channel: Channel, caller: WorkerInfo | None) -> None:
+        """Accept a lane of a connection that may not be accepted yet."""
 
         def main() -> Pipe | None:
             mine = set(self._outgoing.values())
-            return next((pipe for pipe, at in list(self._ends.items()) if at == caller and pipe not in mine), None)
+            return next((pipe for pipe, at in list(self._worker_at.items()) if at == caller and pipe not in mine), None)
 
-        with self._admitted:
-            main_pipe = self._admitted.wait_for(main, _MOMENT)
+        with self._accepted:
+            main_pipe = self._accepted.wait_for(main, _MOMENT)
         if main_pipe is None or len(main_pipe.lanes) == _LANES:
             channel.sock.close()
         else:

@@ -1,4 +1,4 @@
-"""Forks that are gone, and whose owners are to be told: with what is sent next, or in a moment."""
+"""Deleted forks, which are reported to their owners with the next call to them, or in a moment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from weft._comm.pipe import Pipe
+from weft._comm.transport.pipe import Pipe
 from weft.distributed.rpc._call import NEVER
 from weft.distributed.rpc._protocol import Note
 from weft.distributed.rpc._references import Number
@@ -17,7 +17,7 @@ from weft.futures import Future
 if TYPE_CHECKING:
     from weft.distributed.rpc._agent import Agent
 
-_SECONDS = 0.02  # for which an owner may be left in the belief that a fork is there
+_SECONDS = 0.02  # for which a delete may be delayed
 _TOGETHER = 1000  # forks that one message names
 
 
@@ -29,7 +29,7 @@ def delete_forks(agent: Agent, forks: list[tuple[Number, Number]]) -> None:
 
 
 class PendingDeletes:
-    """The forks of one worker that are gone. `wake` has the time `due` looked at soon."""
+    """The deleted forks of one worker. `wake()` has the attribute `due` checked soon."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.due = NEVER
@@ -49,8 +49,8 @@ class PendingDeletes:
     def send(self, tell: Callable[..., None], sending: Pipe | None = None) -> None:
         """Tell the owners, by `tell(owner, delete_forks, forks, sending=…)`, as soon as they know of the forks.
 
-        Each of `forks` is the number of a value, and of the fork that is gone. Those that are told of now go with what
-        `sending` is about to send; later nothing else may be.
+        Each of `forks` is the number of a value, and of the fork that is gone. Deletes sent now may go together with
+        the next frames of `sending`; those that wait for an owner go alone.
         """
         self.due = NEVER
         gone: dict[WorkerInfo, list[tuple[Number, Number]]] = {}

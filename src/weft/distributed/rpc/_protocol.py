@@ -1,8 +1,8 @@
-"""What workers say to each other: kinds of frames, the controls that they ask each other for, and replies.
+"""The protocol of workers: kinds of frames, controls, and replies.
 
 A frame has a kind, a number by which an answer finds its call, and a pickle (`_message.py`). A call runs a function of
-the user's; a control runs one of this package's, which is known by its name: what is not in the table of controls
-(`_controls.py`) cannot be called.
+the user's; a control runs one of this package's, known by its name. Only those in the table of controls
+(`_controls.py`) can be called.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVarTuple
 
-from weft.distributed.rpc._errors import described
+from weft.distributed.rpc._errors import pack_error
 from weft.distributed.rpc._message import pack
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.futures import Future
 
 if TYPE_CHECKING:
-    from weft._comm.pipe import Pipe
+    from weft._comm.transport.pipe import Pipe
     from weft.distributed.rpc._agent import Agent
     from weft.distributed.rpc._contexts import Context
-    from weft.distributed.rpc._tracing import Span
+    from weft.distributed.rpc._trace.recording import Span
 
 Args = TypeVarTuple("Args")
 
@@ -34,13 +34,13 @@ class Frame(IntEnum):
     REQUEST = 2
     """A control, to be answered."""
     UNCOUNTED = 3
-    """The same for one that is no work of the job's: the end of the job does not wait for it."""
+    """A control, to be answered, that `shutdown` does not wait for."""
     NOTE = 4
     """A control without an answer."""
     ANSWER = 5
-    """What a function has returned."""
+    """The return value of a function."""
     ERROR = 6
-    """What it has raised."""
+    """The exception of a function."""
     DEVICES = 7
     """The caller's map of devices, before anything else."""
     RETURN = 8
@@ -101,7 +101,7 @@ def _untitled(args: Any) -> None:
 def request(
     *, counted: bool = True, title: Callable[[Any], str | None] = _untitled
 ) -> Callable[[Callable[[Reply, *Args], None]], Request[*Args]]:
-    """Make a function a control that is answered; those that are not `counted` are no work of the job's."""
+    """Make a function a control that is answered; `shutdown` does not wait for those that are not `counted`."""
     return lambda function: Request(function, Frame.REQUEST if counted else Frame.UNCOUNTED, title)
 
 
@@ -130,7 +130,7 @@ class Reply:
     def send(self, value: Any) -> None:
         """Answer with a value."""
         try:
-            receiver = self.agent.devices.of_caller(self.caller, self.pipe)
+            receiver = self.agent.devices.receiver_of_answer(self.caller, self.pipe)
             if self.context is not None:
                 receiver = receiver._replace(message=self.context.message())
             self._answer(_ANSWER, *pack(value, receiver))
@@ -139,10 +139,10 @@ class Reply:
 
     def fail(self, error: BaseException) -> None:
         """Answer with an error."""
-        self._answer(Frame.ERROR, *described(error, self.agent.me))
+        self._answer(Frame.ERROR, *pack_error(error, self.agent.me))
 
     def follow(self, future: Future[Any]) -> None:
-        """Answer with what a future has, once it is done."""
+        """Answer with the result or error of a future, once it is done."""
         future.add_done_callback(self._settle)
 
     def run(self, function: Callable[..., None], *args: Any) -> None:
@@ -156,7 +156,7 @@ class Reply:
             self.fail(error)
 
     def run_in_turn(self, function: Callable[..., None], *args: Any) -> None:
-        """The same in a thread of the pool, when it is its turn."""
+        """Like `run`, in a thread of the pool, after the functions that wait already."""
         self.agent.run(self.run, function, *args)
 
     def _settle(self, done: Future[Any]) -> None:

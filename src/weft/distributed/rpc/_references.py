@@ -1,8 +1,8 @@
-"""Who keeps what alive: the counts behind remote references.
+"""Reference counts of remote references.
 
 The owner of a value keeps it while it knows of a fork, which is a user's copy of the reference, or has a reference
-itself. A user that hands its reference on keeps it until the owner knows of the new fork (`parents`); so the owner
-always knows of one fork until it is told that the last one is gone. Messages of different workers come in any order.
+itself. A user that sends its reference to another worker keeps it until the owner knows of the new fork (`parents`); so
+the owner always knows of a fork until the last one is deleted. Messages of different workers arrive in any order.
 
 This is bookkeeping alone: what is to be sent is left to the caller. Any thread may call.
 """
@@ -34,19 +34,19 @@ class GloballyUniqueId(NamedTuple):
 
     @property
     def creator(self) -> Holder:
-        """Who has given it."""
+        """The worker that has given it."""
         return self.created_on, self.local_id >> _INCARNATION_BITS
 
     @property
     def pair(self) -> Number:
-        """The same as it travels."""
+        """The number as a plain pair, as it is sent."""
         return self.created_on, self.local_id
 
     def __repr__(self) -> str:
         return f"GloballyUniqueId(created_on={self.created_on}, local_id={self.local_id})"
 
 
-class Owned:
+class OwnedValue:
     """A value that this worker owns, which may still be computed, and the workers that have forks of it."""
 
     __slots__ = ("__weakref__", "created", "forks", "id", "value")
@@ -54,7 +54,7 @@ class Owned:
     def __init__(self, number: GloballyUniqueId) -> None:
         self.id = number
         self.value: Future[Any] = Future()
-        self.created = False  # whether whoever creates it has told of it; a fork may be known before
+        self.created = False  # whether the creator's request has arrived; a fork may be known before
         self.forks: dict[Number, Holder] = {}
 
 
@@ -66,8 +66,8 @@ class References:
         self._numbers = count(incarnation << _INCARNATION_BITS)
         self._lock = threading.Lock()  # nothing is freed under it: that may run anything
         self._no_parents = threading.Condition(self._lock)
-        self._owned: WeakValueDictionary[Number, Owned] = WeakValueDictionary()
-        self._kept: dict[Number, Owned] = {}  # those with forks, and those that are not created yet
+        self._owned: WeakValueDictionary[Number, OwnedValue] = WeakValueDictionary()
+        self._kept: dict[Number, OwnedValue] = {}  # those with forks, and those that are not created yet
         self._parents: dict[Number, tuple[Any, Holder]] = {}  # by child: what is kept, and who got the child
 
     def number(self) -> GloballyUniqueId:
@@ -76,20 +76,20 @@ class References:
 
     # --- for the owner ---
 
-    def owned(self, number: Number) -> Owned:
-        """The value of a number; one that nobody has created yet is expected."""
+    def owned(self, number: Number) -> OwnedValue:
+        """The value of a number, which may not be created yet."""
         with self._lock:
             return self._get(number)
 
-    def create(self, number: Number) -> Owned:
-        """The value of a number whose creator has told of it; forks keep it from now on, and who holds it here."""
+    def create(self, number: Number) -> OwnedValue:
+        """The value of a number whose creator's request is here; from now on forks and local references keep it."""
         with self._lock:
             owned = self._get(number)
             owned.created = True
-            self._let_go(owned)
+            self._release_if_unused(owned)
             return owned
 
-    def add_fork(self, number: Number, fork: Number, holder: Holder) -> Owned:
+    def add_fork(self, number: Number, fork: Number, holder: Holder) -> OwnedValue:
         """A worker has a fork."""
         with self._lock:
             owned = self._get(number)
@@ -103,23 +103,23 @@ class References:
             owned = self._owned.get(number)
             if owned is not None:
                 owned.forks.pop(fork, None)
-                self._let_go(owned)
+                self._release_if_unused(owned)
         del owned
 
-    def _get(self, number: Number) -> Owned:
+    def _get(self, number: Number) -> OwnedValue:
         owned = self._owned.get(number)
         if owned is None:
-            owned = self._owned[number] = self._kept[number] = Owned(GloballyUniqueId(*number))
+            owned = self._owned[number] = self._kept[number] = OwnedValue(GloballyUniqueId(*number))
         return owned
 
-    def _let_go(self, owned: Owned) -> None:
+    def _release_if_unused(self, owned: OwnedValue) -> None:
         if owned.created and not owned.forks:
             self._kept.pop(owned.id, None)
 
     # --- for users ---
 
     def keep_parent(self, child: Number, parent: Any, holder: Holder) -> None:
-        """Keep a reference that was handed on to a worker, until `child_known`."""
+        """Keep a reference that was sent to a worker, until `child_known`."""
         with self._lock:
             self._parents[child] = parent, holder
 
@@ -131,7 +131,7 @@ class References:
         del kept  # outside of the lock, since it may be the last reference
 
     def wait_for_children(self, seconds: float | None) -> None:
-        """Wait until the owners know of all references that were handed on, some seconds at most."""
+        """Wait until the owners know of all references that were sent, some seconds at most."""
         with self._lock:
             self._no_parents.wait_for(lambda: not self._parents, seconds)
 
@@ -146,7 +146,7 @@ class References:
                 for fork in [fork for fork, holder in owned.forks.items() if holder == worker]:
                     del owned.forks[fork]
                 owned.created = owned.created or owned in orphans
-                self._let_go(owned)
+                self._release_if_unused(owned)
             freed = [self._parents.pop(child) for child, (_, holder) in list(self._parents.items()) if holder == worker]
             self._no_parents.notify_all()
         for owned in orphans:

@@ -14,10 +14,10 @@ from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._call import Call
 from weft.distributed.rpc._contexts import Context, current_context
 from weft.distributed.rpc._protocol import Note, Reply, request
-from weft.distributed.rpc._references import GloballyUniqueId, Holder, Number, Owned
-from weft.distributed.rpc._service import Method, computed, require_method, value_of
+from weft.distributed.rpc._references import GloballyUniqueId, Holder, Number, OwnedValue
+from weft.distributed.rpc._service import Method, call_function, require_method, value_of
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
-from weft.distributed.rpc._tracing import title_of
+from weft.distributed.rpc._trace.recording import title_of
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
 from weft.errors import FutureError, RpcError, RpcTimeoutError
@@ -41,7 +41,7 @@ class RRef(Generic[T]):
     _agent: Agent
     _owner: WorkerInfo
     _id: GloballyUniqueId
-    _owned: Owned | None  # where this worker is the owner; else this is a fork
+    _owned: OwnedValue | None  # where this worker is the owner; else this is a fork
     _fork: GloballyUniqueId | None
     _known: Future[Any]  # done once the owner knows of the fork, or has failed to create the value
 
@@ -52,19 +52,19 @@ class RRef(Generic[T]):
             raise RpcError(NO_AGENT)
         owned = agent.references.create(agent.references.number())
         owned.value.set_result(value)
-        self._be_owner(agent, owned)
+        self._init_as_owner(agent, owned)
 
-    def _be_owner(self, agent: Agent, owned: Owned) -> None:
+    def _init_as_owner(self, agent: Agent, owned: OwnedValue) -> None:
         self._agent, self._owner, self._id = agent, agent.me, owned.id
         self._owned, self._fork, self._known = owned, None, owned.value
 
-    def _be_user(
+    def _init_as_user(
         self, agent: Agent, owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, known: Future[Any]
     ) -> None:
         self._agent, self._owner, self._id = agent, owner, number
         self._owned, self._fork, self._known = None, fork, known
 
-    # --- who has it ---
+    # --- the owner ---
 
     def owner(self) -> WorkerInfo:
         """The worker that has the value."""
@@ -115,11 +115,14 @@ class RRef(Generic[T]):
         return _Methods(self._id, lambda *call: self._begin(timeout, *call).wait())
 
     def rpc_async(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
-        """The same, giving a future of the result."""
+        """Methods of the value, run on its owner: `rref.rpc_async().size()` returns a future of the result."""
         return _Methods(self._id, lambda *call: self._begin(timeout, *call).push())
 
     def remote(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
-        """The same, giving a reference to the result; waits until the value is there, and has the method."""
+        """Methods of the value, run on its owner: `rref.remote().size()` returns a reference to the result.
+
+        Waits until the value is there and has the method.
+        """
         return _Methods(self._id, lambda *call: self._create(timeout, *call))
 
     def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
@@ -141,19 +144,19 @@ class RRef(Generic[T]):
 
     def _get_type(self, timeout: float = UNSET_RPC_TIMEOUT, blocking: bool = True) -> Any:
         """The type of the value, or without `blocking` a future of it."""
-        asked = self._begin(timeout, _type_of, (self._id,), {}).push()
-        return asked.wait() if blocking else asked
+        type_call = self._begin(timeout, _type_of, (self._id,), {}).push()
+        return type_call.wait() if blocking else type_call
 
     def _begin(self, timeout: float, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
         """Call a function on the owner; this reference lasts as long as that."""
         self._require_created()
-        begun = current_agent().call(self._owner, function, args, kwargs, seconds(timeout))
-        begun.add_done_callback(lambda _, kept=self: None)
-        return begun
+        call = current_agent().call(self._owner, function, args, kwargs, seconds(timeout))
+        call.add_done_callback(lambda _, kept=self: None)
+        return call
 
     def _create(self, timeout: float, method: Method, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RRef[Any]:
         self._begin(timeout, require_method, method, {}).wait()
-        reference = _created(self._owner, method, args, kwargs, timeout)
+        reference = _create_remotely(self._owner, method, args, kwargs, timeout)
         reference._known.add_done_callback(lambda _, kept=self: None)
         return reference
 
@@ -180,30 +183,30 @@ class RRef(Generic[T]):
         """A future that is done when the value is created, or has failed to be."""
         return self._known
 
-    # --- handing it on ---
+    # --- sending it ---
 
-    def _reduce_for(self, to: WorkerInfo, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
-        """How it travels to a worker: as a new fork, which is taken back where the message is not made."""
+    def _reduce_for(self, to: WorkerInfo, undo: list[Callable[[], object]]) -> tuple[Any, ...]:
+        """How it is pickled for a worker: as a new fork, which `undo` deletes if packing fails."""
         self._require_created()
         references = self._agent.references
         fork = references.number()
         if self._owned is not None:
             references.add_fork(self._id, fork, to[1:])
-            handed.append(partial(references.delete_fork, self._id, fork))
+            undo.append(partial(references.delete_fork, self._id, fork))
         else:
             references.keep_parent(fork, self, to[1:])
-            handed.append(partial(references.child_known, fork))
-        return _arrived, (self._owner, self._id, fork, self._agent.me)
+            undo.append(partial(references.child_known, fork))
+        return _received_reference, (self._owner, self._id, fork, self._agent.me)
 
     def __reduce__(self) -> NoReturn:
         raise RpcError("Can not pickle rref in python pickler, rref can only be pickled when using RPC")
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # of one that could not be made
-            self._let_go()
+            self._delete_fork()
 
-    def _let_go(self) -> None:
-        """Have the owner told, once, that this fork is gone."""
+    def _delete_fork(self) -> None:
+        """Report to the owner, once, that this fork is deleted."""
         fork, self._fork = self._fork, None
         if fork is not None and not self._agent.closing:
             self._agent.deletes.add(self._owner, self._id, fork, self._known)
@@ -243,30 +246,30 @@ def remote(
     """
     agent = current_agent()
     args, kwargs = checked(func, args, kwargs)
-    return _created(worker(agent, to), func, args, kwargs, timeout)
+    return _create_remotely(worker(agent, to), func, args, kwargs, timeout)
 
 
-def _created(owner: WorkerInfo, func: Any, args: Any, kwargs: Any, timeout: float) -> RRef[Any]:
+def _create_remotely(owner: WorkerInfo, func: Any, args: Any, kwargs: Any, timeout: float) -> RRef[Any]:
     agent = current_agent()
     limit, references = seconds(timeout), agent.references
     number, reference = references.number(), object.__new__(RRef)
     fork = None if owner == agent.me else references.number()
     if fork is None:
-        reference._be_owner(agent, references.create(number))
+        reference._init_as_owner(agent, references.create(number))
     known = agent.ask(
         owner, create, number.pair, fork and fork.pair, agent.me[1:], func, args, kwargs, _context_id(), limit=limit
     )
     if fork is not None:
-        reference._be_user(agent, owner, number, fork, known)
+        reference._init_as_user(agent, owner, number, fork, known)
         known.push()
-    known.add_done_callback(partial(_give_up, agent, owner, number, fork))
+    known.add_done_callback(partial(_report_failure, agent, owner, number, fork))
     return reference
 
 
-def _give_up(
+def _report_failure(
     agent: Agent, owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId | None, known: Future[Any]
 ) -> None:
-    """Tell the owner where the value is not created: it knows of that itself only if it could read the request."""
+    """Tell the owner that the value will not be created, which it cannot know if it could not read the request."""
     if known.failed and not agent.closing:
         try:
             known.value()
@@ -281,7 +284,7 @@ def _context_id() -> int | None:
     return None if context is None else context.id
 
 
-# --- what peers have this worker do -----------------------------------------------------------------------------
+# --- controls -----------------------------------------------------------------------------
 
 
 def _differentiate(number: GloballyUniqueId, context_id: int, retain_graph: bool) -> None:
@@ -294,19 +297,21 @@ def _as_root(value: Any) -> Tensor:
     return value
 
 
-def _arrived(owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, parent: WorkerInfo) -> RRef[Any]:
-    """The reference that a worker has handed on."""
+def _received_reference(
+    owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, parent: WorkerInfo
+) -> RRef[Any]:
+    """The reference that another worker has sent, in a call or an answer."""
     agent, reference = current_agent(), object.__new__(RRef)
     references = agent.references
     if owner == agent.me:
-        reference._be_owner(agent, references.owned(number))
+        reference._init_as_owner(agent, references.owned(number))
         if parent == owner:
             references.delete_fork(number, fork)
         else:
             agent.tell(parent, child_known, fork)
         return reference
     known: Future[Any] = Future()
-    reference._be_user(agent, owner, number, fork, known)
+    reference._init_as_user(agent, owner, number, fork, known)
     if parent == owner:
         known.set_result(None)
         return reference
@@ -337,7 +342,7 @@ def create(
 
 def _create(reply: Reply, value: Future[Any], func: Any, args: Any, kwargs: Any, context: Context | None) -> None:
     try:
-        result, later = computed(func, args, kwargs, context)
+        result, later = call_function(func, args, kwargs, context)
     except BaseException as error:
         value.set_exception(error)
         raise
@@ -358,7 +363,7 @@ def _finish_later(reply: Reply, value: Future[Any], done: Future[Any]) -> None:
 
 
 def _finish(reply: Reply, value: Future[Any], result: Any) -> None:
-    """A value is there: its creator is told before those who wait for it."""
+    """A value is there: its creator is answered before the callers that wait for it."""
     reply.send(None)
     value.set_result(result)
 
@@ -383,12 +388,12 @@ def fetch(reply: Reply, number: Number, context_id: int | None) -> None:
 
 @request()
 def add_fork(reply: Reply, number: Number, fork: Number, holder: Holder) -> None:
-    """A worker has a fork that another one has handed on to it."""
+    """A worker has a fork that another user has sent to it."""
     reply.agent.expect(reply.agent.references.add_fork(number, fork, holder))
     reply.send(None)
 
 
 @Note
 def child_known(agent: Agent, fork: Number) -> None:
-    """The owner knows of a fork that this worker has handed on."""
+    """The owner knows of a fork that this worker has sent."""
     agent.references.child_known(fork)

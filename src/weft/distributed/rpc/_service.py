@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from weft._comm.pipe import Bytes
-from weft.distributed.rpc._contexts import Context, within
+from weft._comm.transport.pipe import Bytes
+from weft.distributed.rpc._contexts import Context, use_context
 from weft.distributed.rpc._errors import log_failure
 from weft.distributed.rpc._message import unpack
 from weft.distributed.rpc._protocol import Reply
@@ -49,22 +49,22 @@ def serve(reply: Reply, body: Bytes, buffers: Sequence[Any]) -> None:
         ) from error
     if context:
         reply.context = reply.agent.contexts.at(*context)
-    result, later = computed(function, args, kwargs, reply.context)
+    result, later = call_function(function, args, kwargs, reply.context)
     if later:
         reply.follow(result)
     else:
         reply.send(result)
 
 
-def computed(function: Any, args: Any, kwargs: Any, context: Context | None) -> tuple[Any, bool]:
-    """What a user's function returns, and whether that is a future of its result."""
+def call_function(function: Any, args: Any, kwargs: Any, context: Context | None) -> tuple[Any, bool]:
+    """Call a user's function; returns its result, and whether that is a future of the actual one."""
     try:
         if type(function) is Method:
             function = function.bound()
         if context is None:
             result = function(*args, **kwargs)
         else:
-            with within(context):
+            with use_context(context):
                 result = function(*args, **kwargs)
         later = is_asynchronous(function)
         if later:

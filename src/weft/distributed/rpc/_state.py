@@ -1,4 +1,4 @@
-"""The part of a process in a job: that of the process, or of each of its threads that is a rank of its own."""
+"""The RPC state of a process, or of each thread that is a rank of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Here:
+class RpcState:
     """The agent, between `init_rpc` and `shutdown`, and how often there was one."""
 
     agent: Agent | None = None
@@ -27,53 +27,53 @@ class Here:
         return self is _process
 
     def close(self, seconds: float | None = None) -> None:
-        """Leave at once, if there is an agent; functions under way get some seconds, and have it until then."""
+        """Close the agent, if there is one; running functions get some seconds, and may use it until then."""
         if self.agent is not None:
             self.agent.close(seconds)
             self.agent = None
 
 
-_process = Here()
+_process = RpcState()
 
 
-class _Thread(threading.local):
+class _ThreadLocal(threading.local):
     here = _process
 
 
-_thread = _Thread()
+_thread_local = _ThreadLocal()
 
 
-def here() -> Here:
-    """That of this thread's rank, or of the process."""
-    return _thread.here
+def here() -> RpcState:
+    """The state of this thread's rank, or of the process."""
+    return _thread_local.here
 
 
-def become(part: Here) -> None:
-    """Have this thread take part as a rank of its own, or as one that there is."""
-    _thread.here = part
+def set_state(state: RpcState) -> None:
+    """Set the state of this thread: a new one for a rank of its own, or that of another thread."""
+    _thread_local.here = state
 
 
-def entrance() -> Callable[[], None]:
-    """What makes a further thread take part as this one does."""
-    part = _thread.here
-    return lambda: become(part)
+def state_setter() -> Callable[[], None]:
+    """A function that gives the thread that calls it the state of this one."""
+    state = _thread_local.here
+    return lambda: set_state(state)
 
 
 def _forget() -> None:
     """A fork has none of the agents' threads."""
-    _process.agent = _thread.here.agent = None
+    _process.agent = _thread_local.here.agent = None
 
 
 os.register_at_fork(after_in_child=_forget)
 
 
 NO_AGENT = "Current RPC agent is not set! Did you initialize the RPC framework (e.g. by calling `rpc.init_rpc`)?"
-"""What is said where references are made without an agent."""
+"""The error for references that are made without an agent."""
 
 
 def current_agent() -> Agent:
     """The agent of this process, or rank; `RuntimeError` before `init_rpc` and after `shutdown`."""
-    agent = _thread.here.agent
+    agent = _thread_local.here.agent
     if agent is None:
         raise RpcError("RPC has not been initialized. Call torch.distributed.rpc.init_rpc first.")
     return agent

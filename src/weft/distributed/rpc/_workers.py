@@ -1,4 +1,4 @@
-"""The workers of a job, as its store knows them."""
+"""The registry of a job's workers, in its store."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from typing import Any, NamedTuple
 
 from weft._comm.deadline import Deadline
-from weft._comm.key import fingerprint
-from weft._comm.store import Store
-from weft.distributed.rpc._listener import NOBODY, ConnectOptions, Endpoint, connect
+from weft._comm.stores.store import Store
+from weft._comm.transport.key import fingerprint
+from weft.distributed.rpc._listener import LIVENESS_CHECK, ConnectOptions, Endpoint, connect
 from weft.errors import DistError, DistNetworkError, DistStoreError, JobKeyError, RpcError
 
 _NAME = re.compile(r"[A-Za-z0-9_:-]{1,127}")
-_FEW = 256  # workers, who know each other from the beginning
+_LEARN_AT_ONCE = 256  # workers, who know each other from the beginning
 _LOOK_SECONDS = 5.0  # for which a worker may take to show that it lives
 
 
@@ -26,7 +26,7 @@ class _WorkerInfo(NamedTuple):
 class WorkerInfo(_WorkerInfo):
     """Name and number of a worker; `get_worker_info` gives it. `RuntimeError` for what cannot be a name.
 
-    `incarnation` is how many workers have had the number before: who leaves and joins again is another worker.
+    `incarnation` is how many workers have holders the number before: who leaves and joins again is another worker.
     """
 
     __slots__ = ()
@@ -58,54 +58,54 @@ class Entry(NamedTuple):
 
 
 class Workers:
-    """Names, numbers and places."""
+    """Names, numbers and endpoints of the workers."""
 
     def __init__(self, store: Store, me: WorkerInfo, options: ConnectOptions) -> None:
         self.me = me
         self.store = store
         self._options = options
         self.key = "none" if options.in_memory else fingerprint()
-        """What tells the key of this worker from another one."""
+        """The fingerprint of this worker's job key."""
         self.size: int | None = None
         """Of a job of known size, once all have come."""
         self.names: dict[int, str] = {}
         """Of all workers of such a job, by number, also when they have ended; empty until `learn` is called."""
         self._known: dict[str | int, Entry] = {}  # until they are lost
 
-    def enter(self, endpoint: Endpoint) -> None:
-        """Tell where this worker listens.
+    def register(self, endpoint: Endpoint) -> None:
+        """Publish this worker's endpoint.
 
         `RuntimeError` where a living one has its name or its number, `JobKeyError` where that has another key, too.
         """
         mine = json.dumps({**self.me._asdict(), "endpoint": dict(endpoint)})
-        before = self._take(_key(self.me.id), mine)
+        before = self._claim(_key(self.me.id), mine)
         try:
-            before = before | self._take(_key(self.me.name), mine)
+            before = before | self._claim(_key(self.me.name), mine)
         except BaseException:
             self.store.delete_key(_key(self.me.id))
             raise
-        for number in before - {self.me.id}:  # of the one that had this name
+        for number in before - {self.me.id}:  # of the one that holders this name
             self.store.delete_key(_key(number))
 
-    def _take(self, key: str, mine: str) -> set[int]:
-        """Have a key for this worker; returns the numbers of those that had it, who are dead."""
-        had: set[int] = set()
+    def _claim(self, key: str, mine: str) -> set[int]:
+        """Have a key for this worker; returns the numbers of those that holders it, who are dead."""
+        holders: set[int] = set()
         holder = self.store.compare_set(key, "", mine).decode()
         while holder != mine:
             if holder:
-                had.add(self._require_dead(holder).worker.id)
+                holders.add(self._require_dead(holder).worker.id)
             before, holder = holder, self.store.compare_set(key, holder, mine).decode()
             if holder == before:  # the store gives back what was expected where there is no value
                 holder = self.store.compare_set(key, "", mine).decode()
-        return had
+        return holders
 
-    def lives(self, name: str) -> bool:
+    def is_alive(self, name: str) -> bool:
         """Whether a worker lives that has this name. `JobKeyError` where one does that has another key."""
-        return self.store.check([_key(name)]) and self._answers(_entry(self.store.get(_key(name))))
+        return self.store.check([_key(name)]) and self._is_reachable(_entry(self.store.get(_key(name))))
 
-    def _answers(self, entry: Entry) -> bool:
+    def _is_reachable(self, entry: Entry) -> bool:
         try:
-            connect(entry.endpoint, self._options, NOBODY, Deadline(_LOOK_SECONDS))[0].close()
+            connect(entry.endpoint, self._options, LIVENESS_CHECK, Deadline(_LOOK_SECONDS))[0].close()
         except TimeoutError:
             pass  # it is there, and busy
         except JobKeyError as error:
@@ -116,7 +116,7 @@ class Workers:
 
     def _require_dead(self, text: str) -> Entry:
         entry = _entry(text)
-        if not self._answers(entry):
+        if not self._is_reachable(entry):
             return entry
         other = entry.worker
         what = f"name {self.me.name}" if other.name == self.me.name else f"rank {self.me.id}"
@@ -126,23 +126,23 @@ class Workers:
         )
 
     def leave(self) -> None:
-        """Take back what `enter` has told."""
+        """Remove this worker's endpoint."""
         self.store.delete_key(_key(self.me.name))
         self.store.delete_key(_key(self.me.id))
 
-    def settle(self, size: int) -> None:
-        """All of a job's workers have come. Few are learnt at once, so that they can be found when the store has ended.
+    def all_joined(self, size: int) -> None:
+        """All workers have joined. Up to 256 are looked up now, so that they can be found when the store has ended.
 
-        Many are looked up when they are called: a store cannot tell everything to thousands.
+        More are looked up when they are called: a store cannot send all entries to thousands of workers.
         """
         self.size = size
-        if size <= _FEW:
+        if size <= _LEARN_AT_ONCE:
             self.learn(size)
 
     def learn(self, size: int) -> None:
-        """Note who has the numbers from 0 on."""
+        """Look up all workers of a job of this size."""
         for text in self.store.multi_get([_key(number) for number in range(size)]):
-            worker = self._note(_entry(text)).worker
+            worker = self._remember(_entry(text)).worker
             self.names[worker.id] = worker.name
 
     def find(self, to: str | int) -> WorkerInfo | None:
@@ -150,7 +150,7 @@ class Workers:
 
         `RuntimeError` where the store does not answer.
         """
-        entry = self._known.get(to) or self._looked_up(to)
+        entry = self._known.get(to) or self._look_up(to)
         return None if entry is None else entry.worker
 
     def known(self) -> list[WorkerInfo]:
@@ -167,9 +167,9 @@ class Workers:
         return sorted({self.me, *workers}, key=lambda one: one.id)
 
     def find_again(self, worker: WorkerInfo) -> WorkerInfo | None:
-        """The worker that has the name now, None where nobody has; the same one where the store does not answer."""
+        """The worker that has the name now, None if there is none; `worker` itself if the store does not answer."""
         try:
-            entry = self._looked_up(worker.name)
+            entry = self._look_up(worker.name)
         except RpcError:
             return worker
         return None if entry is None else entry.worker
@@ -185,19 +185,19 @@ class Workers:
         """Where a worker listens, None where it has gone."""
         entry = self._known.get(worker.name)
         if entry is None or entry.worker != worker:
-            entry = self._looked_up(worker.name)
+            entry = self._look_up(worker.name)
         return None if entry is None or entry.worker != worker else entry.endpoint
 
-    def _looked_up(self, to: str | int) -> Entry | None:
+    def _look_up(self, to: str | int) -> Entry | None:
         key = _key(to)
         try:
-            return self._note(_entry(self.store.get(key))) if self.store.check([key]) else None
+            return self._remember(_entry(self.store.get(key))) if self.store.check([key]) else None
         except DistStoreError:
             return None  # deleted in between
         except DistError as error:
             raise RpcError(f"{self.me} cannot look for worker {to}: {error}") from error
 
-    def _note(self, entry: Entry) -> Entry:
+    def _remember(self, entry: Entry) -> Entry:
         self._known[entry.worker.name] = self._known[entry.worker.id] = entry
         return entry
 

@@ -1,4 +1,4 @@
-"""What users call: joining, calling, leaving."""
+"""The functions of the module `rpc`: joining, calling, leaving."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from weft._comm.deadline import Deadline
-from weft._comm.store import PrefixStore, Store
+from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed._rendezvous import rendezvous
 from weft.distributed._world import thread_rank
 from weft.distributed.rpc import backend_registry
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._arguments import begin, seconds, worker
-from weft.distributed.rpc._gather import _all_gather as _all_gather
-from weft.distributed.rpc._gather import _barrier as _barrier
 from weft.distributed.rpc._rref import RRef as RRef
 from weft.distributed.rpc._rref import remote as remote
-from weft.distributed.rpc._shutdown import finish_calls, leave_together
+from weft.distributed.rpc._shutdown import finish_calls, graceful_shutdown
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
+from weft.distributed.rpc._worker_collectives import _all_gather as _all_gather
+from weft.distributed.rpc._worker_collectives import _barrier as _barrier
 from weft.distributed.rpc._workers import WorkerInfo, check_name
 from weft.distributed.rpc.constants import DEFAULT_INIT_METHOD, DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.options import RpcBackendOptions, TensorPipeRpcBackendOptions
@@ -53,8 +53,8 @@ def init_rpc(
     rank 0 must come first, to keep the store.
     `RuntimeError` for a name or rank that a living worker has, and where workers do not come within 300 seconds.
     """
-    part = here()
-    if part.agent is not None:
+    state = here()
+    if state.agent is not None:
         raise RpcError("RPC is already initialized")
     check_name(name)
     if backend is not None and not backend_registry.is_backend(backend):
@@ -64,25 +64,25 @@ def init_rpc(
         raise ArgumentError("Argument rpc_backend_options must be an instance of RpcBackendOptions")
     if backend is None and not isinstance(options, TensorPipeRpcBackendOptions):
         raise ArgumentError(f"Could not infer backend for options {options}; name the backend that takes them")
-    store, rank, size = _meeting_place(options.init_method, -1 if rank is None else rank, world_size)
-    part.begun += 1
+    store, rank, size = _rendezvous(options.init_method, -1 if rank is None else rank, world_size)
+    state.begun += 1
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    part.agent = backend_registry.init_backend(
+    state.agent = backend_registry.init_backend(
         backend or backend_registry.BackendType.TENSORPIPE,
-        store=PrefixStore(f"rpc/{attempt}.{'any' if size is None else part.begun}", store),
+        store=PrefixStore(f"rpc/{attempt}.{'any' if size is None else state.begun}", store),
         name=name, rank=rank, world_size=size, rpc_backend_options=options,
     )  # fmt: skip
-    if part.is_process:
-        atexit.register(_end, os.getpid())
+    if state.is_process:
+        atexit.register(_close_at_exit, os.getpid())
 
 
-def _end(process: int) -> None:
+def _close_at_exit(process: int) -> None:
     """Close the agent of a process that ends without `shutdown`: the interpreter must not find its threads at work."""
     if process == os.getpid():  # not in a fork
         here().close(_END_SECONDS)
 
 
-def _meeting_place(url: str, rank: int, size: int | None) -> tuple[Store, int, int | None]:
+def _rendezvous(url: str, rank: int, size: int | None) -> tuple[Store, int, int | None]:
     thread = thread_rank() if url == DEFAULT_INIT_METHOD else None
     if thread is not None:
         rank, size = thread.rank if rank is None or rank < 0 else rank, thread.size if size is None else size
@@ -99,14 +99,16 @@ def _meeting_place(url: str, rank: int, size: int | None) -> tuple[Store, int, i
     if size is None and by_environment and rank < 0 and "WORLD_SIZE" in os.environ:
         size = -1  # the environment tells both
     if size is None:
-        asked = rank if rank >= 0 or by_environment else 1  # a number is given later, not that of the host
-        store, found, _ = next(iter(rendezvous(url, asked, _ANY, timeout=_PATIENCE)))
-        return store, found if rank < 0 and by_environment else rank, None
+        rendezvous_rank = (
+            rank if rank >= 0 or by_environment else 1
+        )  # any number but that of the host; the worker's own is assigned later
+        store, world_size, _ = next(iter(rendezvous(url, rendezvous_rank, _ANY, timeout=_PATIENCE)))
+        return store, world_size if rank < 0 and by_environment else rank, None
     at_once = {"wait_for_workers": False} if url.startswith(("env:", "tcp:")) else {}  # they wait when they have met
-    store, rank, found = next(iter(rendezvous(url, rank, size, timeout=_PATIENCE, **at_once)))
-    if not 0 <= rank < found:
-        raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {found}")
-    return store, rank, found
+    store, rank, world_size = next(iter(rendezvous(url, rank, size, timeout=_PATIENCE, **at_once)))
+    if not 0 <= rank < world_size:
+        raise ValueRangeError(f"rank must be from 0 to world_size - 1, but rank is {rank} and world_size {world_size}")
+    return store, rank, world_size
 
 
 def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
@@ -130,32 +132,32 @@ def rpc_sync(
 def rpc_async(
     to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
 ) -> Future[Any]:
-    """The same without waiting: returns a future of the result at once."""
+    """Call a function on another worker without waiting: returns a future of the result. See `rpc_sync`."""
     begun = begin(to, func, args, kwargs, timeout).push()
-    if _thread.begun is not None:
-        _thread.begun.append(begun)
+    if _thread_local.begun is not None:
+        _thread_local.begun.append(begun)
     return begun
 
 
-class _Thread(threading.local):
+class _ThreadLocal(threading.local):
     begun: list[Future[Any]] | None = None  # calls that `_wait_all` waits for
 
 
-_thread = _Thread()
+_thread_local = _ThreadLocal()
 
 
 @contextmanager
 def _wait_all() -> Iterator[None]:
     """Wait, at the end of the block, for all calls that `rpc_async` begins in it, and raise what one has raised."""
-    before, _thread.begun = _thread.begun, []
+    before, _thread_local.begun = _thread_local.begun, []
     try:
         yield
     finally:
-        begun, _thread.begun = _thread.begun, before
+        begun, _thread_local.begun = _thread_local.begun, before
         wait_all(begun)
 
 
-def _finish(agent: Agent, deadline: Deadline) -> None:
+def _await_end(agent: Agent, deadline: Deadline) -> None:
     """Return when this worker may leave. Its references last until then: what it still serves may use them."""
     agent.deletes.send(agent.tell)
     if agent.size is None:
@@ -163,15 +165,15 @@ def _finish(agent: Agent, deadline: Deadline) -> None:
         agent.references.wait_for_children(deadline.left())
         agent.workers.leave()
     else:
-        leave_together(agent, deadline)
+        graceful_shutdown(agent, deadline)
 
 
 def _leave(agent: Agent, deadline: Deadline) -> None:
-    part = here()
-    if part.agent is agent:
-        part.agent = None
-        if part.is_process:
-            atexit.unregister(_end)
+    state = here()
+    if state.agent is agent:
+        state.agent = None
+        if state.is_process:
+            atexit.unregister(_close_at_exit)
     agent.close(deadline.left())
 
 
@@ -188,7 +190,7 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
         _leave(agent, deadline)
     elif agent.shutdown.acquire(blocking=False):
         try:
-            _finish(agent, deadline)
+            _await_end(agent, deadline)
         finally:
             _leave(agent, deadline)
             agent.shutdown.release()
@@ -206,7 +208,7 @@ def get_rpc_timeout() -> float:
 
 
 def _set_rpc_timeout(rpcTimeoutSeconds: float) -> None:
-    """Change that."""
+    """Set the seconds that a call may take unless it says otherwise."""
     current_agent().seconds = RpcBackendOptions(rpc_timeout=rpcTimeoutSeconds).rpc_timeout
 
 
@@ -240,7 +242,7 @@ def _get_current_rpc_agent() -> Agent:
 
 
 def _rref_context_get_debug_info() -> dict[str, str]:
-    """Figures of this worker's references, as texts."""
+    """Statistics of this worker's references, as texts."""
     figures = _get_current_rpc_agent().references.figures()
     return {name: str(figure) for name, figure in figures.items()}
 

@@ -1,4 +1,4 @@
-"""What carries out remote calls, by name."""
+"""The backends of remote calls, by name."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed.rpc import constants
-from weft.distributed.rpc._join import joined
+from weft.distributed.rpc._join import join
 from weft.distributed.rpc.options import TensorPipeRpcBackendOptions
 from weft.errors import ArgumentError, OptionError
 
@@ -20,7 +20,7 @@ class BackendValue(NamedTuple):
     init_backend_handler: Callable[..., Any]
 
 
-class _Backend(Enum):
+class _BackendType(Enum):
     def __repr__(self) -> str:
         return f"BackendType.{self.name}"
 
@@ -28,10 +28,10 @@ class _Backend(Enum):
 def _join(store: Store, name: str, rank: int, world_size: int | None, rpc_backend_options: Any) -> Any:
     if not isinstance(rpc_backend_options, TensorPipeRpcBackendOptions):
         raise ArgumentError(f"`rpc_backend_options` must be a `TensorPipeRpcBackendOptions`. {rpc_backend_options}")
-    return joined(store, name, rank, world_size, rpc_backend_options)
+    return join(store, name, rank, world_size, rpc_backend_options)
 
 
-_types: list[Any] = [_Backend("BackendType", {"TENSORPIPE": BackendValue(TensorPipeRpcBackendOptions, _join)})]
+_types: list[Any] = [_BackendType("BackendType", {"TENSORPIPE": BackendValue(TensorPipeRpcBackendOptions, _join)})]
 
 
 def __getattr__(name: str) -> Any:
@@ -60,7 +60,7 @@ def register_backend(
         raise OptionError(f"RPC backend {backend_name}: already registered")
     members = {member.name: member.value for member in _types[-1]}
     added = BackendValue(construct_rpc_backend_options_handler, init_backend_handler)
-    _types.append(_Backend("BackendType", {**members, backend_name: added}))
+    _types.append(_BackendType("BackendType", {**members, backend_name: added}))
     return _types[-1][backend_name]
 
 
@@ -79,6 +79,6 @@ def init_backend(backend: Any, *args: Any, **kwargs: Any) -> Any:
     return backend.value.init_backend_handler(*args, **kwargs)
 
 
-def is_backend(found: Any) -> bool:
+def is_backend(value: Any) -> bool:
     """Whether something is a member of `BackendType`, of now or before."""
-    return isinstance(found, _Backend)
+    return isinstance(value, _BackendType)

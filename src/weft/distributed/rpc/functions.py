@@ -23,8 +23,8 @@ def async_execution(fn: Callable[P, R]) -> Callable[P, R]:
     since its future is another one in each call; arguments of other types than it is annotated with are a `TypeError`.
     A function that returns something else than a future is a `RuntimeError` at the caller.
     """
-    given: Any = fn
-    run: Callable[P, R] = _checked(given._function) if isinstance(given, Compiled) else fn
+    function: Any = fn
+    run: Callable[P, R] = _checked(function._function) if isinstance(function, Compiled) else fn
 
     @wraps(fn)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -40,14 +40,14 @@ def _checked(function: Callable[P, R]) -> Callable[P, R]:
     named = [one.name for one in signature.parameters.values() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
 
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        given, hints = signature.bind(*args, **kwargs).arguments, get_type_hints(function)
+        arguments, hints = signature.bind(*args, **kwargs).arguments, get_type_hints(function)
         for name in named:
-            if name in given and name in hints and not isinstance(given[name], _classes(hints[name])):
+            if name in arguments and name in hints and not isinstance(arguments[name], _classes(hints[name])):
                 hint = hints[name]
                 expected = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
                 raise ArgumentError(
                     f"{function.__name__}() Expected a value of type '{expected}' for argument '{name}' but instead "
-                    f"found type '{type(given[name]).__name__}'."
+                    f"found type '{type(arguments[name]).__name__}'."
                 )
         return function(*args, **kwargs)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from weft._base.device import CPU, canonical
 from weft._base.device import device as Device
-from weft._comm.secure import Certificates
+from weft._comm.transport.tls import Certificates
 from weft.distributed.rpc import constants
 from weft.errors import ArgumentError, RpcError, ValueRangeError
 
@@ -64,16 +64,16 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
             raise ArgumentError(f"num_worker_threads must be an integer, but got {num_worker_threads!r}")
         if num_worker_threads < 1:
             raise RpcError(f"num_worker_threads must be positive, got {num_worker_threads}")
-        for what, given, known in (("transport", _transports, _TRANSPORTS), ("channel", _channels, _CHANNELS)):
-            for name in given or ():
-                if name not in known:
-                    raise RpcError(f"Unknown {what}: {name}; there are {', '.join(known)}")
+        for what, names, supported in (("transport", _transports, _TRANSPORTS), ("channel", _channels, _CHANNELS)):
+            for name in names or ():
+                if name not in supported:
+                    raise RpcError(f"Unknown {what}: {name}; there are {', '.join(supported)}")
         self.num_worker_threads = num_worker_threads
-        self.near = _transports is None or not {"shm", "unix"}.isdisjoint(_transports)
+        self.unix_sockets = _transports is None or not {"shm", "unix"}.isdisjoint(_transports)
         self.certificates = None if certificates is None else _files(certificates)
         self.device_maps: dict[str, dict[Device, Device]] = {}
         self.named: list[Device] = []
-        self.found: list[Device] = []
+        self.resolved_devices: list[Device] = []
         for to, device_map in (device_maps or {}).items():
             self._add_map(to, device_map, "device_map")
         if devices is not None:
@@ -90,7 +90,7 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
     @property
     def devices(self) -> list[Device]:
         """The accelerators that take part: those set, or, after joining, those of this worker's and others' maps."""
-        return self.named or self.found
+        return self.named or self.resolved_devices
 
     def _add_map(self, to: str, added: Mapping[DeviceType, DeviceType], what: str) -> None:
         if not isinstance(added, Mapping):
@@ -128,10 +128,10 @@ def _device(name: DeviceType) -> Device:
 
 
 def _accelerator(name: DeviceType) -> Device:
-    found = _device(name)
-    if found is CPU:
+    device = _device(name)
+    if device is CPU:
         raise ValueRangeError(
-            f"`set_devices` expect a list of CUDA devices, but got device type {found.type}. Other accelerators may be "
-            "named as well; the CPU always takes part"
+            f"`set_devices` expect a list of CUDA devices, but got device type {device.type}. Other accelerators may "
+            "be named as well; the CPU always takes part"
         )
-    return found
+    return device

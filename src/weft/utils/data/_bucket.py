@@ -20,10 +20,10 @@ from weft.utils.data.sampler import Sampler
 
 
 def _checked(boundaries: Sequence[int]) -> list[int]:
-    found = list(boundaries)
-    if not found or found[0] <= 0 or any(a >= b for a, b in pairwise(found)):
-        raise ValueRangeError(f"boundaries should be positive and ascending, but got {found}")
-    return found
+    limits = list(boundaries)
+    if not limits or limits[0] <= 0 or any(a >= b for a, b in pairwise(limits)):
+        raise ValueRangeError(f"boundaries should be positive and ascending, but got {limits}")
+    return limits
 
 
 def _bucket_of(length: int, boundaries: list[int]) -> int:
@@ -75,7 +75,7 @@ class BucketBatchSampler(Sampler[list[int]]):
             end = len(order) // size * size if self.drop_last else len(order)
             batches += [order[at : min(at + size, end)] for at in range(0, end, size)]
         places = range(len(batches)) if drawn is None else drawn.permutation(len(batches)).tolist()
-        return (batches[place] for place in places)
+        return (batches[position] for position in places)
 
     def __len__(self) -> int:
         counted = zip(map(len, self._buckets), self.batch_sizes, strict=True)

@@ -1,4 +1,4 @@
-"""Batches on their way to a device while the last ones are in use."""
+"""Prefetching of batches to a device."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class prefetch_to:
         self._state: dict[str, Any] | None = None  # of the loader, when it gave the batch that the loop has now
 
     def __iter__(self) -> Iterator[Any]:
-        moved = ((by_leaf(batch, self._moved), self._told()) for batch in self._loader)
+        moved = ((by_leaf(batch, self._moved), self._loader_state()) for batch in self._loader)
         waiting = deque(islice(moved, self._ahead))
         while waiting:
             batch, self._state = waiting.popleft()
@@ -38,17 +38,17 @@ class prefetch_to:
             waiting.extend(islice(moved, 1))
         self._state = None
 
-    def _told(self) -> dict[str, Any] | None:
-        with suppress(StateDictError):  # not all that has batches knows its place
+    def _loader_state(self) -> dict[str, Any] | None:
+        with suppress(StateDictError):  # some loaders have no position
             return self._loader.state_dict() if hasattr(self._loader, "state_dict") else None
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the loop over this is: `DataLoader.state_dict`, without the batches that are on their way."""
+        """The position of the loop over this: `DataLoader.state_dict`, without the prefetched batches."""
         return self._state or self._loader.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let the next pass go on behind a state: `DataLoader.load_state_dict`."""
+        """Resume from a state in the next pass: `DataLoader.load_state_dict`."""
         self._state = None
         self._loader.load_state_dict(state_dict)
 

@@ -16,7 +16,7 @@ from weft.utils.data._utils.collate import default_convert as default_convert
 from weft.utils.data._utils.fetch import Source
 from weft.utils.data._utils.info import get_worker_info as get_worker_info
 from weft.utils.data._utils.iterator import LocalIterator, WorkerIterator
-from weft.utils.data._utils.place import Place, place_of, start_of
+from weft.utils.data._utils.position import LoaderPosition, initial_position, position_of_state
 from weft.utils.data.dataset import IterableDataset
 from weft.utils.data.distributed import DistributedSampler
 from weft.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
@@ -73,10 +73,10 @@ class DataLoader(Generic[T]):
         self.collate_fn = collate_fn or (default_convert if batch_sampler is None else default_collate)
         self.persistent_workers = persistent_workers
         self._iterable = iterable
-        self._length_told: int | None = None  # what `len` has said of an iterable dataset
+        self._reported_length: int | None = None  # what `len` has said of an iterable dataset
         self._iterator: WorkerIterator | None = None
-        self._place: Place | None = None  # of the newest pass
-        self._loaded: Place | None = None  # for the next one
+        self._position: LoaderPosition | None = None  # of the newest pass
+        self._loaded: LoaderPosition | None = None  # for the next one
         self._complete = True
         self.check_worker_number_rationality()
 
@@ -91,14 +91,14 @@ class DataLoader(Generic[T]):
         return self._context
 
     @multiprocessing_context.setter
-    def multiprocessing_context(self, given: str | BaseContext | None) -> None:
-        self._context = None if given is None else _context(given, self.num_workers)
+    def multiprocessing_context(self, value: str | BaseContext | None) -> None:
+        self._context = None if value is None else _context(value, self.num_workers)
 
     def __len__(self) -> int:
         if not self._iterable:
             source: Any = self.sampler if self.batch_sampler is None else self.batch_sampler
             return len(source)
-        count = self._length_told = len(self.dataset)
+        count = self._reported_length = len(self.dataset)
         if self.batch_size is None:
             return count
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
@@ -118,11 +118,11 @@ class DataLoader(Generic[T]):
         """How far the newest pass is, for a checkpoint: numbers and lists.
 
         Counted are batches that the loop was given, not those that workers have ready. After the end of a pass this is
-        the start of the next. `RuntimeError` for iterable datasets, which keep their place themselves, and
+        the start of the next. `RuntimeError` for iterable datasets, which keep their position themselves, and
         for `in_order=False` with several workers.
         """
         self._check_counted()
-        return (self._loaded or self._place or start_of(self)).state()
+        return (self._loaded or self._position or initial_position(self)).state()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Let the next pass go on behind the batches that were counted in a state: no sample before is read.
@@ -132,7 +132,7 @@ class DataLoader(Generic[T]):
         chooses another epoch, the pass starts at that one's beginning. `RuntimeError` for what is no such state.
         """
         self._check_counted()
-        loaded, sampler = place_of(state_dict), self.sampler
+        loaded, sampler = position_of_state(state_dict), self.sampler
         if isinstance(sampler, DistributedSampler) and loaded.epoch is not None:
             sampler.set_epoch(loaded.epoch)
         elif isinstance(sampler, DistributedSampler) or loaded.epoch is not None:
@@ -150,11 +150,11 @@ class DataLoader(Generic[T]):
         if not self.in_order and self.num_workers > 1:
             raise StateDictError("DataLoader: with in_order=False, the batches so far are not the first of the order")
 
-    def _next_place(self) -> Place:
+    def _next_position(self) -> LoaderPosition:
         """Where a pass that begins now starts."""
-        start, loaded, self._loaded = start_of(self), self._loaded, None
-        self._place = loaded if loaded is not None and loaded.epoch == start.epoch else start
-        return self._place
+        start, loaded, self._loaded = initial_position(self), self._loaded, None
+        self._position = loaded if loaded is not None and loaded.epoch == start.epoch else start
+        return self._position
 
     def _source(self) -> Source:
         """What batches are made of."""
@@ -193,7 +193,7 @@ def _default_sampler(dataset: Any, iterable: bool, shuffle: bool, generator: Gen
     return RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
 
 
-def _context(given: Any, num_workers: int) -> BaseContext:
+def _context(value: Any, num_workers: int) -> BaseContext:
     """The context of a name; `ValueError` where it forks."""
     if not num_workers:
         raise ValueRangeError(
@@ -201,16 +201,16 @@ def _context(given: Any, num_workers: int) -> BaseContext:
             f"num_workers={num_workers}"
         )
     methods = multiprocessing.get_all_start_methods()
-    if isinstance(given, str) and given not in methods:
+    if isinstance(value, str) and value not in methods:
         raise ValueRangeError(
             f"multiprocessing_context option should specify a valid start method in {methods!r}, but got "
-            f"multiprocessing_context={given!r}"
+            f"multiprocessing_context={value!r}"
         )
-    context = multiprocessing.get_context(given) if isinstance(given, str) else given
+    context = multiprocessing.get_context(value) if isinstance(value, str) else value
     if not isinstance(context, BaseContext):
         raise ArgumentError(
             "multiprocessing_context option should be a valid context object or a string specifying the start method, "
-            f"but got multiprocessing_context={given}"
+            f"but got multiprocessing_context={value}"
         )
     if context.get_start_method() == "fork":
         raise ValueRangeError(
@@ -244,10 +244,10 @@ def _check_order(
 ) -> None:
     """Refuse options about the order of samples that contradict each other."""
     if iterable:
-        for name, given in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
-            if given is not None:
+        for name, value in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
+            if value is not None:
                 raise ValueRangeError(
-                    f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={given}"
+                    f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}"
                 )
     if sampler is not None and shuffle:
         raise ValueRangeError("sampler option is mutually exclusive with shuffle")

@@ -74,10 +74,10 @@ class StackDataset(Dataset[Any]):
         if not args and not kwargs:
             raise ValueRangeError("At least one dataset should be passed")
         self.datasets: Any = kwargs or args
-        listed = list(kwargs.values()) or list(args)
-        if len({len(dataset) for dataset in listed}) > 1:
+        datasets = list(kwargs.values()) or list(args)
+        if len({len(dataset) for dataset in datasets}) > 1:
             raise ValueRangeError("Size mismatch between datasets")
-        self._length = len(listed[0])
+        self._length = len(datasets[0])
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(self.datasets, dict):
@@ -98,10 +98,10 @@ def _items(dataset: Any, indices: list[Any]) -> Any:
     """The samples at some indices, at once where the dataset can."""
     if not callable(getattr(dataset, "__getitems__", None)):
         return samples_at(dataset, indices)
-    found = dataset.__getitems__(indices)
-    if len(found) != len(indices):
-        raise ValueRangeError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(found)}")
-    return found
+    items = dataset.__getitems__(indices)
+    if len(items) != len(indices):
+        raise ValueRangeError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(items)}")
+    return items
 
 
 class ConcatDataset(Dataset[Any]):

@@ -40,7 +40,7 @@ def hook_with_zero_step(hook: Hook, ddp: Any, zero: ZeroRedundancyOptimizer, sha
 def hook_with_zero_step_interleaved(
     hook: Hook, ddp: Any, zero: ZeroRedundancyOptimizer, shard_buckets: bool = False
 ) -> Hook:
-    """The same, but the parameters of a bucket are updated and shared before the next bucket is exchanged."""
+    """Like `hook_with_zero_step`, but each bucket is updated and shared before the next one is exchanged."""
     del shard_buckets
     _require_overlap(ddp, zero)
 

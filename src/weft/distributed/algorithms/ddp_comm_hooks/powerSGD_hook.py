@@ -22,7 +22,7 @@ from weft._tensor.composite.shape import unbind
 from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
-from weft.distributed._grad_bucket import GradBucket, taken_apart
+from weft.distributed._grad_bucket import GradBucket, split_like
 from weft.distributed._world import require_default, require_group
 from weft.distributed.algorithms.ddp_comm_hooks.default_hooks import average
 from weft.errors import ValueRangeError
@@ -123,10 +123,10 @@ class PowerSGDState:
         epsilon = self.orthogonalization_epsilon
         return [orthogonalized(rows.reshape(q, shape), epsilon) for q, shape in zip(parts, shapes, strict=True)]
 
-    def _remember(self, bucket: GradBucket, given: Tensor, found: Tensor) -> None:
+    def _remember(self, bucket: GradBucket, gradients: Tensor, decompressed: Tensor) -> None:
         """The end of a bucket's step."""
         if self.use_error_feedback:
-            self.error_dict[bucket.index()] = given - found
+            self.error_dict[bucket.index()] = gradients - decompressed
         if not self.warm_start:
             self.q_memory_dict.clear()
         self.maybe_increase_iter(bucket)
@@ -195,23 +195,23 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
     if state.iter < state.start_powerSGD_iter:
         state.maybe_increase_iter(bucket)
         return average(state.process_group, bucket.buffer())
-    given = state._with_error(bucket.buffer(), bucket.index())
-    tensors = taken_apart(given, bucket.parameters())
+    gradients = state._with_error(bucket.buffer(), bucket.index())
+    tensors = split_like(gradients, bucket.parameters())
     whole = [at for at, t in enumerate(tensors) if not _worth_it(state, t)]
     batches = _batches(state, tensors, [at for at in range(len(tensors)) if at not in whole])
     matrices = [rows.stack([rows.reshape(tensors[at], (tensors[at].shape[0], -1)) for at in b]) for b in batches]
     state._count(bucket, matrices, sum(tensors[at].numel() for at in whole))
-    kept = _flat([tensors[at] for at in whole]) if whole else given[:0]
+    kept = _flat([tensors[at] for at in whole]) if whole else gradients[:0]
     future = _approximate(state, bucket.index(), matrices, kept)
 
     def decompress(done: Future[Any]) -> Tensor:
         products, rest = done.value()
         with using(grad=False):
-            found = dict(zip(whole, _parts(rest, [tuple(tensors[at].shape) for at in whole]), strict=True))
+            rest_of = dict(zip(whole, _parts(rest, [tuple(tensors[at].shape) for at in whole]), strict=True))
             for batch, product in zip(batches, products, strict=True):
-                found.update(zip(batch, unbind(product), strict=True))
-            result = _flat([found[at] for at in range(len(tensors))])
-            state._remember(bucket, given, result)
+                rest_of.update(zip(batch, unbind(product), strict=True))
+            result = _flat([rest_of[at] for at in range(len(tensors))])
+            state._remember(bucket, gradients, result)
         return result
 
     return future.then(decompress)
@@ -242,15 +242,15 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[An
     flat = bucket.buffer()
     length, side = flat.numel(), math.ceil(math.sqrt(flat.numel()))
     filling = rows.zeros((side**2 - length,), dtype=flat.dtype, device=flat.device)
-    given = state._with_error(rows.cat([flat, filling]), bucket.index())
-    matrices = [rows.reshape(given, (1, side, side))]
+    gradients = state._with_error(rows.cat([flat, filling]), bucket.index())
+    matrices = [rows.reshape(gradients, (1, side, side))]
     state._count(bucket, matrices, 0)
-    future = _approximate(state, bucket.index(), matrices, given[:0])
+    future = _approximate(state, bucket.index(), matrices, gradients[:0])
 
     def decompress(done: Future[Any]) -> Tensor:
         with using(grad=False):
             result = rows.reshape(done.value()[0][0], (-1,))
-            state._remember(bucket, given, result)
+            state._remember(bucket, gradients, result)
             return result[:length]
 
     return future.then(decompress)

@@ -30,7 +30,7 @@ def quantization_pertensor_hook(process_group: Any, bucket: GradBucket) -> Futur
 
 
 def quantization_perchannel_hook(process_group: Any, bucket: GradBucket, bucket_size: int = 512) -> Future[Any]:
-    """The same with a range for each `bucket_size` gradients: more exact where they differ much in size."""
+    """Quantization with a range for each `bucket_size` gradients: more exact where they differ much in size."""
     flat = bucket.buffer()
     filled = rows.pad(flat, (0, -flat.numel() % bucket_size))
     return _average(require_group(process_group), rows.reshape(filled, (-1, bucket_size)), bucket)

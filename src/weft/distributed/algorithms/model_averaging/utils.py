@@ -9,7 +9,7 @@ from weft._base.state import using
 from weft._tensor.codegen import op as rows
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
-from weft.distributed._grad_bucket import taken_apart
+from weft.distributed._grad_bucket import split_like
 from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._world import member_of
 from weft.errors import ArgumentError
@@ -27,18 +27,18 @@ def average_parameters(params: Iterable[Any], process_group: Any) -> None:
         for chosen in by_type.values():
             flat = rows.cat([rows.reshape(p.detach(), (-1,)) for p in chosen])
             _collectives.all_reduce(flat, ReduceOp.AVG, group)
-            for parameter, part in zip(chosen, taken_apart(flat, chosen), strict=True):
+            for parameter, part in zip(chosen, split_like(flat, chosen), strict=True):
                 parameter.copy_(part)
 
 
 def get_params_to_average(params: Iterable[Any]) -> list[Any]:
     """Those with a gradient, of a model's parameters or an optimizer's groups."""
-    found: list[Any] = []
+    parameters: list[Any] = []
     for entry in params:
         if not isinstance(entry, (Tensor, dict)):
             raise ArgumentError(f"Parameter input of type {type(entry)} is not supported")
-        found += entry["params"] if isinstance(entry, dict) else [entry]
-    return [parameter for parameter in found if parameter.grad is not None]
+        parameters += entry["params"] if isinstance(entry, dict) else [entry]
+    return [parameter for parameter in parameters if parameter.grad is not None]
 
 
 def average_parameters_or_parameter_groups(params: Iterable[Any], process_group: Any) -> None:

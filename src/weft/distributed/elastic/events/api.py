@@ -10,7 +10,7 @@ EventMetadataValue = str | int | float | bool | None
 
 
 class EventSource(str, Enum):  # noqa: UP042  str() gives the member's name, as PyTorch's does
-    """Who produces events."""
+    """The producer of an event."""
 
     AGENT = "AGENT"
     WORKER = "WORKER"

@@ -13,7 +13,7 @@ _KINDS = {"console": logging.StreamHandler, "dynamic_rendezvous": logging.NullHa
 
 
 @lru_cache(maxsize=len(_KINDS))
-def _made(destination: str) -> logging.Handler:
+def _handler_for(destination: str) -> logging.Handler:
     return _KINDS[destination]()
 
 
@@ -21,7 +21,7 @@ def get_logging_handler(destination: str = "null") -> logging.Handler:
     """The log handler of a destination: `console`, `dynamic_rendezvous` or `null`; `KeyError` for any other."""
     if destination not in _KINDS:
         raise NameKeyError(f"no event destination is called {destination!r}; there are {', '.join(_KINDS)}")
-    return _made(destination)
+    return _handler_for(destination)
 
 
 class EventHandler(ABC):

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from weft.distributed.elastic.multiprocessing._guardian import Guardian
 from weft.distributed.elastic.multiprocessing._logs import LogsDest, LogsSpecs
-from weft.distributed.elastic.multiprocessing._signals import put_back, raise_on_signals
+from weft.distributed.elastic.multiprocessing._signals import raise_on_signals, restore_handlers
 from weft.distributed.elastic.multiprocessing._std import require_all_ranks
 from weft.distributed.elastic.multiprocessing.errors import ProcessFailure
 from weft.distributed.elastic.multiprocessing.errors._failure import NOT_AVAILABLE, last_traceback
@@ -25,7 +25,7 @@ from weft.distributed.elastic.multiprocessing.tail_log import TailLog
 from weft.errors import DistError
 
 _LONGEST_PAUSE = 0.05  # seconds between looks at processes that cannot be waited for
-_LAST_WORDS = 5.0  # seconds for a process to end after it has recorded its error
+_ERROR_SECONDS = 5.0  # seconds for a process to end after it has recorded its error
 _log = logging.getLogger(__name__)
 
 
@@ -115,11 +115,11 @@ class PContext(ABC):
         return []
 
     def _unexplained(self, failure: ProcessFailure) -> str | dict[str, Any]:
-        """The message of a failure of which nothing but its exit code is known."""
+        """The message of a failure of which only the exit code is known."""
         return failure.message
 
     def _release(self) -> None:  # noqa: B027  programs leave nothing
-        """Free what was kept of processes that have ended."""
+        """Free the resources of processes that have ended."""
 
     # --- running ---
 
@@ -170,10 +170,10 @@ class PContext(ABC):
             self._await_exits(timeout)
         finally:  # a second signal may have come while waiting
             self._kill(timeout)
-            self._tidy()
+            self._clean_up()
 
     def _close_at_exit(self) -> None:
-        """Without it, the interpreter would wait for functions that nobody waits for."""
+        """Close at exit, as the interpreter would otherwise wait for processes of functions."""
         if os.getpid() == self._owner:
             self.close()
 
@@ -181,7 +181,7 @@ class PContext(ABC):
         self._look()
         self._collect()
         if any(self._exits.values()):
-            self._await_last_words()
+            self._await_error_files()
         failures = {rank: self._failure(rank) for rank, code in self._exits.items() if code}
         if not failures and len(self._exits) < self.nprocs:
             return None
@@ -189,9 +189,9 @@ class PContext(ABC):
         values = {} if failures else self._return_values()
         return RunProcsResult(values, failures, self.stdouts, self.stderrs)
 
-    def _await_last_words(self) -> None:
-        """Wait a little for processes that have recorded an error and are about to end: theirs may be the first."""
-        deadline = time.monotonic() + _LAST_WORDS
+    def _await_error_files(self) -> None:
+        """Wait for processes that have recorded an error and are about to end: theirs may be the first one."""
+        deadline = time.monotonic() + _ERROR_SECONDS
         while any(os.path.exists(self.error_files[rank]) for rank in self._running()):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -221,7 +221,7 @@ class PContext(ABC):
         return [rank for rank in self._pids if rank not in self._exits]
 
     def _look(self) -> None:
-        """Note who has ended, and end what they have left behind."""
+        """Record which processes have ended, and kill the rest of their groups."""
         for rank in self._running():
             code = self._exit_code(rank)
             if code is None:
@@ -268,7 +268,7 @@ class PContext(ABC):
         if left := self._running():  # such as one that sleeps in a driver
             _log.error("%s: local ranks %s survive SIGKILL and are left behind", self.name, left)
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         for tail in self._tails:
             tail.stop()
         for file in self._copies:
@@ -279,18 +279,18 @@ class PContext(ABC):
         self._release()
         if self._guardian:
             self._guardian.dismiss()
-        put_back(self._handlers)
+        restore_handlers(self._handlers)
         atexit.unregister(self._close_at_exit)
 
     def _tail_logs(self, dest: LogsDest) -> list[TailLog]:
-        """The files that are shown, and the files that gather chosen lines of them."""
+        """The log files that are shown, and the files for the lines that filters choose."""
         tails = [
             TailLog(self.name, dest.tee_stdouts, sys.stdout, self._prefixes),
             TailLog(self.name, dest.tee_stderrs, sys.stderr, self._prefixes),
         ]
-        shown = (dest.tee_stdouts, dest.tee_stderrs)
+        tee_logs = (dest.tee_stdouts, dest.tee_stderrs)
         copies = (dest.filtered_stdout, dest.filtered_stderr)
-        for needles, files, path in zip(self._filters, shown, copies, strict=True):
+        for needles, files, path in zip(self._filters, tee_logs, copies, strict=True):
             if needles:
                 copy = open(path, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  closed with the context
                 self._copies.append(copy)

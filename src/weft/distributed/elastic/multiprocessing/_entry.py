@@ -25,7 +25,7 @@ RUNNER = ("-u", "-m", "weft.distributed.elastic.multiprocessing._entry")
 
 
 def main(argv: list[str]) -> None:
-    """Run the program that the arguments name; an exception, or an exit that tells of a failure, is recorded."""
+    """Run the program that the arguments name; an exception, or an exit with an error code, is recorded."""
     as_module = argv[:1] == ["-m"]
     name, *args = argv[as_module:] or [""]
     if not name:
@@ -56,14 +56,14 @@ def run_script(path: str, args: list[str]) -> None:
     if not is_source(path):
         runpy.run_path(path, run_name="__main__")
         return
-    find_modules_beside(path)
+    add_script_folder(path)
     path = os.path.abspath(path)
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
     _run(code, path, None, None, SourceFileLoader("__main__", path))
 
 
-def find_modules_beside(path: str) -> None:
+def add_script_folder(path: str) -> None:
     """Look for modules in the folder of a script first, as Python does when it runs the script."""
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(path))
@@ -74,7 +74,7 @@ def run_module(name: str, args: list[str]) -> None:
     sys.argv[:] = ["-m", *args]
     if not sys.flags.safe_path:
         sys.path[0] = os.getcwd()
-    spec, code = _found(name)
+    spec, code = _find_code(name)
     sys.argv[0] = spec.origin or name
     _run(code, spec.origin, spec, spec.parent, spec.loader)
 
@@ -87,7 +87,7 @@ def is_source(path: str) -> bool:
         return file.read(2) != b"PK"  # an archive
 
 
-def _found(name: str) -> tuple[ModuleSpec, CodeType]:
+def _find_code(name: str) -> tuple[ModuleSpec, CodeType]:
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:

@@ -34,7 +34,7 @@ def main(argv: list[str]) -> None:
     peer = socket.socket(fileno=int(fd))
     peer.set_inheritable(False)
     if program[0] != "-m" and _entry.is_source(program[0]):
-        _entry.find_modules_beside(program[0])
+        _entry.add_script_folder(program[0])
     try:
         _import(modules.split(","))
     except Exception as error:  # whatever importing raises, the workers will meet it again, and show it
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
     request = _serve(peer)
     if request is None:
         os._exit(0)
-    _become(request)
+    _initialize_worker(request)
     _entry.main(request["args"])
 
 
@@ -66,7 +66,7 @@ def _is_alone() -> bool:
 
 
 def _serve(peer: socket.socket) -> dict[str, Any] | None:
-    """Fork for each request and tell how workers end. Returns the request in a worker, None at the end."""
+    """Fork for each request and report exit codes. Returns the request in a worker, None at the end."""
     workers: dict[int, int] = {}  # process numbers by descriptors that are readable when the process has ended
     received = b""
     poll = select.poll()
@@ -86,7 +86,7 @@ def _serve(peer: socket.socket) -> dict[str, Any] | None:
             *requests, received = (received + chunk).split(b"\n")
             for request in requests:
                 if not (pid := os.fork()):
-                    _let_go(peer, workers)
+                    _close_server_files(peer, workers)
                     return json.loads(request)
                 workers[watch := os.pidfd_open(pid)] = pid
                 poll.register(watch, select.POLLIN)
@@ -96,12 +96,12 @@ def _serve(peer: socket.socket) -> dict[str, Any] | None:
 def _received(peer: socket.socket) -> bytes:
     try:
         return peer.recv(_CHUNK)
-    except ConnectionResetError:  # the other end is gone, and has not read all that it was told
+    except ConnectionResetError:  # the other end is gone, and has not read all messages
         return b""
 
 
-def _let_go(peer: socket.socket, watches: Iterable[int]) -> None:
-    """In a worker: close what is the server's."""
+def _close_server_files(peer: socket.socket, watches: Iterable[int]) -> None:
+    """In a worker: close the server's descriptors."""
     peer.close()
     for watch in watches:
         os.close(watch)
@@ -113,15 +113,15 @@ def _tell(peer: socket.socket, **message: int | str) -> None:
 
 
 def _kill(pids: Iterable[int]) -> None:
-    """Whoever watched the workers is gone."""
+    """Kill the workers, as the launcher is gone."""
     for pid in pids:
         for kill in (os.killpg, os.kill):  # a worker that has just been forked leads no group yet
             with suppress(ProcessLookupError, PermissionError):
                 kill(pid, signal.SIGKILL)
 
 
-def _become(request: dict[str, Any]) -> None:
-    """Make this copy what a freshly started interpreter would be."""
+def _initialize_worker(request: dict[str, Any]) -> None:
+    """Put this fork into the state of a freshly started interpreter."""
     os.setsid()
     restore_defaults(signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT)  # as an agent that waits does
     os.environ.clear()

@@ -1,4 +1,4 @@
-"""Workers that a fork server makes, which has imported already what they need."""
+"""Workers forked by a server that has already imported the modules they need."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class ForkServer:
         return context
 
     def fork(self, **request: Any) -> int:
-        """Have a worker made; returns its process number. `BrokenPipeError` if the server has ended."""
+        """Fork a worker; returns its process number. `BrokenPipeError` if the server has ended."""
         self._forked = None
         self._socket.sendall(json.dumps(request).encode() + b"\n")
         while self._forked is None:
@@ -119,7 +119,7 @@ class ForkServer:
         return self._forked
 
     def exit_code(self, pid: int) -> int | None:
-        """How a worker ended, None while it runs. If the server has ended, nobody can tell: the worker is killed."""
+        """A worker's exit code, None while it runs. If the server has ended, it is unknown: the worker is killed."""
         self._look()
         if self._gone and pid not in self._codes:
             _log.error("the process that forks the workers was killed, so that worker %d is ended, too", pid)
@@ -129,11 +129,11 @@ class ForkServer:
         return self._codes.get(pid)
 
     def watched(self) -> int:
-        """A new descriptor that is readable when there is something to look at."""
+        """A new descriptor that is readable when the server has sent a message."""
         return os.dup(self._socket.fileno())
 
     def _look(self) -> None:
-        """Take in what the server has said so far."""
+        """Read all messages that the server has sent."""
         with suppress(BlockingIOError):
             while not self._gone:
                 self._read(socket.MSG_DONTWAIT)

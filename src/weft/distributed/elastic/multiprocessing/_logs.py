@@ -25,7 +25,7 @@ Streams = Std | Mapping[int, Std]
 class LogsDest:
     """Paths by local rank; an empty path is the console. `tee_*` are the files that are also shown there.
 
-    `temporary` is a folder that nobody needs any more when the processes have ended.
+    `temporary` is a folder that can be removed when the processes have ended.
     """
 
     stdouts: dict[int, str] = field(default_factory=dict)
@@ -75,14 +75,14 @@ class LogsSpecs(ABC):
         for rank in range(len(envs)):
             own = os.path.join(folder, str(rank))
             os.mkdir(own)
-            shown = not self._local_ranks_filter or rank in self._local_ranks_filter
+            is_tailed = not self._local_ranks_filter or rank in self._local_ranks_filter
             for std, name, files, teed in (
                 (Std.OUT, "stdout.log", out.stdouts, out.tee_stdouts),
                 (Std.ERR, "stderr.log", out.stderrs, out.tee_stderrs),
             ):
                 to_file = std in redirects[rank] | tee[rank]
-                files[rank] = os.path.join(own, name) if to_file else _CONSOLE if shown else os.devnull
-                if std in tee[rank] and shown:
+                files[rank] = os.path.join(own, name) if to_file else _CONSOLE if is_tailed else os.devnull
+                if std in tee[rank] and is_tailed:
                     teed[rank] = files[rank]
             out.error_files[rank] = envs[rank]["TORCHELASTIC_ERROR_FILE"] = os.path.join(own, "error.json")
         return out

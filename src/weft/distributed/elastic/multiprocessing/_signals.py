@@ -41,8 +41,8 @@ def raise_on_signals() -> dict[int, Any]:
     return before
 
 
-def put_back(before: dict[int, Any]) -> None:
-    """Undo `raise_on_signals`, except where somebody else has taken a signal over since."""
+def restore_handlers(before: dict[int, Any]) -> None:
+    """Undo `raise_on_signals`, except for signals whose handler has been changed since."""
     if threading.current_thread() is threading.main_thread():
         for number, handler in before.items():
             if signal.getsignal(number) is _raise:

@@ -83,14 +83,14 @@ def _pair(name: Any, value: Any) -> str:
 
 
 def _specs(
-    given: LogsSpecs | str | os.PathLike[str] | None,
+    logs: LogsSpecs | str | os.PathLike[str] | None,
     log_dir: str | os.PathLike[str] | None,
     redirects: Streams,
     tee: Streams,
 ) -> LogsSpecs:
-    if isinstance(given, LogsSpecs):
+    if isinstance(logs, LogsSpecs):
         if log_dir is not None or redirects or tee:
             raise ArgumentError("logs_specs already says where output goes; leave log_dir, redirects and tee out")
-        return given
-    folder = log_dir if given is None else given
+        return logs
+    folder = log_dir if logs is None else logs
     return DefaultLogsSpecs(None, redirects, tee) if folder is None else FolderLogs(os.fspath(folder), redirects, tee)

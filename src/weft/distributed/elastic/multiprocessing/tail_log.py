@@ -94,9 +94,9 @@ class _Follower:
             self._partial = ""
 
     def _write(self, dst: TextIO, lines: list[str]) -> None:
-        shown = [f"{self._prefix}{line}\n" for line in lines if self._wanted(line)]
-        if shown:
-            dst.write("".join(shown))
+        output = [f"{self._prefix}{line}\n" for line in lines if self._wanted(line)]
+        if output:
+            dst.write("".join(output))
             dst.flush()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where the shared state of a rendezvous is kept: the contract of backends, and what failures of stores become."""
+"""The interface of rendezvous backends, which keep the shared state, and the errors for failures of stores."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed.elastic.rendezvous.utils import fact
 from weft.errors import PeerGoneError, RendezvousConnectionError, RendezvousError
 
 Token = Any
-"""What a backend names a version of its state by."""
+"""A backend's identifier of a version of its state."""
 
 STORE_FAILED = "The connection to the C10d store has failed. See inner exception for details."
 """PyTorch's sentence, with which errors of stores begin."""
@@ -45,7 +45,7 @@ class RendezvousBackend(ABC):
 
 @contextmanager
 def store_failures() -> Iterator[None]:
-    """Raise a `RendezvousConnectionError` for what a store raises."""
+    """Turn exceptions of a store into a `RendezvousConnectionError`."""
     try:
         yield
     except RendezvousError:

@@ -7,7 +7,7 @@ import time
 from datetime import timedelta
 
 from weft._comm.deadline import Deadline
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous.utils import fact
 from weft.errors import DistError, JobKeyError, RendezvousConnectionError
 
@@ -20,13 +20,13 @@ _PAUSE_SECONDS = 0.05
 _ADVICE = "is the address right (--rdzv-endpoint, or --master-addr and --master-port), and is the node there started?"
 
 
-def connected(host: str, port: int, timeout: timedelta, seconds: float, advice: str = _ADVICE) -> TCPStore:
+def connect_to_store(host: str, port: int, timeout: timedelta, seconds: float, advice: str = _ADVICE) -> TCPStore:
     """A client of the store, whose calls last `timeout` at most; tries for `seconds`, and says so when it takes long.
 
     A peer with another job key is an error at once; `advice` ends any other.
     """
     deadline, notice = Deadline(seconds), Deadline(_NOTICE_SECONDS)
-    told = False
+    warned = False
     while True:
         start = time.monotonic()
         try:
@@ -39,7 +39,7 @@ def connected(host: str, port: int, timeout: timedelta, seconds: float, advice: 
             what = f"no rendezvous at {host}:{port} ({fact(error)})"
             if deadline.expired:
                 raise RendezvousConnectionError(f"{what}; {advice}") from error
-        if notice.expired and not told:
+        if notice.expired and not warned:
             _log.warning("%s; trying for %g s; %s", what, seconds, advice)
-            told = True
+            warned = True
         time.sleep(max(0.0, _PAUSE_SECONDS - (time.monotonic() - start)))

@@ -31,7 +31,7 @@ _MOST_OPERATIONS = 128  # of one request; etcd's default
 _WATCH_SECONDS = 5.0  # at most, since a member that the others have lost tells of no change
 
 
-class Found(NamedTuple):
+class VersionedValue(NamedTuple):
     """A value and the revision of the store that wrote it."""
 
     value: bytes
@@ -63,15 +63,15 @@ class EtcdClient:
         self._tls = _tls(options) if options.protocol == "https" else None
         self._lock = threading.Lock()
         self._id = uuid.uuid4().hex
-        self._lease = self._granted(options.connect_timeout)
+        self._lease = self._grant_lease(options.connect_timeout)
         self._renew_at = time.monotonic() + _LEASE_SECONDS / 3
 
-    def get(self, key: str) -> Found | None:
+    def get(self, key: str) -> VersionedValue | None:
         """The value of a key."""
-        found = self._call("/v3/kv/range", {"key": _text(key)}).get("kvs")
-        return _found(found[0]) if found else None
+        entries = self._call("/v3/kv/range", {"key": _text(key)}).get("kvs")
+        return _parse_entry(entries[0]) if entries else None
 
-    def get_all(self, keys: Sequence[str]) -> tuple[list[Found | None], int]:
+    def get_all(self, keys: Sequence[str]) -> tuple[list[VersionedValue | None], int]:
         """The values of keys, by as many in one request as etcd takes, and the revision by which they were read.
 
         Where that takes several requests, it is the revision of the first one.
@@ -83,15 +83,18 @@ class EtcdClient:
         ]
         entries = [part["response_range"].get("kvs") for answer in answers for part in answer["responses"]]
         revision = int(answers[0]["header"]["revision"]) if answers else 0
-        return [_found(entry[0]) if entry else None for entry in entries], revision
+        return [_parse_entry(entry[0]) if entry else None for entry in entries], revision
 
     def await_change(self, key: str, revision: int, seconds: float) -> None:
         """Return when a key has changed since a revision, or after so many seconds or some trouble: look again then."""
         host, port = self._endpoints[0]
-        link = self._link(host, port, min(seconds, _WATCH_SECONDS))
+        connection = self._connection(host, port, min(seconds, _WATCH_SECONDS))
         create = {"key": _text(key), "start_revision": str(revision + 1)}
         try:
-            with closing(link), closing(self._posted(link, "/v3/watch", {"create_request": create})) as answer:
+            with (
+                closing(connection),
+                closing(self._post(connection, "/v3/watch", {"create_request": create})) as answer,
+            ):
                 answer.readline()  # that the watch is there
                 answer.readline()
         except TimeoutError:
@@ -104,7 +107,7 @@ class EtcdClient:
         """Set a key."""
         self._call("/v3/kv/put", self._put(key, value))
 
-    def swap(self, key: str, revision: int, value: bytes) -> tuple[bool, Found | None]:
+    def swap(self, key: str, revision: int, value: bytes) -> tuple[bool, VersionedValue | None]:
         """Set a key whose value was written at `revision`, 0 for a key that is not there.
 
         Returns whether it was set, and what is there now. The request leaves a receipt, one for each thread of the
@@ -115,9 +118,9 @@ class EtcdClient:
         writes = [{"request_put": self._put(name, data)} for name, data in ((receipt, mark), (key, value))]
         compare = {"key": _text(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
         answer = self._call("/v3/kv/txn", {"compare": [compare], "success": [*writes, *reads], "failure": reads})
-        left, found = (part["response_range"].get("kvs") for part in answer["responses"][-len(reads) :])
-        was_set = bool(left) and _found(left[0]).value == mark
-        return was_set, _found(found[0]) if found else None
+        left, entries = (part["response_range"].get("kvs") for part in answer["responses"][-len(reads) :])
+        was_set = bool(left) and _parse_entry(left[0]).value == mark
+        return was_set, _parse_entry(entries[0]) if entries else None
 
     def delete(self, key: str) -> bool:
         """Remove a key; whether it was there."""
@@ -135,7 +138,7 @@ class EtcdClient:
 
     def entries(self, prefix: str) -> dict[str, bytes]:
         """The keys that begin so, and their values."""
-        return {b64decode(entry["key"]).decode(): _found(entry).value for entry in self._range(prefix)}
+        return {b64decode(entry["key"]).decode(): _parse_entry(entry).value for entry in self._range(prefix)}
 
     def _range(self, prefix: str, **options: bool) -> list[dict[str, str]]:
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
@@ -150,16 +153,16 @@ class EtcdClient:
             if time.monotonic() >= self._renew_at:
                 answer = self._call("/v3/lease/keepalive", {"ID": self._lease}).get("result", {})
                 if int(answer.get("TTL", 0)) <= 0:
-                    self._lease = self._granted(self._options.timeout)
+                    self._lease = self._grant_lease(self._options.timeout)
                 self._renew_at = time.monotonic() + _LEASE_SECONDS / 3
             return self._lease
 
-    def _granted(self, timeout: float) -> str:
+    def _grant_lease(self, timeout: float) -> str:
         return self._call("/v3/lease/grant", {"TTL": str(_LEASE_SECONDS)}, timeout=timeout)["ID"]
 
     def _call(self, path: str, body: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
         deadline = Deadline(timeout or self._options.timeout)
-        for turn in count(1):
+        for attempt in count(1):
             host, port = endpoint = self._endpoints[0]
             try:
                 return self._ask(host, port, path, body, deadline)
@@ -172,23 +175,27 @@ class EtcdClient:
                     f"etcd does not answer at any of {self._names()} ({failure}); is --rdzv-endpoint right, and "
                     "are most of etcd's members running?"
                 )
-            if turn % len(self._endpoints) == 0:
+            if attempt % len(self._endpoints) == 0:
                 time.sleep(_PAUSE)
         raise AssertionError("turns do not end")
 
     def _ask(self, host: str, port: int, path: str, body: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
-        with closing(self._link(host, port, min(_ATTEMPT_SECONDS, max(deadline.left() or 0.0, _PAUSE)))) as link:
-            return json.loads(self._posted(link, path, body).read())
+        with closing(
+            self._connection(host, port, min(_ATTEMPT_SECONDS, max(deadline.left() or 0.0, _PAUSE)))
+        ) as connection:
+            return json.loads(self._post(connection, path, body).read())
 
-    def _link(self, host: str, port: int, seconds: float) -> http.client.HTTPConnection:
+    def _connection(self, host: str, port: int, seconds: float) -> http.client.HTTPConnection:
         if self._tls is None:
             return http.client.HTTPConnection(host, port, timeout=seconds)
         return http.client.HTTPSConnection(host, port, timeout=seconds, context=self._tls)
 
-    def _posted(self, link: http.client.HTTPConnection, path: str, body: dict[str, Any]) -> http.client.HTTPResponse:
+    def _post(
+        self, connection: http.client.HTTPConnection, path: str, body: dict[str, Any]
+    ) -> http.client.HTTPResponse:
         """The answer to a request; `OSError` if etcd refuses it."""
-        link.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-        answer = link.getresponse()
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
         if answer.status != 200:
             raise OSError(f"HTTP status {answer.status}: {answer.read()[:200].decode(errors='replace')}")
         return answer
@@ -208,5 +215,5 @@ def _text(key: str) -> str:
     return b64encode(key.encode()).decode()
 
 
-def _found(entry: dict[str, str]) -> Found:
-    return Found(b64decode(entry.get("value", "")), int(entry["mod_revision"]))
+def _parse_entry(entry: dict[str, str]) -> VersionedValue:
+    return VersionedValue(b64decode(entry.get("value", "")), int(entry["mod_revision"]))

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from weft._comm.deadline import Deadline
-from weft._comm.store import PrefixStore, Store
+from weft._comm.stores.store import PrefixStore, Store
 from weft.distributed.elastic.rendezvous._backend import RendezvousBackend, Token, store_failures
 from weft.distributed.elastic.rendezvous._member import WAKE_KEY, Member
 from weft.distributed.elastic.rendezvous._requests import (
@@ -60,7 +60,7 @@ class Executor:
             return run(operation, self._answer)
 
     def run_patiently(self, operation: Callable[[], Operation[_T]], patience: float) -> _T:
-        """The same, over again while that fails, for `patience` seconds at most."""
+        """Carry out an operation, retried while that fails, for `patience` seconds at most."""
         deadline = Deadline(patience)
         while True:
             try:
@@ -72,7 +72,7 @@ class Executor:
             time.sleep(_RETRY_PAUSE)
 
     def await_wake(self, seconds: float) -> bool:
-        """Wait until a node wants the leader to look; False where none has within so many seconds."""
+        """Wait until a node wakes the leader; False if none does within so many seconds."""
         with store_failures():
             try:
                 self._store.wait([WAKE_KEY], timedelta(seconds=seconds))

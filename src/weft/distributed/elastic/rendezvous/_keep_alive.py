@@ -1,4 +1,4 @@
-"""A thread that shows a node alive."""
+"""The thread that writes a node's heartbeats."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.errors import PeerGoneError, RendezvousConnectionError, RendezvousErro
 _log = logging.getLogger(__name__)
 
 LISTEN_SECONDS = 0.25
-"""How long the leader listens for a wake-up before it looks whether it is to stop."""
+"""How long the leader waits for a wake-up before it checks whether it is to stop."""
 _STOP_SECONDS = 5.0
 
 
 class KeepAlive:
-    """Writes the heartbeats of a node, reads the status, and works as the leader where the node is that.
+    """Writes the heartbeats of a node, reads the status, and does the leader's work if the node leads.
 
     Args:
         executor: of the node's operations.
@@ -36,7 +36,7 @@ class KeepAlive:
         self._thread.start()
 
     def wake(self) -> None:
-        """Have it look now."""
+        """Wake the thread."""
         self._woken.set()
 
     def check(self) -> None:
@@ -51,7 +51,7 @@ class KeepAlive:
             ) from failure
 
     def stop(self) -> None:
-        """End the thread; a call to the backend that is under way is not waited for long."""
+        """End the thread; a running call to the backend is not waited for long."""
         self._stopped.set()
         self._woken.set()
         self._thread.join(timeout=_STOP_SECONDS)
@@ -69,10 +69,10 @@ class KeepAlive:
             except RendezvousError as error:
                 _log.info("keep-alive of the rendezvous failed, trying again: %s", error)
             now = time.monotonic()
-            self._rest(now + pause, now + (now - start))
+            self._wait(now + pause, now + (now - start))
 
-    def _rest(self, end: float, earliest: float) -> None:
-        """Wait for `end` or a wake-up, but not less than until `earliest`: half of the time is left to others."""
+    def _wait(self, end: float, earliest: float) -> None:
+        """Wait for `end` or a wake-up, but at least until `earliest`, so that half of the time is left to others."""
         self._stopped.wait(earliest - time.monotonic())
         while not self._stopped.is_set() and not self._woken.is_set() and (left := end - time.monotonic()) > 0:
             if not self._executor.member.leads:

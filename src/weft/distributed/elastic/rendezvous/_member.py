@@ -1,8 +1,8 @@
-"""What one node of a rendezvous does, as operations (`_requests.py`): without sockets, threads or clocks of its own.
+"""The operations of one node of a rendezvous (`_requests.py`), without sockets, threads or clocks of its own.
 
-Nodes read the status, which has a fixed size. One of them leads: it decides on rounds by the heartbeats of all. Whoever
-replaces the status by one that names itself becomes the leader, when there is none or it has fallen silent. What an
-operation costs a node that does not lead is independent of the number of nodes.
+Nodes read the status, which has a fixed size. One of them leads: it decides on rounds by the heartbeats of all. When
+there is no leader, or it has fallen silent, the first node that replaces the status by one that names itself becomes
+the leader. The cost of an operation on a node that does not lead is independent of the number of nodes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from weft.distributed.elastic.rendezvous._status import Assignment, Status
 from weft.errors import RendezvousStateError
 
 WAKE_KEY = "wake"
-"""The key by which nodes have the leader look at once."""
+"""The key by which nodes wake the leader."""
 
 _HEARTBEATS = "heartbeat/"
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25  # seconds between two reads of a node that waits for a place
@@ -45,8 +45,8 @@ _POLL_SECONDS = 1.0  # between two reads of a node that has one
 _FIRST_READS_PER_SECOND, _READS_PER_SECOND = 20_000, 2_000  # of all nodes together; with more nodes, each reads less
 
 
-class Verdict(Enum):
-    """How far a node is that wants a place."""
+class JoinState(Enum):
+    """The outcome of an attempt to join a round."""
 
     DONE = auto()
     WAIT = auto()
@@ -110,18 +110,18 @@ class Member:
 
     @property
     def num_lost(self) -> int:
-        """How many members of this node's round have gone; one where the others went on without this node."""
+        """How many members of this node's round have left; 1 if the others began a round without this node."""
         if self.status.closed:
             return 0
         return self.status.num_lost if self.status.number == self.number else 1
 
     def note_outage(self, seconds: float) -> None:
-        """Note that nothing could be read for so long."""
+        """Account for a time in which nothing could be read."""
         self._changed_at += seconds
         self._leader_state = after_outage(self._leader_state, seconds)
 
     def leave_round(self) -> None:
-        """Want a place in a later round than the one this node is in; `join` says so to the others."""
+        """Request a place in a later round than the present one; `join` publishes that."""
         self._after, self._registered = self.number, False
 
     # --- operations of every node ---
@@ -130,25 +130,25 @@ class Member:
         """Read the status."""
         self._note(*(yield ReadStatus()))
 
-    def join(self) -> Operation[Verdict]:
-        """Ask for a place in a later round than the last one, or see whether there is one."""
+    def join(self) -> Operation[JoinState]:
+        """Request a place in a later round than the last one, or check whether there is one."""
         yield from self.read()
         if self.status.closed:
             yield from self.quit()
-            return Verdict.CLOSED
+            return JoinState.CLOSED
         if self.status.limits not in (None, self._rules.limits):
             yield from self._change(lambda status: replace(status, refused=self._rules.limits))
             yield from self.quit()
-            return Verdict.REFUSED
+            return JoinState.REFUSED
         if not self._registered:
             yield SetKeys({**self._heartbeat(), WAKE_KEY: b"1"})
             self._registered = True
         elif (yield from self._has_place()):
-            return Verdict.DONE
-        return Verdict.WAIT
+            return JoinState.DONE
+        return JoinState.WAIT
 
     def tick(self, *, beat: bool) -> Operation[None]:
-        """Show that this node lives, if `beat` is due, read the status, and lead if that is this node's part."""
+        """Write a heartbeat, if `beat` is due, read the status, and lead if this node is the leader."""
         if beat and self._registered:
             self._heartbeats += 1
             yield SetKeys(self._heartbeat())
@@ -174,7 +174,7 @@ class Member:
         yield DeleteKey(_key(self._node))
 
     def participants(self) -> Operation[frozenset[Node]]:
-        """Who takes part, by what the leader has written; as many bytes as nodes, so for errors only."""
+        """The participants, as the leader has written them; as many bytes as nodes, so for errors only."""
         return (yield from self._written_round()).participants
 
     def _has_place(self) -> Operation[bool]:
@@ -198,27 +198,27 @@ class Member:
         self.status, self._token = status, token
 
     def _swap(self, status: Status) -> Operation[bool]:
-        """Replace the status that was read last; False where somebody else has replaced it."""
+        """Replace the status that was read last; False if another node has replaced it."""
         present, token, was_set = yield SwapStatus(replace(status, version=self.status.version + 1), self._token)
         self._note(present, token)
         return was_set
 
     def _change(self, change: Callable[[Status], Status]) -> Operation[None]:
-        """Change the status, over again until nobody came between."""
+        """Change the status, retried until no other node has changed it in between."""
         while (changed := change(self.status)) != self.status and not (yield from self._swap(changed)):
             pass
 
     # --- operations of the leader ---
 
     def _campaign(self) -> Operation[None]:
-        """Become the leader, unless another node is faster. The former one counts as dead until its heartbeat moves."""
-        former = self.status.leader
+        """Become the leader, unless another node is faster. The old one counts as dead until its heartbeat moves."""
+        old_leader = self.status.leader
         limits = self.status.limits or self._rules.limits
         if not (yield from self._swap(replace(self.status, leader=self._node, limits=limits))):
             return
         heartbeats = yield from self._read_heartbeats()
         state = observe(LeaderState(), heartbeats, self._clock())
-        dead = {node: (beat, -math.inf) for node, _, beat in heartbeats if node == former}
+        dead = {node: (beat, -math.inf) for node, _, beat in heartbeats if node == old_leader}
         self._leader_state, self._leader_version = replace(state, last_heard={**state.last_heard, **dead}), -1
 
     def _lead(self, *, resign: bool = False) -> Operation[None]:
@@ -252,7 +252,7 @@ class Member:
         return (yield from self._swap(status))
 
     def _free_round_key(self) -> str:
-        """A key of this leader's that the status does not name, since others may read there."""
+        """A key of this leader's that the status does not name, since others may be reading that one."""
         first, second = (f"round/{self._node}/{at}" for at in range(2))
         return second if self.status.round_key == first else first
 

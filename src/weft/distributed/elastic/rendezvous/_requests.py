@@ -1,4 +1,4 @@
-"""What operations of a node ask of the state that nodes share, and how an operation is carried out.
+"""Requests of a node's operations to the shared state, and how an operation is carried out.
 
 An operation is a generator: it yields requests, gets each answer sent, and returns its result. It opens no socket and
 reads no clock, so that threads over a store, tests, and the simulation of `bench/scale` carry out the same code.
@@ -20,7 +20,7 @@ class ReadStatus(NamedTuple):
 
 
 class SwapStatus(NamedTuple):
-    """Replace the status if the token names the present version; answers what is there, its token, and success."""
+    """Replace the status if the token names the present version; answers the status then, its token, and success."""
 
     status: Status
     token: Any

@@ -1,4 +1,4 @@
-"""The rounds of a rendezvous: who takes part, who waits, and when a round is complete. Reads no clock, opens no socket.
+"""The rounds of a rendezvous: participants, waiting nodes, and completion. Reads no clock, opens no socket.
 
 Each node writes its heartbeat under a key of its own. One of them, the leader, reads the heartbeats of all and decides
 on the round. Neither holds times, so that clocks need not agree: the leader notes by its own clock when it saw a
@@ -27,7 +27,7 @@ class Node(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a round needs; times are in seconds."""
+    """The limits of a round; times are in seconds."""
 
     min_nodes: int
     max_nodes: int
@@ -63,7 +63,7 @@ class Heartbeat(NamedTuple):
 
 @dataclass(frozen=True)
 class Round:
-    """Who takes part. Only the leader writes it, and only who becomes the leader reads it."""
+    """The participants. Only the leader writes it, and only a new leader reads it."""
 
     number: int = 0
     complete: bool = False
@@ -105,27 +105,27 @@ class LeaderState:
 
 
 def observe(state: LeaderState, heartbeats: Iterable[Heartbeat], now: float) -> LeaderState:
-    """What the leader knows after reading the heartbeats that are there."""
-    heard = {}
+    """The leader's state after reading the present heartbeats."""
+    last_heard = {}
     for node, _, beat in heartbeats:
         known = state.last_heard.get(node)
-        heard[node] = known if known and known[0] == beat else (beat, now)
-    return replace(state, last_heard=heard)
+        last_heard[node] = known if known and known[0] == beat else (beat, now)
+    return replace(state, last_heard=last_heard)
 
 
 def after_outage(state: LeaderState, seconds: float) -> LeaderState:
-    """What it knows after a time in which it could not read: silence in that time is nobody's fault."""
-    heard = {node: (beat, since + seconds) for node, (beat, since) in state.last_heard.items()}
-    return replace(state, last_heard=heard)
+    """The leader's state after a time in which it could not read: that time counts for no node."""
+    heartbeats = {node: (beat, since + seconds) for node, (beat, since) in state.last_heard.items()}
+    return replace(state, last_heard=heartbeats)
 
 
 def silent(state: LeaderState, now: float, rules: Rules) -> frozenset[Node]:
-    """The nodes whose heartbeats have stood still for too long."""
+    """The nodes whose heartbeats have not changed for too long."""
     return frozenset(node for node, (_, since) in state.last_heard.items() if now - since >= rules.silence)
 
 
 def advance(state: LeaderState, heartbeats: Collection[Heartbeat], now: float, rules: Rules) -> LeaderState:
-    """What comes of a round where these nodes live. A node without a heartbeat has left or is dead."""
+    """The next state of a round if these nodes live. A node without a heartbeat has left or is dead."""
     current = _reopened(_moved(state.current, heartbeats), rules)
     has_quorum = not current.complete and len(current.participants) >= rules.min_nodes
     before = state.quorum_since if state.current.number == current.number else None
@@ -136,7 +136,7 @@ def advance(state: LeaderState, heartbeats: Collection[Heartbeat], now: float, r
 
 
 def _moved(current: Round, heartbeats: Collection[Heartbeat]) -> Round:
-    """Members that want a later round, and all who are new, wait."""
+    """Members that want a later round, and new nodes, wait."""
     staying = {node for node, after, _ in heartbeats if node in current.participants and after < current.number}
     waiting = {node for node, *_ in heartbeats} - staying
     return replace(current, participants=frozenset(staying), waiting=frozenset(waiting))
@@ -145,14 +145,14 @@ def _moved(current: Round, heartbeats: Collection[Heartbeat]) -> Round:
 def _reopened(current: Round, rules: Rules) -> Round:
     """The next round, once the last member of a complete one has left; an open one takes in those who wait.
 
-    Those who were members come first.
+    Former members come first.
     """
     if current.complete and current.participants:
         return current
-    former = frozenset(current.world)
+    old_world = frozenset(current.world)
     if current.complete:
         current = replace(current, number=current.number + 1, complete=False, world=())
-    order = sorted(current.waiting, key=lambda node: (node not in former, node))
+    order = sorted(current.waiting, key=lambda node: (node not in old_world, node))
     let_in = frozenset(order[: max(rules.max_nodes - len(current.participants), 0)])
     return replace(current, participants=current.participants | let_in, waiting=current.waiting - let_in)
 

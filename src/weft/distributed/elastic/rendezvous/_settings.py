@@ -1,4 +1,4 @@
-"""What a handler goes by: limits and times, from the options of its parameters."""
+"""The settings of a handler: limits and times, from the options of its parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPTIONS = frozenset({
     "join_timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout", "read_timeout", "keep_alive_interval",
     "keep_alive_max_attempt",
 })  # fmt: skip
-"""What `settings_of` reads."""
+"""The options that `settings_of` reads."""
 
 
 class RendezvousTimeout:
@@ -53,7 +53,7 @@ class RendezvousTimeout:
 
 @dataclass(frozen=True)
 class RendezvousSettings:
-    """What a handler goes by.
+    """The settings of a handler.
 
     A node that misses `keep_alive_max_attempt` beats counts as dead. A backend may fail for as long as `patience`.
     """
@@ -78,7 +78,7 @@ class RendezvousSettings:
 
     @property
     def rules(self) -> Rules:
-        """The part that rounds go by."""
+        """The limits of rounds."""
         silence = self.keep_alive_interval.total_seconds() * self.keep_alive_max_attempt
         return Rules(self.min_nodes, self.max_nodes, self.timeout.last_call.total_seconds(), silence)
 

@@ -10,7 +10,7 @@ from weft.distributed.elastic.rendezvous._round import Node, Round, Rules, corru
 
 
 class Assignment(NamedTuple):
-    """By which leader the members of a complete round were told their ranks, and with which version of the status."""
+    """The leader that gave the members of a complete round their ranks, and the version of its status."""
 
     leader: Node
     version: int
@@ -18,7 +18,7 @@ class Assignment(NamedTuple):
 
 @dataclass(frozen=True)
 class Status:
-    """What all nodes read, and replace by compare-and-set."""
+    """The state that all nodes read, and replace by compare-and-set."""
 
     number: int = 0
     """Of the round."""
@@ -27,7 +27,7 @@ class Status:
     limits: tuple[int, int] | None = None
     """The fewest and the most nodes, as the first leader has them."""
     refused: tuple[int, int] | None = None
-    """The other limits of a node that was therefore not let in."""
+    """The limits of a node that was refused because they differ."""
     num_members: int = 0
     num_waiting: int = 0
     world_size: int = 0
@@ -45,13 +45,13 @@ class Status:
         return self.world_size - self.num_members if self.complete else 0
 
     def num_late(self, rules: Rules) -> int:
-        """How many waiting nodes a new round would take in; nobody needs to be disturbed for the others."""
+        """How many waiting nodes a new round would take in; a round is not interrupted for the others."""
         if not self.complete or self.closed:
             return 0
         return min(self.num_waiting, rules.max_nodes - self.num_members)
 
     def with_round(self, current: Round) -> Status:
-        """The same with the figures of a round."""
+        """This status with the numbers of a round."""
         return replace(
             self,
             number=current.number,

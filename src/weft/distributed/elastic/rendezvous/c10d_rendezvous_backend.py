@@ -10,11 +10,11 @@ from base64 import b64decode, b64encode
 from datetime import timedelta
 from typing import Any
 
-from weft._comm.file_store import FileStore
-from weft._comm.store import Store
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.file_store import FileStore
+from weft._comm.stores.store import Store
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous._backend import STORE_FAILED, RendezvousBackend, Token, store_failures
-from weft.distributed.elastic.rendezvous._connect import CONNECT_SECONDS, connected
+from weft.distributed.elastic.rendezvous._connect import CONNECT_SECONDS, connect_to_store
 from weft.distributed.elastic.rendezvous.api import RendezvousParameters
 from weft.distributed.elastic.rendezvous.utils import fact, matches_machine_hostname, parse_rendezvous_endpoint
 from weft.errors import (
@@ -64,12 +64,12 @@ class C10dRendezvousBackend(RendezvousBackend):
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
         if token is not None and not isinstance(token, bytes):  # of no version of a state here
-            found = self.get_state()
-            return None if found is None else (*found, False)
+            present_state = self.get_state()
+            return None if present_state is None else (*present_state, False)
         written = b64encode(state)
         present = self._call("compare_set", self._key, token or _NOTHING, written)
-        found = self._decoded(present)
-        return None if found is None else (*found, present == written)
+        present_state = self._decoded(present)
+        return None if present_state is None else (*present_state, present == written)
 
     def _call(self, name: str, *args: Any) -> bytes:
         with store_failures():
@@ -135,16 +135,16 @@ def _tcp_store(params: RendezvousParameters, patience: timedelta) -> TCPStore:
                     f"this node cannot serve the rendezvous at {host}:{port}: {fact(error)}; {_CHOOSE_ANOTHER}"
                 ) from error
             _log.info("another process of this machine has %s:%d, joining it: %s", host, port, error)
-            return connected(
+            return connect_to_store(
                 host, port, patience, seconds, f"another program of this machine has the port; {_CHOOSE_ANOTHER}"
             )
-    return connected(host, port, patience, seconds)
+    return connect_to_store(host, port, patience, seconds)
 
 
 def _reachable(store: TCPStore, seconds: float) -> TCPStore:
     """A store of this process, once its own name has led to it."""
     try:
-        connected(store.host, store.port, store.timeout, seconds, _NOT_ITSELF).close()
+        connect_to_store(store.host, store.port, store.timeout, seconds, _NOT_ITSELF).close()
     except RendezvousConnectionError:
         store.close()
         raise

@@ -1,4 +1,4 @@
-"""Rendezvous over any backend that can compare and set: nodes join, leave, beat, and see each other come and go."""
+"""Rendezvous over any backend with compare-and-set: nodes join, leave, and send heartbeats."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from datetime import timedelta
 from itertools import count
 
 from weft._comm.deadline import Deadline
-from weft._comm.sockets import address_text
-from weft._comm.store import PrefixStore, Store
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.store import PrefixStore, Store
+from weft._comm.stores.tcp_store import TCPStore
+from weft._comm.transport.sockets import address_text
 from weft.distributed.elastic.rendezvous._backend import RendezvousBackend as RendezvousBackend
 from weft.distributed.elastic.rendezvous._backend import Token as Token
 from weft.distributed.elastic.rendezvous._executor import Executor
 from weft.distributed.elastic.rendezvous._keep_alive import KeepAlive
-from weft.distributed.elastic.rendezvous._member import Verdict
+from weft.distributed.elastic.rendezvous._member import JoinState
 from weft.distributed.elastic.rendezvous._requests import Operation
 from weft.distributed.elastic.rendezvous._round import Node
 from weft.distributed.elastic.rendezvous._settings import RendezvousSettings as RendezvousSettings
@@ -50,7 +50,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         node: this launcher.
         settings: limits and times.
         backend: where the shared state is.
-        store: what nodes of a round exchange data by; workers use it, too, if it is a `TCPStore`.
+        store: by which nodes of a round exchange data; workers use it, too, if it is a `TCPStore`.
     """
 
     def __init__(self, node: Node, settings: RendezvousSettings, backend: RendezvousBackend, store: Store) -> None:
@@ -118,7 +118,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def _await_place(self) -> None:
         deadline, notice = Deadline(self._settings.timeout.join.total_seconds()), WaitNotice()
         patience, (pause, _) = self._settings.patience.total_seconds(), self._member.join_pauses
-        while (verdict := self._executor.run_patiently(self._member.join, patience)) is Verdict.WAIT:
+        while (join_state := self._executor.run_patiently(self._member.join, patience)) is JoinState.WAIT:
             if self._keep_alive is None:
                 interval = self._settings.keep_alive_interval.total_seconds()
                 self._keep_alive = KeepAlive(self._executor, interval, patience)
@@ -131,11 +131,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             notice.tell(self._what_is_awaited)
             time.sleep(pause)
             pause = min(2 * pause, self._member.join_pauses[1])
-        if verdict is Verdict.CLOSED:
+        if join_state is JoinState.CLOSED:
             raise RendezvousClosedError(
                 f"job {self._settings.run_id!r} has ended on another node, {self._why_closed()}"
             )
-        if verdict is Verdict.REFUSED:
+        if join_state is JoinState.REFUSED:
             raise RendezvousStateError(
                 f"nodes of job {self._settings.run_id!r} disagree about --nnodes: others have "
                 f"{self._member.status.limits}, this one has {self._settings.rules.limits}"
@@ -155,12 +155,14 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if self._has_no_place():
             return f"a place among the {most} nodes of job {self._settings.run_id!r}"
         nodes = str(most) if least == most else f"{least} to {most}"
-        where = "the same --rdzv-endpoint"
+        endpoint = "the same --rdzv-endpoint"
         if isinstance(self._store, TCPStore):
-            where = f"--rdzv-endpoint {address_text(self._store.host, self._store.port)}"
+            endpoint = f"--rdzv-endpoint {address_text(self._store.host, self._store.port)}"
             if self._store.host == "localhost":  # which nobody else reaches
-                where += f", all with {address_text(self._node.addr, self._store.port)} if they are on other machines"
-        return f"other nodes: {present} of {nodes} have come; start them with {where}"
+                endpoint += (
+                    f", all with {address_text(self._node.addr, self._store.port)} if they are on other machines"
+                )
+        return f"other nodes: {present} of {nodes} have come; start them with {endpoint}"
 
     def _what_is_missing(self) -> str:
         waited = f"within {self._settings.timeout.join.total_seconds():g} s"
@@ -175,7 +177,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         )
 
     def _has_no_place(self) -> bool:
-        """Whether this node waits although there is a round, or enough others for one."""
+        """Whether this node still waits although there is a round, or enough other nodes for one."""
         status = self._member.status
         return status.complete or status.num_waiting > 0
 
@@ -197,7 +199,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._executor.run(self._member.close())
 
     def num_nodes_waiting(self) -> int:
-        """How many nodes came late, by what the keep-alive thread saw last; never waits for the backend.
+        """How many nodes wait for a round, as the keep-alive thread has last read; never waits for the backend.
 
         Raises `RendezvousConnectionError` when the backend has failed for longer than the settings' `patience`.
         """

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed.elastic.rendezvous._etcd import EtcdClient
 from weft.distributed.elastic.rendezvous._settings import (
     OPTIONS,
@@ -41,16 +41,16 @@ class EtcdRendezvousRetryImmediately(Exception):
 
 
 @dataclass
-class _Meeting:
-    """By which rules nodes meet, and where."""
+class _HandlerParts:
+    """The settings, backend and store of a handler."""
 
     settings: RendezvousSettings
     backend: EtcdRendezvousBackend
     store: Store
 
 
-class EtcdRendezvous(_Meeting):
-    """What an `EtcdRendezvousHandler` is made of.
+class EtcdRendezvous(_HandlerParts):
+    """The parts of an `EtcdRendezvousHandler`.
 
     Args:
         client: of an etcd, such as `EtcdServer.get_client()`.
@@ -76,7 +76,7 @@ class EtcdRendezvous(_Meeting):
 class EtcdRendezvousHandler(DynamicRendezvousHandler):
     """Brings nodes together in etcd; `local_addr` is how other nodes reach this one."""
 
-    def __init__(self, rdzv_impl: _Meeting, local_addr: str | None) -> None:
+    def __init__(self, rdzv_impl: _HandlerParts, local_addr: str | None) -> None:
         node = this_node(local_addr or own_address())
         super().__init__(node, rdzv_impl.settings, rdzv_impl.backend, rdzv_impl.store)
 
@@ -93,4 +93,4 @@ def create_rdzv_handler(params: RendezvousParameters) -> EtcdRendezvousHandler:
         params.backend, params.endpoint, params.run_id, params.min_nodes, params.max_nodes, params.local_addr,
         **times | params.config,
     )  # fmt: skip
-    return EtcdRendezvousHandler(_Meeting(settings_of(named), *create_backend(named)), address_of(named))
+    return EtcdRendezvousHandler(_HandlerParts(settings_of(named), *create_backend(named)), address_of(named))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed.elastic.rendezvous._backend import RendezvousBackend, Token
 from weft.distributed.elastic.rendezvous._etcd import EtcdClient, EtcdOptions
 from weft.distributed.elastic.rendezvous.api import RendezvousParameters
@@ -43,10 +43,10 @@ class EtcdRendezvousBackend(RendezvousBackend):
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool] | None:
         if token is not None and not isinstance(token, int):  # of no version of a state here
-            found = self.get_state()
-            return None if found is None else (*found, False)
-        was_set, found = self._client.swap(self._key, token or 0, state)
-        return None if found is None else (found.value, found.revision, was_set)
+            present_state = self.get_state()
+            return None if present_state is None else (*present_state, False)
+        was_set, present_state = self._client.swap(self._key, token or 0, state)
+        return None if present_state is None else (present_state.value, present_state.revision, was_set)
 
 
 def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend, Store]:

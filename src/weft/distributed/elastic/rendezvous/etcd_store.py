@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from weft._comm.deadline import Deadline
-from weft._comm.store import Store, as_amount, as_key, as_keys, as_value, paired, wait_error
-from weft.distributed.elastic.rendezvous._etcd import EtcdClient, Found
+from weft._comm.stores.store import Store, as_amount, as_key, as_keys, as_value, paired, wait_error
+from weft.distributed.elastic.rendezvous._etcd import EtcdClient, VersionedValue
 
 _SHORTEST_WAIT = 0.005  # seconds
 
@@ -32,9 +32,9 @@ class EtcdStore(Store):
     def add(self, key: str, amount: int) -> int:
         more = as_amount(amount)
         while True:
-            found = self._client.get(self._whole(key))
-            total = (int(found.value) if found else 0) + more
-            if self._client.swap(self._whole(key), found.revision if found else 0, str(total).encode())[0]:
+            entry = self._client.get(self._whole(key))
+            total = (int(entry.value) if entry else 0) + more
+            if self._client.swap(self._whole(key), entry.revision if entry else 0, str(total).encode())[0]:
                 return total
 
     def append(self, key: str, value: str | bytes) -> None:
@@ -71,10 +71,10 @@ class EtcdStore(Store):
     def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
         old, new = as_value(expected_value), as_value(desired_value)
         while True:
-            found = self._client.get(self._whole(key))
-            if (found.value if found else b"") != old:
-                return found.value if found else old
-            if self._client.swap(self._whole(key), found.revision if found else 0, new)[0]:
+            entry = self._client.get(self._whole(key))
+            if (entry.value if entry else b"") != old:
+                return entry.value if entry else old
+            if self._client.swap(self._whole(key), entry.revision if entry else 0, new)[0]:
                 return new
 
     def delete_key(self, key: str) -> bool:
@@ -94,7 +94,7 @@ class EtcdStore(Store):
         paired(keys, values)
         self._client.put_all({self._whole(key): as_value(value) for key, value in zip(keys, values, strict=True)})
 
-    def _read(self, keys: Sequence[str]) -> tuple[list[Found | None], int]:
+    def _read(self, keys: Sequence[str]) -> tuple[list[VersionedValue | None], int]:
         return self._client.get_all([self._whole(key) for key in keys])
 
     def _whole(self, key: str) -> str:

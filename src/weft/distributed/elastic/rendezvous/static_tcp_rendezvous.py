@@ -6,9 +6,9 @@ import os
 import socket
 from datetime import timedelta
 
-from weft._comm.store import PrefixStore, Store
-from weft._comm.tcp_store import TCPStore
-from weft.distributed.elastic.rendezvous._connect import CONNECT_SECONDS, connected
+from weft._comm.stores.store import PrefixStore, Store
+from weft._comm.stores.tcp_store import TCPStore
+from weft.distributed.elastic.rendezvous._connect import CONNECT_SECONDS, connect_to_store
 from weft.distributed.elastic.rendezvous.api import (
     RendezvousHandler,
     RendezvousInfo,
@@ -53,8 +53,8 @@ class StaticTCPRendezvous(RendezvousHandler):
     def next_rendezvous(self) -> RendezvousInfo:
         if self._store is None:
             self._store = self._opened()
-        where = RendezvousStoreInfo(self.master_addr, self._store.port)
-        return RendezvousInfo(PrefixStore(self.run_id, self._store), self.rank, self.world_size, where)
+        store_info = RendezvousStoreInfo(self.master_addr, self._store.port)
+        return RendezvousInfo(PrefixStore(self.run_id, self._store), self.rank, self.world_size, store_info)
 
     def _opened(self) -> TCPStore:
         if self.rank == 0:
@@ -68,7 +68,7 @@ class StaticTCPRendezvous(RendezvousHandler):
                     "another --master-port"
                 ) from error
         else:
-            store = connected(self.master_addr, self.master_port, self.timeout, self.connect_timeout)
+            store = connect_to_store(self.master_addr, self.master_port, self.timeout, self.connect_timeout)
         self._claim(store)
         return store
 

@@ -95,11 +95,11 @@ class Timers:
 
     def expired(self, deadline: float) -> dict[Any, list[Any]]:
         """Timers that end at or before `deadline`, by worker."""
-        found: dict[Any, list[Any]] = {}
+        expired_by_worker: dict[Any, list[Any]] = {}
         for request in self._set.values():
             if request.expiration_time <= deadline:
-                found.setdefault(request.worker_id, []).append(request)
-        return found
+                expired_by_worker.setdefault(request.worker_id, []).append(request)
+        return expired_by_worker
 
     def workers(self) -> set[Any]:
         """Workers that have set a timer."""

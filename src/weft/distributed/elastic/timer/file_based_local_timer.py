@@ -211,10 +211,10 @@ class FileTimerServer:
         if not select.select([self._pipe], [], [], self._max_interval)[0]:
             return []
         *lines, self._partial = (self._partial + os.read(self._pipe, _CHUNK)).split(b"\n")
-        found = []
+        requests = []
         for line in filter(None, lines):
             try:
-                found.append(FileTimerRequest.from_json(line))
+                requests.append(FileTimerRequest.from_json(line))
             except (ValueError, KeyError, TypeError) as error:
                 _log.warning("%s: not a timer request: %r (%r)", self._file_path, line, error)
-        return found
+        return requests

@@ -48,14 +48,14 @@ class MultiprocessingRequestQueue(RequestQueue):
 
     def get(self, size: int, timeout: float) -> list[TimerRequest]:
         """Up to `size` requests; waits at most `timeout` seconds for them."""
-        found: list[TimerRequest] = []
+        requests: list[TimerRequest] = []
         deadline = time.monotonic() + timeout
         try:
-            while len(found) < size:
-                found.append(self._mp_queue.get(timeout=max(0.0, deadline - time.monotonic())))
+            while len(requests) < size:
+                requests.append(self._mp_queue.get(timeout=max(0.0, deadline - time.monotonic())))
         except Empty:
             pass
-        return found
+        return requests
 
 
 class LocalTimerServer(TimerServer):

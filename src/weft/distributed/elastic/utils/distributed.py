@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from weft._comm.tcp_store import TCPStore
+from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed.elastic.rendezvous.utils import free_port as get_free_port
 from weft.distributed.elastic.utils.api import get_socket_with_port
 from weft.errors import ValueRangeError

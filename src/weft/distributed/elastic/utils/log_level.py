@@ -1,4 +1,4 @@
-"""The level of loggers that are told none."""
+"""The default level of loggers."""
 
 
 def get_log_level() -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.errors import DistStoreError, PreconditionError
 
 __all__ = ["barrier", "get_all", "store_timeout", "synchronize"]
@@ -28,13 +28,13 @@ def get_all(store: Store, rank: int, prefix: str, world_size: int) -> list[bytes
 
     Rank 0, which may serve the store, returns when all ranks have read them. A prefix serves once.
     """
-    found = store.multi_get([f"{prefix}{peer}" for peer in range(world_size)])
+    values = store.multi_get([f"{prefix}{peer}" for peer in range(world_size)])
     last = f"{prefix}/finished/last_member"
     if store.add(f"{prefix}/finished/num_members", 1) == world_size:
         store.set(last, "1")
     if rank == 0:
         store.wait([last])
-    return found
+    return values
 
 
 def synchronize(

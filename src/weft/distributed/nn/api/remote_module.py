@@ -25,18 +25,18 @@ _NOT_HERE = (
 """Methods that need the module's tensors and submodules."""
 
 
-class _Takes(NamedTuple):
+class _ForwardSignature(NamedTuple):
     """The class of a module, and what its `forward` takes, besides the module."""
 
     module: str
     signature: inspect.Signature
 
-    def require(self, where: str, args: Any, kwargs: Any) -> None:
+    def require(self, caller: str, args: Any, kwargs: Any) -> None:
         """`TypeError` for arguments that do not fit."""
         try:
             self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ArgumentError(f"{where}: {self.module}.forward{self.signature}: {error}") from None
+            raise ArgumentError(f"{caller}: {self.module}.forward{self.signature}: {error}") from None
 
 
 class RemoteModule(Module):
@@ -54,11 +54,11 @@ class RemoteModule(Module):
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         worker, device = _parsed(remote_device)
-        made = remote(worker, _create, (module_cls, tuple(args or ()), dict(kwargs or {}), device))
-        made._get_future().wait()
-        self._become(made, device, _taken_by(module_cls))
+        reference = remote(worker, _create, (module_cls, tuple(args or ()), dict(kwargs or {}), device))
+        reference._get_future().wait()
+        self._become(reference, device, _taken_by(module_cls))
 
-    def _become(self, reference: RRef[Any], device: str, takes: _Takes | None) -> None:
+    def _become(self, reference: RRef[Any], device: str, takes: _ForwardSignature | None) -> None:
         super().__init__()
         self.on = reference.owner_name()
         self._owner = reference.owner()
@@ -68,11 +68,11 @@ class RemoteModule(Module):
 
     @staticmethod
     def init_from_module_rref(remote_device: str, module_rref: RRef[Any]) -> RemoteModule:
-        """The same for a module that is on a worker already, moved to the device there; it runs on that worker."""
+        """A remote module from a reference to a module, which is moved to the device there and runs on its owner."""
         _, device = _parsed(remote_device)
-        made = object.__new__(RemoteModule)
-        made._become(module_rref, device, rpc_sync(module_rref.owner(), _placed, (module_rref, device)))
-        return made
+        remote_module = object.__new__(RemoteModule)
+        remote_module._become(module_rref, device, rpc_sync(module_rref.owner(), _placed, (module_rref, device)))
+        return remote_module
 
     # --- forward ---
 
@@ -81,7 +81,7 @@ class RemoteModule(Module):
         return rpc_sync(self._owner, _forward, self._call(args, kwargs))
 
     def forward_async(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        """The same without waiting: a future of the result."""
+        """Run `forward` without waiting: returns a future of the result."""
         return rpc_async(self._owner, _forward, self._call(args, kwargs))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -112,7 +112,7 @@ class RemoteModule(Module):
 
     def _reduce_for(self, to: WorkerInfo, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
         del to, handed
-        return _arrived, (self._reference, self.device, self._takes)
+        return _unpickled, (self._reference, self.device, self._takes)
 
     def __reduce__(self) -> NoReturn:
         raise RpcError("Cannot pickle RemoteModule in python pickler. RemoteModule can only be pickled when using RPC")
@@ -134,20 +134,20 @@ for _name in _NOT_HERE:
 
 def _parsed(remote_device: str) -> tuple[str | int, str]:
     """The worker, by name or number, and the device."""
-    found = _remote_device(remote_device)
-    worker = found.rank() if found.worker_name() is None else found.worker_name()
+    parsed_device = _remote_device(remote_device)
+    worker = parsed_device.rank() if parsed_device.worker_name() is None else parsed_device.worker_name()
     if worker is None:
         raise ValueRangeError(f"remote_device is {remote_device}, which is a device of this worker; name a worker")
-    return worker, str(found.device())
+    return worker, str(parsed_device.device())
 
 
-def _taken_by(module_cls: Any) -> _Takes | None:
+def _taken_by(module_cls: Any) -> _ForwardSignature | None:
     forward = getattr(module_cls, "forward", None)
     if not inspect.isfunction(forward):
         return None
     _, *rest = inspect.signature(forward).parameters.values()  # the first is the module
     plain = [one.replace(annotation=one.empty, default=one.empty if one.default is one.empty else None) for one in rest]
-    return _Takes(module_cls.__name__, inspect.Signature(plain))  # without what may not be pickled
+    return _ForwardSignature(module_cls.__name__, inspect.Signature(plain))  # without what may not be pickled
 
 
 # --- what the module's worker does ------------------------------------------------------------------------------
@@ -163,15 +163,15 @@ def _create(module_cls: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
     return module.to(device)
 
 
-def _placed(reference: RRef[Any], device: str) -> _Takes | None:
+def _placed(reference: RRef[Any], device: str) -> _ForwardSignature | None:
     return _taken_by(type(reference.local_value().to(device)))
 
 
 def _forward(reference: RRef[Any], device: str, mapped: bool, args: Any, kwargs: Any) -> Any:
     if device == "cpu":
         return reference.local_value()(*args, **kwargs)
-    found = reference.local_value()(*moved(args, device), **moved(kwargs, device))
-    return found if mapped else moved(found, "cpu")
+    outputs = reference.local_value()(*moved(args, device), **moved(kwargs, device))
+    return outputs if mapped else moved(outputs, "cpu")
 
 
 def _parameters(reference: RRef[Any], recurse: bool) -> list[RRef[Any]]:
@@ -182,7 +182,7 @@ def _train(reference: RRef[Any], mode: bool) -> None:
     reference.local_value().train(mode)
 
 
-def _arrived(reference: RRef[Any], device: str, takes: _Takes | None) -> RemoteModule:
-    made = object.__new__(RemoteModule)
-    made._become(reference, device, takes)
-    return made
+def _unpickled(reference: RRef[Any], device: str, takes: _ForwardSignature | None) -> RemoteModule:
+    remote_module = object.__new__(RemoteModule)
+    remote_module._become(reference, device, takes)
+    return remote_module

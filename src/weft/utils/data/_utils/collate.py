@@ -37,13 +37,13 @@ def default_collate(batch: Any) -> Any:
 def absent_sample(batch: Any, indices: Any = None) -> str | None:
     """What is wrong with a batch that has None among its samples or their entries; None for any other.
 
-    The text names the sample by its place in the batch, and by its index in the dataset where `indices` are a sequence.
+    The text names the sample by its position in the batch, and by its index in the dataset if `indices` are a sequence.
     """
     if not isinstance(batch, Sequence) or _rule_for(None, default_collate_fn_map) is not None:
         return None
-    for place, sample in enumerate(batch):
+    for position, sample in enumerate(batch):
         if (entry := _path_to_none(sample)) is not None:
-            number = f", at dataset index {indices[place]!r}," if isinstance(indices, Sequence) else ""
+            number = f", at dataset index {indices[position]!r}," if isinstance(indices, Sequence) else ""
             part = f"entry {entry} of sample" if entry else "sample"
             advice = (
                 "give it a value, or give the DataLoader a collate_fn of your own"
@@ -51,7 +51,7 @@ def absent_sample(batch: Any, indices: Any = None) -> str | None:
                 else "leave such samples out of the dataset, or give the DataLoader a collate_fn that returns "
                 "default_collate([x for x in batch if x is not None])"
             )
-            return f"{_NO_RULE.format(type(None))}; {part} {place} of the batch{number} is None: {advice}"
+            return f"{_NO_RULE.format(type(None))}; {part} {position} of the batch{number} is None: {advice}"
     return None
 
 
@@ -99,9 +99,9 @@ def _like_mapping(sample: Any, entries: dict[Any, Any]) -> Any:
     try:
         if not isinstance(sample, MutableMapping):
             return type(sample)(entries)
-        made = copy.copy(sample)
-        made.update(entries)
-        return made
+        result = copy.copy(sample)
+        result.update(entries)
+        return result
     except TypeError:
         return entries
 
@@ -113,10 +113,10 @@ def _like_sequence(sample: Any, entries: list[Any]) -> Any:
     try:
         if not isinstance(sample, MutableSequence):
             return type(sample)(entries)  # pyright: ignore[reportCallIssue]  the type may well take none
-        made = copy.copy(sample)
+        result = copy.copy(sample)
         for at, entry in enumerate(entries):
-            made[at] = entry
-        return made
+            result[at] = entry
+        return result
     except TypeError:
         return entries
 

@@ -1,4 +1,4 @@
-"""What each batch is collated from: in the loader's own process and in its workers alike."""
+"""The source of a loader's batches, in its own process and in its workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _computed(sample: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What batches are made of; the part of a loader that its workers know.
+    """The part of a loader that makes batches, which its workers have, too.
 
     iterable    the dataset is read from its start to its end, not by index
     batched     a batch is collated from a list of samples; otherwise from one sample

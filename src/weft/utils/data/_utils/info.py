@@ -1,4 +1,4 @@
-"""What a worker process knows about itself."""
+"""The number, seed and dataset of a worker process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class WorkerInfo:
     dataset: Any
 
 
-class _Here:
+class _CurrentWorker:
     info: WorkerInfo | None = None
 
 
@@ -25,9 +25,9 @@ def get_worker_info() -> WorkerInfo | None:
 
     An iterable dataset reads `id` and `num_workers` here to give each worker its own share of the samples.
     """
-    return _Here.info
+    return _CurrentWorker.info
 
 
 def set_worker_info(info: WorkerInfo) -> None:
-    """Say what this process is."""
-    _Here.info = info
+    """Set the info of this process."""
+    _CurrentWorker.info = info

@@ -1,4 +1,4 @@
-"""One pass over a loader: in this process, or handed out to workers."""
+"""One pass over a loader: in this process, or distributed to workers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 from weft._lazy.realize import flush_pending
 from weft.errors import WorkerError
-from weft.utils.data._utils.place import begin, samples_in_batch
-from weft.utils.data._utils.pool import Pool
-from weft.utils.data._utils.worker import Answer
+from weft.utils.data._utils.pool import WorkerPool
+from weft.utils.data._utils.position import begin, samples_in_batch
+from weft.utils.data._utils.worker import TaskOutcome
 
 
 class LoaderIterator(Iterator[Any]):
@@ -31,21 +31,23 @@ class LoaderIterator(Iterator[Any]):
         self._dataset = loader.dataset
         self._workers: int = loader.num_workers
         self._sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-        self._place = loader._next_place()
+        self._position = loader._next_position()
         self._batch_counts = samples_in_batch(loader)
-        self._indices, self._base_seed = begin(loader, self._place)
-        self._told: int | None = loader._length_told  # of an iterable dataset, where its length was asked for
+        self._indices, self._base_seed = begin(loader, self._position)
+        self._reported_length: int | None = (
+            loader._reported_length
+        )  # of an iterable dataset, where its length was asked for
         self._yielded = 0
 
     def __next__(self) -> Any:
         try:
             batch = self._next_batch()
         except StopIteration:
-            self._place.position, self._place.generators = 0, None  # where the next pass starts
+            self._position.position, self._position.generators = 0, None  # where the next pass starts
             raise
-        self._place.position += self._batch_counts
+        self._position.position += self._batch_counts
         self._yielded += 1
-        if self._told is not None and self._yielded > self._told:
+        if self._reported_length is not None and self._yielded > self._reported_length:
             self._warn_of_length()
         return batch
 
@@ -54,7 +56,7 @@ class LoaderIterator(Iterator[Any]):
 
     def _warn_of_length(self) -> None:
         text = (
-            f"Length of IterableDataset {self._dataset} was reported to be {self._told}"
+            f"Length of IterableDataset {self._dataset} was reported to be {self._reported_length}"
             f"(when accessing len(dataloader)), but {self._yielded} samples have been fetched. "
         )
         if self._workers:
@@ -87,24 +89,24 @@ class LocalIterator(LoaderIterator):
 
 @dataclass(slots=True)
 class _Task:
-    """What a worker was asked for, and what it has answered so far."""
+    """A task of a worker, and its answer."""
 
     worker: int
     slot: int
-    answer: Answer | None = None
+    answer: TaskOutcome | None = None
     sizes: Sequence[int] = ()
 
 
 _LOANS = 2
-"""Batches of each worker that may stay in the memory that they came in, for as long as they are used."""
+"""Batches of each worker that may be used in place, without a copy."""
 
 
 class WorkerIterator(LoaderIterator):
-    """A pass handed out to workers, each of which has up to `prefetch_factor` tasks.
+    """A pass by workers, each of which has up to `prefetch_factor` tasks.
 
-    Tasks go round the workers in turn, and batches come back in the order of the tasks; or, without `in_order`, to
-    whoever has room, and in the order that they are ready. Each task names a slot of the worker's memory, which is
-    free again when nothing uses the batch any more. Where many batches are kept, the others are copied on arrival.
+    Tasks go to the workers in turn, and batches come in the order of the tasks; without `in_order`, tasks go to the
+    worker with the fewest, and batches come as they are ready. Each task names a slot of the worker's memory, which is
+    free again when nothing uses the batch any more. While many batches are in use, further ones are copied.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -116,16 +118,16 @@ class WorkerIterator(LoaderIterator):
         super().__init__(loader)
         context = loader.multiprocessing_context or multiprocessing.get_context("spawn")
         content = (loader._source(), loader.worker_init_fn)
-        self._pool = Pool(content, loader.num_workers, slots, self._base_seed, context)
+        self._pool = WorkerPool(content, loader.num_workers, slots, self._base_seed, context)
         self._close = weakref.finalize(self, self._pool.close)
-        self._hand_out()
+        self._dispatch()
 
     def _begin(self, loader: Any) -> None:
         super()._begin(loader)
         self._timeout: float = loader.timeout
         self._in_order: bool = loader.in_order
         self._persistent: bool = loader.persistent_workers
-        self._turn = 0
+        self._round_robin = 0
         self._active = [True] * self._workers
 
     @property
@@ -134,7 +136,7 @@ class WorkerIterator(LoaderIterator):
         return self._pool.closed
 
     def restart(self, loader: Any) -> None:
-        """Another pass with the same workers; what is left of the last one is thrown away."""
+        """Begin another pass with the same workers; the rest of the last one is dropped."""
         for task in self._tasks.values():
             while task.answer is None:
                 self._collect(None)
@@ -143,7 +145,7 @@ class WorkerIterator(LoaderIterator):
         self._begin(loader)
         for worker in range(loader.num_workers):
             self._pool.send(worker, self._base_seed)
-        self._hand_out()
+        self._dispatch()
 
     def _next_batch(self) -> Any:
         if self.closed:
@@ -165,34 +167,34 @@ class WorkerIterator(LoaderIterator):
                 self._wait(deadline)
                 continue
             task = self._tasks.pop(number)
-            if task.answer is not Answer.ENDED:
-                return self._taken(task)
+            if task.answer is not TaskOutcome.ENDED:
+                return self._read(task)
             self._active[task.worker] = False
             self._free[task.worker].append(task.slot)
-            self._hand_out()
+            self._dispatch()
         if not self._persistent:
             self._pool.close()
         raise StopIteration
 
     def _ready(self) -> int | None:
-        """The task whose answer is due, where it is there."""
+        """The next task, if it is answered; None otherwise."""
         due = self._tasks if not self._in_order else [next(iter(self._tasks))]
         return next((number for number in due if self._tasks[number].answer is not None), None)
 
-    def _taken(self, task: _Task) -> Any:
+    def _read(self, task: _Task) -> Any:
         free = self._free[task.worker]
         lent = self._most_tasks + _LOANS - len(free) - self._tasks_of(task.worker)  # with this one
         release = partial(free.append, task.slot)
         try:
-            made = self._pool.read(task.worker, task.slot, task.sizes, copy=lent > _LOANS, release=release)
+            batch = self._pool.read(task.worker, task.slot, task.sizes, copy=lent > _LOANS, release=release)
         finally:
-            self._hand_out()
-        if task.answer is Answer.FAILED:
-            made.reraise()
-        return made
+            self._dispatch()
+        if task.answer is TaskOutcome.FAILED:
+            batch.reraise()
+        return batch
 
     def _deadline(self) -> float | None:
-        """When a batch that is waited for from now on is late; the time that workers take to start does not count."""
+        """When a batch awaited from now on times out; None without a timeout, and while workers start."""
         return time.monotonic() + self._timeout if self._timeout and self._pool.started else None
 
     def _wait(self, deadline: float | None) -> None:
@@ -208,7 +210,7 @@ class WorkerIterator(LoaderIterator):
             self._tasks[number].answer, self._tasks[number].sizes = answer, sizes
         return received is not None
 
-    def _hand_out(self) -> None:
+    def _dispatch(self) -> None:
         """Give tasks to workers for as long as there is room."""
         while (worker := self._next_worker()) is not None:
             try:
@@ -219,12 +221,13 @@ class WorkerIterator(LoaderIterator):
             self._pool.send(worker, (self._numbers, slot, index))
             self._tasks[self._numbers] = _Task(worker, slot)
             self._numbers += 1
-            self._turn = worker + 1
+            self._round_robin = worker + 1
 
     def _next_worker(self) -> int | None:
-        """Whose turn it is, where that worker has room."""
+        """The worker that gets the next task, None while it has no room."""
         count = len(self._active)
-        active = [worker % count for worker in range(self._turn, self._turn + count) if self._active[worker % count]]
+        start = self._round_robin
+        active = [worker % count for worker in range(start, start + count) if self._active[worker % count]]
         if not self._in_order:
             active.sort(key=self._tasks_of)
         return active[0] if active and self._tasks_of(active[0]) < self._most_tasks else None

@@ -1,4 +1,4 @@
-"""What worker processes can import of the main program."""
+"""The main program in worker processes, which may not be able to import it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes as the loader's own process sees them: started, spoken to, watched, and ended."""
+"""The worker processes of a loader: starting them, exchanging messages, noticing and causing their end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft._lazy.runtime import jax_device
 from weft.errors import ArgumentError, WorkerError
 from weft.utils.data._utils.fetch import Source
 from weft.utils.data._utils.main import main_if_importable
-from weft.utils.data._utils.transfer import Parcel, Segment, pickled, read
+from weft.utils.data._utils.transfer import Segment, WorkerPayload, pickled, read
 from weft.utils.data._utils.worker import work
 
 _ENVIRONMENT = {
@@ -30,8 +30,8 @@ _GRACE_SECONDS = 5.0
 _environment_lock = threading.Lock()
 
 
-class Pool:
-    """The workers of one loader. `segments[worker][slot]` is the memory that the answer to a task is written to."""
+class WorkerPool:
+    """The workers of one loader. `segments[worker][slot]` is the memory for the answer to a task."""
 
     def __init__(
         self, content: tuple[Source, Any], workers: int, slots: int, base_seed: int, context: BaseContext
@@ -42,11 +42,11 @@ class Pool:
         self._started: set[int] = set()
         self._segments = [[Segment() for _ in range(slots)] for _ in range(workers)]
         self.closed = False
-        parcel = Parcel(content)
+        payload = WorkerPayload(content)
         jax_device(CPU)  # XLA starts here with this process's environment, not with that of the workers
         try:
             for worker in range(workers):
-                self._start(parcel, worker, workers, base_seed, context)
+                self._start(payload, worker, workers, base_seed, context)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             self.close(grace=0)
             raise _cannot_be_sent(content, error) from error
@@ -54,13 +54,13 @@ class Pool:
             self.close(grace=0)
             raise
         finally:
-            parcel.close()
+            payload.close()
 
-    def _start(self, parcel: Parcel, worker: int, workers: int, base_seed: int, context: Any) -> None:
+    def _start(self, payload: WorkerPayload, worker: int, workers: int, base_seed: int, context: Any) -> None:
         ours, theirs = context.Pipe(duplex=True)
         self._links.append(ours)
         process = context.Process(
-            target=work, args=(parcel, theirs, self._segments[worker], worker, workers, base_seed), daemon=True
+            target=work, args=(payload, theirs, self._segments[worker], worker, workers, base_seed), daemon=True
         )
         with _worker_environment(_ENVIRONMENT | (_QUIET if worker else {})), main_if_importable(), theirs:
             process.start()
@@ -72,34 +72,34 @@ class Pool:
         return len(self._started) == len(self._processes)
 
     def send(self, worker: int, message: Any) -> None:
-        """Hand a task, or the base seed of a new pass, to a worker."""
+        """Send a task, or the base seed of a new pass, to a worker."""
         try:
             self._links[worker].send(message)
         except OSError:
             self._fail(worker)
 
     def receive(self, timeout: float | None) -> list[Any] | None:
-        """What has come, after waiting for something; None when nothing did within `timeout` seconds.
+        """Wait for messages, and return them; None if there is none within `timeout` seconds.
 
-        `RuntimeError` as soon as any worker is dead; all others are ended then.
+        `RuntimeError` as soon as any worker is dead; all others are killed then.
         """
-        found = []
+        messages = []
         sentinels = {process.sentinel: worker for worker, process in enumerate(self._processes)}
         ready = wait([*self._links, *sentinels], timeout)
         for worker, link in enumerate(self._links):
             if link in ready:
                 try:
-                    found.append((worker, link.recv()))
+                    messages.append((worker, link.recv()))
                 except (EOFError, OSError):
                     self._fail(worker)
         for sentinel, worker in sentinels.items():
             if sentinel in ready:
                 self._fail(worker)
-        self._started.update(worker for worker, message in found if message is None)
-        return [message for _, message in found if message is not None] if ready else None
+        self._started.update(worker for worker, message in messages if message is None)
+        return [message for _, message in messages if message is not None] if ready else None
 
     def read(self, worker: int, slot: int, sizes: Sequence[int], *, copy: bool, release: Callable[[], object]) -> Any:
-        """What a worker has left in its segment; `release` is called when the segment is free again."""
+        """The object that a worker has written to its segment; `release` is called when the segment is free again."""
         return read(self._segments[worker][slot], sizes, copy=copy, release=release)
 
     def _fail(self, worker: int) -> None:
@@ -114,7 +114,7 @@ class Pool:
 
         Those that are not ready yet are killed at once.
         """
-        if self.closed or os.getpid() != self._owner:  # a fork's copy of this object ends nobody
+        if self.closed or os.getpid() != self._owner:  # a fork's copy of this object ends no worker
             return
         self.closed = True
         for link in self._links:
@@ -133,7 +133,7 @@ class Pool:
 
 @contextmanager
 def _worker_environment(variables: dict[str, str]) -> Iterator[None]:
-    """Add to what a process that is started in the block finds in its environment."""
+    """Add variables to the environment of processes that are started in the block."""
     with _environment_lock:
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)

@@ -21,7 +21,7 @@ import numpy as np
 
 from weft._base.device import CPU
 from weft._base.dtype import DType
-from weft._comm.loans import on_loan
+from weft._comm.shared_memory.loans import on_loan
 from weft._lazy.runtime import jax_device
 from weft._lazy.value import Value, aval_of
 from weft._tensor.convert import ALIGNMENT, room
@@ -31,7 +31,7 @@ from weft.utils.data._utils.main import require_importable
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
-    """Where parts of these sizes begin, and last where all of them end."""
+    """The offsets at which parts of these sizes begin, and the end of the last one."""
     return list(accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0))
 
 
@@ -56,24 +56,24 @@ class Segment:
         return _attached, (DupFd(self._file),)
 
     def reserve(self, size: int) -> memoryview:
-        """At least `size` bytes to write to; what lies there stays."""
+        """At least `size` bytes to write to; the contents stay."""
         if os.fstat(self._file).st_size < size:
             os.ftruncate(self._file, size + size // 4)
         return self.view(size)
 
     def view(self, size: int) -> memoryview:
-        """At least `size` bytes of what another process has written."""
+        """At least `size` bytes, as another process has written them."""
         if self._mapped is None or len(self._mapped) < size:
             self._mapped = mmap.mmap(self._file, 0)
         return memoryview(self._mapped)
 
     def snapshot(self) -> np.ndarray[Any, Any]:
-        """All bytes, shared until somebody writes: what is written here is seen here alone."""
+        """All bytes, copy-on-write: changes made here are not seen by other processes."""
         mapped = mmap.mmap(self._file, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         return np.frombuffer(mapped, np.uint8)
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Unmap and close the memory."""
         self._mapped = None
         os.close(self._file)
 
@@ -86,7 +86,7 @@ def _attached(file: Any) -> Segment:
 
 
 class _Pickler(pickle.Pickler):
-    """Puts the elements of tensors and arrays aside, and takes what only processes that are being started may take."""
+    """Leaves the elements of tensors and arrays out of band, and pickles locks and queues for a starting process."""
 
     def __init__(self, stream: io.BytesIO, buffers: list[pickle.PickleBuffer]) -> None:
         super().__init__(stream, 5, buffer_callback=buffers.append)
@@ -97,31 +97,31 @@ class _Pickler(pickle.Pickler):
             require_importable(obj)
             return NotImplemented
         elements = np.ascontiguousarray(obj.detach()._host()).reshape(-1).view(np.uint8)
-        put_aside = pickle.PickleBuffer(elements.data)
-        return _tensor_over, (type(obj), obj.dtype, tuple(obj.shape), put_aside, obj.requires_grad, extras_of(obj))
+        out_of_band = pickle.PickleBuffer(elements.data)
+        return _tensor_over, (type(obj), obj.dtype, tuple(obj.shape), out_of_band, obj.requires_grad, extras_of(obj))
 
 
 def _tensor_over(
     kind: type[Tensor], dtype: DType, shape: tuple[int, ...], elements: Any, requires_grad: bool, extras: dict[str, Any]
 ) -> Tensor:
-    """A tensor on the CPU over memory that nobody writes to."""
+    """A tensor on the CPU over memory that does not change."""
     array = np.ndarray(shape, dtype.numpy, buffer=elements)
     held = jax.device_put(array, jax_device(CPU))
-    made = handle_on(kind, wrap(Value(aval_of(shape, dtype), held, owner=array)), requires_grad)
-    made.__dict__.update(extras)
-    return made
+    handle = handle_on(kind, wrap(Value(aval_of(shape, dtype), held, owner=array)), requires_grad)
+    handle.__dict__.update(extras)
+    return handle
 
 
-def pickled(made: Any) -> list[memoryview]:
-    """The pickle of an object, then the buffers that it leaves out."""
+def pickled(batch: Any) -> list[memoryview]:
+    """The pickle of an object, then its out-of-band buffers."""
     stream, buffers = io.BytesIO(), []
-    _Pickler(stream, buffers).dump(made)
+    _Pickler(stream, buffers).dump(batch)
     return [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
 
 
-def write(segment: Segment, made: Any) -> list[int]:
-    """Put an object into a segment; returns the sizes that `read` wants."""
-    parts = pickled(made)
+def write(segment: Segment, batch: Any) -> list[int]:
+    """Write an object to a segment; returns the sizes that `read` needs."""
+    parts = pickled(batch)
     sizes = [part.nbytes for part in parts]
     starts = _starts(sizes)
     memory = segment.reserve(starts[-1])
@@ -142,35 +142,35 @@ def read(segment: Segment, sizes: Sequence[int], *, copy: bool, release: Callabl
 
 
 def _copy(part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    made = room(part.size)
-    made[:] = part
-    return made
+    copied = room(part.size)
+    copied[:] = part
+    return copied
 
 
-class Parcel:
-    """An object for processes that are being started. All of them share the memory of its tensors and arrays.
+class WorkerPayload:
+    """An object for processes that are being started, which share the memory of its tensors and arrays.
 
-    It is pickled anew for each process, since queues and locks allow no other way.
+    It is pickled again for each process, as queues and locks require.
     """
 
     def __init__(self, content: Any) -> None:
         self._content = content
         self._segment = Segment()
         self._end = 0
-        self._placed: dict[tuple[int, int], int] = {}  # (address, size) -> start
+        self._stored: dict[tuple[int, int], int] = {}  # (address, size) -> start
         self._kept: list[memoryview] = []  # as long as addresses are compared
 
     def __reduce__(self) -> tuple[Any, ...]:
-        places = [(self._place(part), part.nbytes) for part in pickled(self._content)]
-        return Arrived, (self._segment, places)
+        places = [(self._store(part), part.nbytes) for part in pickled(self._content)]
+        return ReceivedPayload, (self._segment, places)
 
-    def _place(self, part: memoryview) -> int:
+    def _store(self, part: memoryview) -> int:
         key = (np.frombuffer(part, np.uint8).ctypes.data, part.nbytes)
-        if key in self._placed:
-            return self._placed[key]
+        if key in self._stored:
+            return self._stored[key]
         start, self._end = self._end, self._end + _starts([part.nbytes])[-1]
         self._segment.reserve(self._end)[start : start + part.nbytes] = part
-        self._placed[key] = start
+        self._stored[key] = start
         self._kept.append(part)
         return start
 
@@ -179,8 +179,8 @@ class Parcel:
         self._segment.close()
 
 
-class Arrived:
-    """A parcel in the process that was started with it."""
+class ReceivedPayload:
+    """A payload in the process that was started with it."""
 
     def __init__(self, segment: Segment, places: list[tuple[int, int]]) -> None:
         self._segment = segment

@@ -1,4 +1,4 @@
-"""What runs in a worker process of a loader."""
+"""The main loop of a loader's worker process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.errors import WorkerError
 from weft.random import manual_seed
 from weft.utils.data._utils.fetch import Source
 from weft.utils.data._utils.info import WorkerInfo, set_worker_info
-from weft.utils.data._utils.transfer import Arrived, Segment, write
+from weft.utils.data._utils.transfer import ReceivedPayload, Segment, write
 from weft.utils.data.dataset import Subset
 
 _NOT_FOUND = (
@@ -31,8 +31,8 @@ _NOT_FOUND = (
 )
 
 
-class Answer(Enum):
-    """What a worker says about a task."""
+class TaskOutcome(Enum):
+    """The outcome of a task."""
 
     BATCH = "batch"
     FAILED = "failed"
@@ -81,39 +81,41 @@ def _sendable(kind: type[BaseException]) -> type[BaseException]:
     raise AssertionError("object can be pickled")
 
 
-def work(parcel: Arrived, link: Connection, segments: list[Segment], worker: int, workers: int, base_seed: int) -> None:
+def work(
+    payload: ReceivedPayload, link: Connection, segments: list[Segment], worker: int, workers: int, base_seed: int
+) -> None:
     """Answer tasks until the other end of the link is closed.
 
-    A task is (its number, the segment to write to, what to fetch); the answer is (its number, an `Answer`, the sizes
-    of what lies in the segment). A number alone starts another pass, with that base seed.
+    A task is (its number, the segment to write to, the indices); the answer is (its number, a `TaskOutcome`, the sizes
+    of the parts in the segment). A number alone starts another pass, with that base seed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process is interrupted as well, and closes the link
     threading.Thread(target=_end_with_parent, name="weft-parent", daemon=True).start()
-    desk = _Desk(parcel, worker, workers, base_seed)
+    writer = _BatchWriter(payload, worker, workers, base_seed)
     try:
         link.send(None)  # started
         while True:
             task = link.recv()
             if isinstance(task, int):
-                desk.begin(task)
+                writer.begin(task)
             else:
                 number, segment, index = task
-                link.send((number, *desk.write(index, segments[segment])))
+                link.send((number, *writer.write(index, segments[segment])))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it is gone, in the middle of a batch as well."""
+    """End this process when the one that started it has ended, also in the middle of a batch."""
     if (parent := parent_process()) is not None:
         parent.join()
         os._exit(1)
 
 
-class _Desk:
-    """A worker's dataset, and how far it has got."""
+class _BatchWriter:
+    """Makes the batches of a worker, and writes them to segments."""
 
-    def __init__(self, parcel: Arrived, worker: int, workers: int, base_seed: int) -> None:
+    def __init__(self, payload: ReceivedPayload, worker: int, workers: int, base_seed: int) -> None:
         self._worker = worker
         self._workers = workers
         self._source: Source | None = None
@@ -121,7 +123,7 @@ class _Desk:
         self._broken: Failure | None = None
         set_default_device("cpu")
         try:
-            source, init = _opened(parcel)
+            source, init = _opened(payload)
             self._source = source
             stand_for(f"{_place_of(source)} (DataLoader worker {worker})", work.__code__)
             self.begin(base_seed)
@@ -138,27 +140,27 @@ class _Desk:
         set_worker_info(WorkerInfo(self._worker, self._workers, seed, self._source.dataset))
         self._fetch = None
 
-    def write(self, index: Any, segment: Segment) -> tuple[Answer, list[int]]:
-        """Put a batch, or the exception that it ended in, into a segment; what it is, and its sizes."""
-        answer, made = self._answer(index)
+    def write(self, index: Any, segment: Segment) -> tuple[TaskOutcome, list[int]]:
+        """Write a batch, or its exception, to a segment; returns which of them it is, and its sizes."""
+        answer, batch = self._answer(index)
         try:
-            return answer, write(segment, made)
+            return answer, write(segment, batch)
         except Exception as error:  # a batch that cannot be pickled
-            return Answer.FAILED, write(segment, Failure(error, self._worker))
+            return TaskOutcome.FAILED, write(segment, Failure(error, self._worker))
 
-    def _answer(self, index: Any) -> tuple[Answer, Any]:
+    def _answer(self, index: Any) -> tuple[TaskOutcome, Any]:
         if self._source is None or self._broken is not None:
-            return Answer.FAILED, self._broken
+            return TaskOutcome.FAILED, self._broken
         try:
             if self._fetch is None:
                 self._fetch = self._source.samples()
-            return Answer.BATCH, self._source.collated(self._fetch(index), index)
+            return TaskOutcome.BATCH, self._source.collated(self._fetch(index), index)
         except StopIteration as error:
             if self._source.iterable:
-                return Answer.ENDED, None
-            return Answer.FAILED, Failure(error, self._worker)
+                return TaskOutcome.ENDED, None
+            return TaskOutcome.FAILED, Failure(error, self._worker)
         except Exception as error:
-            return Answer.FAILED, Failure(error, self._worker)
+            return TaskOutcome.FAILED, Failure(error, self._worker)
 
 
 def _place_of(source: Source) -> str:
@@ -169,9 +171,9 @@ def _place_of(source: Source) -> str:
     return line or type(dataset).__name__
 
 
-def _opened(parcel: Arrived) -> Any:
+def _opened(payload: ReceivedPayload) -> Any:
     try:
-        return parcel.open()
+        return payload.open()
     except (AttributeError, ImportError) as error:
         error.add_note(_NOT_FOUND)
         raise

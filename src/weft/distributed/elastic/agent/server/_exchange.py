@@ -1,4 +1,4 @@
-"""What the agents of a round say to each other, as generators: ranks of workers, and a barrier at the end.
+"""Exchanges between the agents of a round, as generators: ranks of workers, and a barrier at the end.
 
 Like the operations of the rendezvous (`_requests.py`) they yield requests, and open no socket. A node sends and
 receives a number of messages that does not depend on how many nodes there are, but for the one of rank 0.
@@ -35,7 +35,7 @@ class GetKeys(NamedTuple):
 class AwaitKeys(NamedTuple):
     """Wait until all keys are there; answers those that are still missing when that takes too long.
 
-    `purpose` is what users are told who wait; `{present}` in it stands for how many of the keys are there.
+    `purpose` is logged for users meanwhile; `{present}` in it stands for how many of the keys are there.
     """
 
     keys: list[str]
@@ -52,9 +52,9 @@ def poll_seconds(nodes: int) -> float:
 
 
 def assign_ranks(info: RoleInfo, size: int, advice: str = "") -> Exchange[Ranks]:
-    """Tell the agent of rank 0 of the workers of this one, and hear from it which ranks they have among all.
+    """Send the number of this agent's workers to the agent of rank 0, and receive their ranks.
 
-    `advice` is told users who wait for other nodes. `RendezvousTimeoutError` names the nodes that are missing.
+    `advice` is shown to users while they wait. `RendezvousTimeoutError` names the nodes that are missing.
     """
     yield SetKeys({f"{_ROLE_KEY}/{info.rank}": info.encode()})
     if info.rank == 0:
@@ -81,7 +81,7 @@ def _publish_ranks(size: int, advice: str) -> Exchange[None]:
 
 
 def tree_barrier(key: str, rank: int, size: int) -> Exchange[bool]:
-    """Wait until all nodes have come here, each of which waits for those below it in a tree; False if they do not."""
+    """Wait until all nodes have called this, by a tree in which each waits for those below; False at the timeout."""
     purpose = "the workers of other nodes to finish"
     below = [f"{key}/{child}" for child in children(rank, size)]
     if below and (yield AwaitKeys(below, purpose)):

@@ -1,4 +1,4 @@
-"""Ranks of workers from what the agents of a job say of themselves. Pure."""
+"""Ranks of workers, computed from the roles and numbers of workers of all agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent tells the world about its workers: events and metrics."""
+"""Events and metrics of an agent about its workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reporter:
         put_metric(f"workers.{self._spec.role}.{name}", value)
 
     def state(self, state: WorkerState, remaining_restarts: int) -> None:
-        """Count a look at the workers."""
+        """Count a check of the workers."""
         self.metric("remaining_restarts", remaining_restarts)
         self.metric(state.name.lower(), 1)
 

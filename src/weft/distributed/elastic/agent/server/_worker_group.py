@@ -1,4 +1,4 @@
-"""What an agent works with: the blueprint of its workers, the workers, their state, and what comes out."""
+"""The workers of an agent: their specification, state and results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed.elastic.multiprocessing.errors import ProcessFailure
 from weft.distributed.elastic.rendezvous.api import RendezvousHandler
 from weft.errors import OptionError, PreconditionError
@@ -125,7 +125,7 @@ class WorkerState(str, Enum):  # noqa: UP042  its text is `WorkerState.INIT`, as
 
 
 class WorkerGroup:
-    """The workers of one spec that an agent manages, with what the last rendezvous told."""
+    """The workers of one spec that an agent manages, with the results of the last rendezvous."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from weft._comm.deadline import Deadline
-from weft._comm.store import Store
+from weft._comm.stores.store import Store
 from weft.distributed.elastic.agent.server._exchange import (
     EXCHANGE_SECONDS,
     FINISHED_KEY,
@@ -92,7 +92,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     @abstractmethod
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        """Look at the workers."""
+        """Check the workers."""
 
     @abstractmethod
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
@@ -196,13 +196,13 @@ class SimpleElasticAgent(ElasticAgent):
             except _MembersChangedError:
                 _log.info("[%s] a node was lost during the rendezvous, joining the next round", spec.role)
         self._tell_change(worker_group.group_world_size, info.world_size)
-        where = info.bootstrap_store_info
+        store_info = info.bootstrap_store_info
         worker_group.workers = workers
         worker_group.store = info.store
         worker_group.group_rank = info.rank
         worker_group.group_world_size = info.world_size
-        worker_group.master_addr = spec.master_addr or where.master_addr
-        worker_group.master_port = spec.master_port or where.master_port
+        worker_group.master_addr = spec.master_addr or store_info.master_addr
+        worker_group.master_port = spec.master_port or store_info.master_port
         worker_group.round = self._restarts if info.round is None else info.round
 
     def _tell_change(self, before: int | None, nodes: int) -> None:
@@ -308,7 +308,7 @@ class SimpleElasticAgent(ElasticAgent):
         return True
 
     def _say_farewell(self, store: Store, rank: int, size: int) -> None:
-        """Let nobody take the store away while others still read in it that all have finished."""
+        """Wait until all nodes have read that all have finished, before the store is closed."""
         try:
             self._run_exchange(tree_barrier(SEEN_KEY, rank, size), store, size, _FAREWELL_SECONDS)
         except (DistError, TimeoutError) as error:

@@ -147,26 +147,26 @@ class ChildFailedError(WeftError):
     def format_msg(self, boarder_delim: str = "=", section_delim: str = "-") -> str:
         """All failures, the first one last."""
         first, _ = self.get_first_failure()
-        shown = {rank: _described(at, rank, self.failures[rank]) for at, rank in enumerate(self.failures)}
+        descriptions = {rank: _described(at, rank, self.failures[rank]) for at, rank in enumerate(self.failures)}
         title = f"{self.name} FAILED"
-        width = min(_WIDEST, max(len(line) for text in (title, *shown.values()) for line in text.split("\n")))
-        others = [text for rank, text in shown.items() if rank != first] or ["  <NO_OTHER_FAILURES>"]
+        width = min(_WIDEST, max(len(line) for text in (title, *descriptions.values()) for line in text.split("\n")))
+        others = [text for rank, text in descriptions.items() if rank != first] or ["  <NO_OTHER_FAILURES>"]
         border, section = boarder_delim * width, section_delim * width
         parts = (border, title, section, "Failures:", *others, section, "Root Cause (first observed failure):")
-        return "\n".join(("", *parts, shown[first], border))
+        return "\n".join(("", *parts, descriptions[first], border))
 
 
 def _described(at: int, rank: int, failure: ProcessFailure) -> str:
     named = failure.signal_name()
     ended_by = "" if named == NOT_AVAILABLE else f" ({named})"
-    where = () if failure.temporary else (f"  error_file: {failure.error_file}",)
+    error_file_lines = () if failure.temporary else (f"  error_file: {failure.error_file}",)
     return "\n".join((
         f"[{at}]:",
         f"  time      : {failure.timestamp_isoformat()}",
         f"  host      : {socket.gethostname()}",
         f"  rank      : {rank} (local_rank: {failure.local_rank})",
         f"  exitcode  : {failure.exitcode} (pid: {failure.pid}){ended_by}",
-        *where,
+        *error_file_lines,
         "  traceback : " + failure.traceback().rstrip("\n").replace("\n", "\n  "),
     ))  # fmt: skip
 

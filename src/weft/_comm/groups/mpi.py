@@ -1,0 +1,273 @@
+"""Ranks that MPI connects: streams between them, and collective operations on NumPy arrays.
+
+MPI has no timeouts, and lacks many of our types and reductions. So the ranks compare their calls before each operation
+(`message_group.py`), data travels as bytes by requests that are tested until they are done, and values are combined
+here, in the order of ranks: every rank always gets the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import copy_context
+from itertools import pairwise
+from time import sleep
+
+import mpi4py
+import numpy as np
+
+from weft._comm.deadline import Deadline
+from weft._comm.groups.message_group import MessageGroup
+from weft._comm.groups.operations import CollectiveCall, Operations, size_mismatch
+from weft._comm.groups.reductions import combine
+from weft._comm.groups.stream import NO_STREAM, NoStream
+from weft.errors import DistBackendError
+
+mpi4py.rc.finalize = False  # it waits for all ranks, which may never come after a failure: see `finalize`
+from mpi4py import MPI  # noqa: E402
+
+Array = np.ndarray
+Requests = Iterator[MPI.Request | None]
+
+_MOST = 1 << 20  # bytes of a message of a stream
+_YIELDS = 1000  # times that the processor is offered to others before sleeping
+_NAP = 1e-3  # longest seconds asleep
+_SMALL = 128 << 10  # bytes of all ranks together up to which each rank reduces all data
+
+
+class _MpiStream:
+    """Both ends of the streams to and from one peer."""
+
+    def __init__(self, comm: MPI.Comm, peer: int) -> None:
+        self._comm = comm
+        self._peer = peer
+        self._sending = MPI.REQUEST_NULL
+        self._unsent = np.empty(0, np.uint8)  # MPI reads it until the request is done
+        self._store = np.empty(0, np.uint8)
+        self.moved = False  # whether anything came since this was last reset
+
+    def write(self, data: Array) -> int:
+        """Put in what fits; returns the number of bytes."""
+        if not len(data) or not self._sending.Test():
+            return 0
+        self._unsent = data[:_MOST].copy()
+        self._sending = self._comm.Isend([self._unsent, MPI.BYTE], self._peer)
+        return len(self._unsent)
+
+    def ready(self) -> int:
+        """How many bytes are there, at least."""
+        if not len(self._store):
+            status = MPI.Status()
+            if self._comm.Iprobe(self._peer, MPI.ANY_TAG, status):
+                self._store = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+                self._comm.Recv([self._store, MPI.BYTE], self._peer)
+                self.moved = True
+        return len(self._store)
+
+    def take(self, data: Array) -> int:
+        """Take out what is there and wanted; returns the number of bytes."""
+        count = min(self.ready(), len(data))
+        data[:count] = self._store[:count]
+        self._store = self._store[count:]
+        return count
+
+
+class MpiStreams:
+    """The streams of one rank of a communicator. MPI does not report which ranks have ended."""
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self._streams = {peer: _MpiStream(comm, peer) for peer in range(comm.size) if peer != comm.rank}
+        self._idle = 0
+
+    def outgoing(self, peer: int) -> _MpiStream | NoStream:
+        """The stream to a peer."""
+        return self._streams.get(peer, NO_STREAM)
+
+    def incoming(self, peer: int) -> _MpiStream | NoStream:
+        """The stream from a peer."""
+        return self._streams.get(peer, NO_STREAM)
+
+    def ended(self) -> dict[int, str]:
+        """None: the launcher ends all ranks when one has ended."""
+        return {}
+
+    def pause(self, seconds: float) -> None:
+        """Yield the processor; sleep if nothing has arrived for some time."""
+        moved = [link for link in self._streams.values() if link.moved]
+        for link in moved:
+            link.moved = False
+        self._idle = 0 if moved else self._idle + 1
+        if self._idle < _YIELDS:
+            os.sched_yield()
+        else:
+            sleep(min(seconds, _NAP))
+
+    def close(self) -> None:
+        """The communicator stays: messages to ranks that have left may be on the way."""
+
+
+class MpiCollectives(Operations):
+    """The operations of one rank, by requests of a communicator. A step is a request to wait for."""
+
+    def __init__(self, group: MessageGroup, comm: MPI.Comm) -> None:
+        super().__init__(group)
+        self._group = group
+        self._comm = comm
+        self._quiet = copy_context()  # overflow gives inf and no warning
+        self._quiet.run(np.seterr, all="ignore")
+        self._stuck: list[object] = []  # holds what MPI may still write into after a failure
+        self._counts = np.empty(0, np.int64)
+
+    def close(self) -> None:
+        """Leave the group."""
+        broken = self._group.broken
+        self._group.close()
+        if not broken:  # else MPI may still use it
+            self._comm.Free()
+
+    def _run(
+        self, call: CollectiveCall, steps: Requests, deadline: Deadline, counts: Sequence[int] | None = None
+    ) -> None:
+        def go_through() -> None:
+            if counts is not None:
+                self._counts = np.empty((self.group.size, len(counts)), np.int64)
+                mine = np.array(counts, np.int64)
+                request = self._comm.Iallgather(_bytes(mine), _bytes(self._counts))
+                self._await(request, (mine, self._counts), call, deadline)
+            for request in steps:
+                if request is not None:  # None for a barrier: comparing the calls is all that it needs
+                    self._await(request, steps, call, deadline)
+
+        self._group.run(call, go_through, deadline)
+
+    def _await(self, request: MPI.Request, steps: object, call: CollectiveCall, deadline: Deadline) -> None:
+        try:
+            self._group.complete(request.Test, call, deadline)
+        except BaseException:
+            self._stuck.append(steps)
+            raise
+
+    def _longest(self, itemsize: int) -> int:
+        table = self._counts // itemsize
+        if (mismatch := size_mismatch(table, self.group.ranks)) is not None:
+            self.group.fail(mismatch)
+        return int(table.max()) * itemsize
+
+    # --- algorithms ---
+
+    def _reduce(self, source: Array, out: Array | None, reduction: str) -> Requests:
+        size, ranks, me = source.size, self.group.size, self.group.rank
+        if source.nbytes * ranks <= _SMALL:
+            parts = np.empty((ranks, size), source.dtype)
+            yield self._comm.Iallgather(_bytes(source), _bytes(parts))
+            if out is not None:
+                self._quiet.run(combine, reduction, list(parts), out)
+            return
+        ends = [size * rank // ranks for rank in range(ranks + 1)]
+        pieces = [source[start:end] for start, end in pairwise(ends)]
+        result = np.empty_like(pieces[me]) if out is None else out[ends[me] : ends[me + 1]].copy()
+        yield from self._reduce_parts(pieces, result, reduction)
+        whole = np.empty_like(source) if out is None else out
+        item = source.itemsize
+        counts = [item * piece.size for piece in pieces]
+        yield self._comm.Iallgatherv(_bytes(result), _spans(whole, counts, [item * end for end in ends[:-1]]))
+
+    def _reduce_parts(self, sources: Sequence[Array], out: Array, reduction: str) -> Requests:
+        parts = [np.empty_like(out) for _ in sources]
+        yield from self._exchange(sources, dict(enumerate(parts)), lambda: 0)
+        self._quiet.run(combine, reduction, parts, out)
+
+    def _share(
+        self, size: int, source: Array | None, targets: Mapping[int, Array], only: int | None = None
+    ) -> Requests:
+        me = self.group.rank
+        if only is not None:  # all ranks to one
+            assert source is not None, "everybody has something to show"
+            yield from self._send_and_receive({only: source}, targets)
+        elif source is None or not targets:  # one rank to all
+            root, data = (me, source) if source is not None else next(iter(targets.items()))
+            yield self._comm.Ibcast(_bytes(data), root)
+        else:  # all ranks to all
+            parts = np.empty((self.group.size, source.size), source.dtype)
+            yield self._comm.Iallgather(_bytes(source), _bytes(parts))
+            for rank, target in targets.items():
+                target[...] = parts[rank]
+
+    def _exchange(self, parts: Sequence[Array], targets: Mapping[int, Array], longest: Callable[[], int]) -> Requests:
+        longest()  # the check alone
+        yield from self._send_and_receive(dict(enumerate(parts)), targets)
+
+    def _send_and_receive(self, parts: Mapping[int, Array], targets: Mapping[int, Array]) -> Requests:
+        """Send `parts` to their ranks, and receive `targets` from theirs, without copies."""
+        me = self.group.rank
+        requests = [
+            self._comm.Irecv(_bytes(target), peer) for peer, target in targets.items() if target.size and peer != me
+        ]
+        requests += [self._comm.Isend(_bytes(part), peer) for peer, part in parts.items() if part.size and peer != me]
+        if me in parts and me in targets:
+            targets[me][...] = parts[me]
+        yield from requests
+
+
+def _bytes(array: Array | None) -> list[object]:
+    """An array as a buffer argument for MPI."""
+    return [None if array is None else array.reshape(-1).view(np.uint8), MPI.BYTE]
+
+
+def _spans(array: Array, counts: Sequence[int], starts: Sequence[int]) -> list[object]:
+    """Parts of an array, by number and start of their bytes, as a buffer argument for MPI."""
+    return [array.view(np.uint8), counts, starts, MPI.BYTE]
+
+
+# --- the job ----------------------------------------------------------------------------------------------------
+
+_groups: list[MessageGroup] = []
+
+
+def communicator(ranks: Sequence[int]) -> MPI.Comm:
+    """A communicator of some ranks of the job. All of them must be here: MPI waits without end."""
+    return MPI.COMM_WORLD.Create_group(MPI.COMM_WORLD.group.Incl(list(ranks)))
+
+
+def collectives(rank: int, ranks: Sequence[int]) -> tuple[MessageGroup, MpiCollectives]:
+    """This rank's part of a group, all of whose `ranks` of the job are here."""
+    group = MessageGroup(MpiStreams(communicator(ranks)), rank, len(ranks), ranks)
+    _groups.append(group)
+    return group, MpiCollectives(group, communicator(ranks))
+
+
+def job() -> tuple[int, int]:
+    """This process's rank in the job that `mpiexec` started, and their number."""
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise DistBackendError("backend mpi needs an MPI library that several threads may call (MPI_THREAD_MULTIPLE)")
+    return MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+
+
+def broadcast_text(text: bytes, deadline: Deadline) -> bytes:
+    """Broadcast a text of at most 256 bytes from rank 0 to all ranks of the job; `TimeoutError` at the deadline."""
+    data = np.frombuffer(text.ljust(_TEXT, b"\0"), np.uint8).copy()
+    _finish(MPI.COMM_WORLD.Ibcast(_bytes(data), 0), deadline)
+    return data.tobytes().rstrip(b"\0")
+
+
+def finalize(seconds: float) -> None:
+    """Finalize MPI together with all ranks of the job; does nothing if a group has failed or ranks do not come."""
+    if MPI.Is_finalized() or any(group.broken for group in _groups):
+        return
+    try:
+        _finish(MPI.COMM_WORLD.Ibarrier(), Deadline(seconds))
+    except TimeoutError:
+        return
+    MPI.Finalize()
+
+
+def _finish(request: MPI.Request, deadline: Deadline) -> None:
+    while not request.Test():
+        if deadline.expired:
+            _unfinished.append(request)
+            raise TimeoutError
+        sleep(_NAP)
+
+
+_TEXT = 256
+_unfinished: list[MPI.Request] = []  # MPI may still write into what belongs to them

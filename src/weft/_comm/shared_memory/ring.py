@@ -1,0 +1,71 @@
+"""A stream of bytes between two ranks that share memory."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from weft._comm.shared_memory.layout import Layout
+
+Array = np.ndarray
+
+
+class Words(Protocol):
+    """Memory that both ranks see, and the counters in it."""
+
+    layout: Layout
+    bytes: Array
+
+    def post(self, word: int, value: int) -> None:
+        """Write a counter that announces what was written before."""
+        ...
+
+    def read(self, word: int) -> int:
+        """Read a counter of another rank."""
+        ...
+
+
+class Ring:
+    """One end of a ring buffer. Its counts only grow; their difference is the number of bytes in the ring."""
+
+    def __init__(self, group: Words, source: int, target: int) -> None:
+        layout = group.layout
+        self._group = group
+        self._data = group.bytes[layout.ring(source, target)]
+        self._size = layout.ring_bytes
+        self._most = layout.ring_bytes // 4  # at a time, so that both ends work at once
+        self._written = layout.written(source, target)
+        self._consumed = layout.consumed(source, target)
+        self._count = 0  # written or taken by this end
+
+    def room(self) -> int:
+        return self._size - self._count + self._group.read(self._consumed)
+
+    def ready(self) -> int:
+        return self._group.read(self._written) - self._count
+
+    def write(self, data: Array) -> int:
+        """Put in what fits; returns the number of bytes."""
+        count = min(self.room(), len(data), self._most)
+        for ring_part, part in self._parts(count):
+            self._data[ring_part] = data[part]
+        self._count += count
+        self._group.post(self._written, self._count)
+        return count
+
+    def take(self, data: Array) -> int:
+        """Take out what is there and wanted; returns the number of bytes."""
+        count = min(self.ready(), len(data), self._most)
+        for ring_part, part in self._parts(count):
+            data[part] = self._data[ring_part]
+        self._count += count
+        self._group.post(self._consumed, self._count)
+        return count
+
+    def _parts(self, count: int) -> list[tuple[slice, slice]]:
+        """The slices of the ring and of the data for the next bytes: one pair, or two around the ring's end."""
+        at = self._count % self._size
+        first = min(count, self._size - at)
+        parts = [(slice(at, at + first), slice(0, first))]
+        return parts if first == count else [*parts, (slice(0, count - first), slice(first, count))]

@@ -1,0 +1,381 @@
+"""Stores: keys and values that the processes of a job share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from weft._comm.deadline import Deadline
+from weft._comm.stores.table import Table, key_text
+from weft.errors import ArgumentError, DistStoreError, QueueEmptyError, UnsupportedStoreError
+
+DEFAULT_TIMEOUT = timedelta(seconds=300)
+_NO_QUEUES = "queue support is not implemented. A HashStore and a TCPStore have queues"
+QUEUE_EMPTY = "queue is empty"
+
+
+class Store:
+    """The interface of all stores. Keys are text, values are bytes (text is encoded as UTF-8).
+
+    `get` and `wait` block until other processes have set the keys, and raise `DistStoreError` naming the missing ones
+    after the store's timeout. Threads may share a store; a thread that waits keeps no other from working.
+    """
+
+    _timeout: timedelta = DEFAULT_TIMEOUT
+
+    @property
+    def timeout(self) -> timedelta:
+        """How long `get` and `wait` wait."""
+        return self._timeout
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set how long `get` and `wait` wait."""
+        if not isinstance(timeout, timedelta):
+            raise ArgumentError(f"set_timeout(): timeout must be a timedelta, not {type(timeout).__name__}")
+        self._timeout = timeout
+
+    def _timeout_or_default(self, timeout: timedelta | None) -> timedelta:
+        """How long a wait with this argument lasts."""
+        if timeout is None:
+            return self._timeout
+        if not isinstance(timeout, timedelta):
+            raise ArgumentError(f"wait(): timeout must be a timedelta, not {type(timeout).__name__}")
+        return timeout
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Set the value of a key."""
+        raise NotImplementedError
+
+    def get(self, key: str) -> bytes:
+        """The value of a key, as soon as there is one."""
+        raise NotImplementedError
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to the number under the key, 0 where there is none; returns the sum."""
+        raise NotImplementedError
+
+    def append(self, key: str, value: str | bytes) -> None:
+        """Put a value behind that of the key."""
+        raise NotImplementedError
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all of the keys have values; never waits."""
+        raise NotImplementedError
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Wait until all of the keys have values."""
+        raise NotImplementedError
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        """Set `desired_value` where the value is `expected_value`, or where there is none and that is empty.
+
+        Returns the value after that; `expected_value` where there is none.
+        """
+        raise NotImplementedError
+
+    def delete_key(self, key: str) -> bool:
+        """Forget the key; says whether it was there."""
+        raise NotImplementedError
+
+    def num_keys(self) -> int:
+        """How many keys there are; a `TCPStore` and a `FileStore` count one of their own, as in PyTorch."""
+        raise NotImplementedError
+
+    def list_keys(self) -> list[str]:
+        """All keys."""
+        raise NotImplementedError
+
+    def values_under(self, prefix: str) -> dict[str, bytes]:
+        """The keys that begin with `prefix` and their values, as they are now; never waits."""
+        return {key: self.get(key) for key in self.list_keys() if key.startswith(prefix) and self.check([key])}
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """The values of the keys, as soon as all of them have one."""
+        return [self.get(key) for key in keys]
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        """Set several values."""
+        paired(keys, values)
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        """Put a value at the end of the key's queue; queues and values of one key have nothing to do with each other.
+
+        `wait` and `check` see a queue that holds something.
+        """
+        raise UnsupportedStoreError(_NO_QUEUES)
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        """Take the first value out of the key's queue, as soon as there is one.
+
+        Without `block`, an empty queue is a `QueueEmptyError`.
+        """
+        raise UnsupportedStoreError(_NO_QUEUES)
+
+    def queue_len(self, key: str) -> int:
+        """How many values the key's queue holds."""
+        raise UnsupportedStoreError(_NO_QUEUES)
+
+    def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
+        """Wait until `world_size` callers have come to the barrier under this key; each key serves once."""
+        if self.add(f"{key}/num_members", 1) == world_size:
+            self.set(f"{key}/last_member", "1")
+        self.wait([f"{key}/last_member"], timeout)
+
+    def clone(self) -> Store:
+        """Another client of the same keys; stores of one process only give themselves."""
+        raise NotImplementedError
+
+    def has_extended_api(self) -> bool:
+        """Whether `append`, `multi_get` and `multi_set` are there."""
+        return all(
+            getattr(type(self), name) is not getattr(Store, name) for name in ("append", "multi_get", "multi_set")
+        )
+
+    def close(self) -> None:
+        """Give back what the store holds; it cannot be used any more. Also done when nothing refers to it."""
+
+
+def as_key(key: str) -> bytes:
+    """A key as bytes."""
+    if isinstance(key, str):
+        return key.encode(errors="surrogateescape")
+    if isinstance(key, bytes):
+        return key
+    raise ArgumentError(f"a key must be a str, not {type(key).__name__}")
+
+
+def as_keys(keys: Sequence[str]) -> list[bytes]:
+    """Keys as bytes."""
+    if isinstance(keys, (str, bytes)):
+        raise ArgumentError(f"keys must be a sequence of str, got the {type(keys).__name__} {keys!r}; write [{keys!r}]")
+    return [as_key(key) for key in keys]
+
+
+def as_value(value: str | bytes) -> bytes:
+    """A value as bytes."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise ArgumentError(f"a value must be a str or bytes, not {type(value).__name__}")
+
+
+def as_amount(amount: int) -> int:
+    """A number to add."""
+    if not isinstance(amount, int) or not -(1 << 63) <= amount < 1 << 63:
+        raise ArgumentError(f"add(): the amount must be an int of 64 bits, got {amount!r}")
+    return int(amount)
+
+
+def paired(keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+    """Refuse keys and values that are not equally many."""
+    if len(keys) != len(values):
+        raise DistStoreError(
+            f"multi_set: keys and values must be equally many, got {len(keys)} keys and {len(values)} values"
+        )
+
+
+def wait_error(keys: Sequence[bytes], timeout: timedelta) -> DistStoreError:
+    """The error of a wait that has timed out."""
+    listing = ", ".join(f"/{key_text(key)}" for key in keys[:16]) + (
+        f" and {len(keys) - 16} more" if len(keys) > 16 else ""
+    )
+    return DistStoreError(
+        f"wait timeout after {timeout / timedelta(milliseconds=1):.0f}ms, keys: {listing}; no process has set them: "
+        "look whether the one that should is running, or give set_timeout() or wait() a longer timeout"
+    )
+
+
+class HashStore(Store):
+    """A store within one process, for its threads."""
+
+    def __init__(self) -> None:
+        self._table = Table()
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: str | bytes) -> None:
+        entry_key, data = as_key(key), as_value(value)
+        with self._changed:
+            self._table.values[entry_key] = data
+            self._changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        return self.multi_get([key])[0]
+
+    def add(self, key: str, amount: int) -> int:
+        entry_key, increment = as_key(key), as_amount(amount)
+        with self._changed:
+            self._changed.notify_all()
+            return self._table.add(entry_key, increment)
+
+    def append(self, key: str, value: str | bytes) -> None:
+        entry_key, data = as_key(key), as_value(value)
+        with self._changed:
+            self._table.append(entry_key, data)
+            self._changed.notify_all()
+
+    def check(self, keys: Sequence[str]) -> bool:
+        wanted = as_keys(keys)
+        with self._changed:
+            return not self._table.missing(wanted)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        wanted = as_keys(keys)
+        with self._changed:
+            self._await(self._table.missing, wanted, self._timeout_or_default(timeout))
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        wanted = as_keys(keys)
+        with self._changed:
+            self._await(self._table.unset, wanted, self._timeout)
+            return [self._table.values[key] for key in wanted]
+
+    def _await(self, lacking: Callable[[list[bytes]], list[bytes]], keys: list[bytes], timeout: timedelta) -> None:
+        deadline = Deadline(timeout.total_seconds())
+        while missing := lacking(keys):
+            if deadline.expired:
+                raise wait_error(missing, timeout)
+            self._changed.wait(deadline.left())
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        entry_key, old, new = as_key(key), as_value(expected_value), as_value(desired_value)
+        with self._changed:
+            self._changed.notify_all()
+            return self._table.compare_set(entry_key, old, new)
+
+    def delete_key(self, key: str) -> bool:
+        entry_key = as_key(key)
+        with self._changed:
+            return self._table.delete(entry_key)
+
+    def num_keys(self) -> int:
+        return len(self._table.values)
+
+    def list_keys(self) -> list[str]:
+        with self._changed:
+            return [key_text(key) for key in self._table.values]
+
+    def values_under(self, prefix: str) -> dict[str, bytes]:
+        start = as_key(prefix)
+        with self._changed:
+            return {key_text(key): value for key, value in self._table.under(start)}
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        entry_key, data = as_key(key), as_value(value)
+        with self._changed:
+            self._table.push(entry_key, data)
+            self._changed.notify_all()
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        entry_key = as_key(key)
+        with self._changed:
+            if block:
+                self._await(self._table.empty, [entry_key], self._timeout)
+            elif self._table.empty([entry_key]):
+                raise QueueEmptyError(QUEUE_EMPTY)
+            return self._table.pop(entry_key)
+
+    def queue_len(self, key: str) -> int:
+        entry_key = as_key(key)
+        with self._changed:
+            return len(self._table.queues.get(entry_key, ()))
+
+    def clone(self) -> HashStore:
+        """The same store."""
+        return self
+
+
+def is_of_threads(store: Store) -> bool:
+    """Whether all who share a store are threads of this process."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return isinstance(store, HashStore)
+
+
+class PrefixStore(Store):
+    """A part of another store: puts `prefix/` in front of every key."""
+
+    def __init__(self, prefix: str, store: Store) -> None:
+        if not isinstance(store, Store):
+            raise ArgumentError(f"PrefixStore: store must be a Store, not {type(store).__name__}")
+        self._prefix = prefix
+        self._store = store
+
+    @property
+    def underlying_store(self) -> Store:
+        """The store that holds the keys."""
+        return self._store
+
+    @property
+    def timeout(self) -> timedelta:
+        return self._store.timeout
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._store.set_timeout(timeout)
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._store.set(self._whole(key), value)
+
+    def get(self, key: str) -> bytes:
+        return self._store.get(self._whole(key))
+
+    def add(self, key: str, amount: int) -> int:
+        return self._store.add(self._whole(key), amount)
+
+    def append(self, key: str, value: str | bytes) -> None:
+        self._store.append(self._whole(key), value)
+
+    def has_extended_api(self) -> bool:
+        return self._store.has_extended_api()
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return self._store.check(self._all(keys))
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        self._store.wait(self._all(keys), timeout)
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        return self._store.compare_set(self._whole(key), expected_value, desired_value)
+
+    def delete_key(self, key: str) -> bool:
+        return self._store.delete_key(self._whole(key))
+
+    def num_keys(self) -> int:
+        return self._store.num_keys()
+
+    def list_keys(self) -> list[str]:
+        start = f"{self._prefix}/"
+        return [key.removeprefix(start) for key in self._store.list_keys() if key.startswith(start)]
+
+    def values_under(self, prefix: str) -> dict[str, bytes]:
+        start = f"{self._prefix}/"
+        return {key.removeprefix(start): value for key, value in self._store.values_under(self._whole(prefix)).items()}
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        return self._store.multi_get(self._all(keys))
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        self._store.multi_set(self._all(keys), values)
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        self._store.queue_push(self._whole(key), value)
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        return self._store.queue_pop(self._whole(key), block)
+
+    def queue_len(self, key: str) -> int:
+        return self._store.queue_len(self._whole(key))
+
+    def clone(self) -> PrefixStore:
+        """The same part of the same store."""
+        return PrefixStore(self._prefix, self._store)
+
+    def _whole(self, key: str) -> str:
+        return f"{self._prefix}/{as_key(key).decode(errors='surrogateescape')}"
+
+    def _all(self, keys: Sequence[str]) -> list[str]:
+        as_keys(keys)
+        return [self._whole(key) for key in keys]

@@ -1,0 +1,354 @@
+"""Threads that read pipes and run what comes through them: a leader and its followers.
+
+The leader waits for events, reads the pipe that has one, runs the functions that arrived itself, and goes on leading:
+nothing is passed from thread to thread, and no other thread is woken. When a function takes longer than half a
+millisecond, or is about to block, a follower is promoted to leader, and the old leader becomes a follower once it is
+done. A housekeeping thread promotes followers, and runs callbacks that may be delayed for a moment: sending batched
+frames, and watching for answers that no thread waits for.
+
+The pattern: Schmidt, O'Ryan, Pyarali, Kircher and Buschmann, Leader/Followers (PLoP 2000).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+from weft._comm.spin import spin
+from weft._comm.transport.pipe import Pipe
+from weft._comm.transport.reader_lock import Waiter
+
+_log = logging.getLogger(__name__)
+
+_HOUSEKEEPING_DELAY = 0.0005  # seconds by which callbacks are batched, and after which a follower is promoted
+_TASKS_PER_POLL = 16  # functions that run before the leader looks for events again
+_READ, _WRITE, _END = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
+_ONCE = select.EPOLLONESHOT
+
+
+class _Leadership:
+    """One term of a leader. `beat` counts its steps, and is odd while it runs functions."""
+
+    __slots__ = ("beat",)
+
+    def __init__(self) -> None:
+        self.beat = 0
+
+
+class _ThreadLocal(threading.local):
+    leadership: _Leadership | None = None  # the latest term of this thread
+    deferred: list[Callable[[], None]] | None = None  # functions to run once it reads no pipe
+
+
+class Reactor:
+    """Runs up to `workers` functions at a time, while one more thread reads. Each thread begins with `enter()`."""
+
+    def __init__(self, name: str, workers: int, enter: Callable[[], None] = lambda: None) -> None:
+        self._name = name
+        self._enter = enter
+        self.workers = workers
+        self._epoll = select.epoll()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake_fd, _READ)
+        self._pipes: dict[int, Pipe] = {}
+        self._served: set[Pipe] = set()  # pipes that are always read here, and not by waiting callers
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._running = self._followers = 0
+        self._promotions: SimpleQueue[_Leadership | None] = SimpleQueue()  # each wakes a follower; None ends it
+        self._rearm_lock = threading.Lock()  # checking whether a thread reads, and arming the pipe, are one step
+        self._closed = False
+        self._housekeeping_wakeups: SimpleQueue[None] = SimpleQueue()
+        self._housekeeping_idle = True
+        self._deferred_callbacks: deque[Callable[[], None]] = deque()
+        self._thread_local = _ThreadLocal()
+        self.on_timer: Callable[[], float | None] = lambda: None
+        """Called by the housekeeping thread; returns the seconds until the next call, None for not before `wake`."""
+        self._housekeeper = threading.Thread(target=self._run_housekeeping, name=f"{name}, keeper", daemon=True)
+        self._leadership = _Leadership()
+        self._start(self._leadership)
+        self._housekeeper.start()
+
+    # --- pipes ---
+
+    def add(self, pipe: Pipe, *, serve: bool) -> None:
+        """Watch a pipe: always, or, without `serve`, only for its end until it is passed to `poll`."""
+        self._pipes[pipe.fileno()] = pipe
+        if serve:
+            self._served.add(pipe)
+        self._epoll.register(pipe.fileno(), _END | _ONCE | (_READ if serve else 0))
+
+    def remove(self, pipe: Pipe) -> None:
+        """Stop watching a pipe."""
+        if self._pipes.get(pipe.fileno()) is pipe:
+            del self._pipes[pipe.fileno()]
+            self._epoll.unregister(pipe.fileno())
+        self._served.discard(pipe)
+
+    def flush(self, pipe: Pipe) -> None:
+        """Send the queued frames of a pipe; bytes that the system does not take follow when there is room."""
+        pipe.flush()
+        if pipe.backlog:
+            self.watch(pipe)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Have the housekeeping thread call `callback` in a moment. This may be called from a finalizer."""
+        self._deferred_callbacks.append(callback)
+        self.wake()
+
+    def run_callbacks(self) -> None:
+        """Run the callbacks of `call_soon` now."""
+        for _ in range(len(self._deferred_callbacks)):
+            try:
+                callback = self._deferred_callbacks.popleft()
+            except IndexError:
+                return  # the housekeeping thread was faster
+            _run_logged(callback)
+
+    def poll(self, pipe: Pipe) -> None:
+        """Send the queued frames of a pipe, and have it read, unless a thread does that already."""
+        pipe.flush()
+        if pipe.close_reason is None and not pipe.reader.held:
+            self.watch(pipe)
+
+    def wake(self) -> None:
+        """Wake the housekeeping thread."""
+        if self._housekeeping_idle:
+            self._housekeeping_idle = False
+            self._housekeeping_wakeups.put(None)
+
+    def watch(self, pipe: Pipe) -> None:
+        """Arm a pipe for its next event: its end, room to write if frames are queued, and bytes if answers are due."""
+        with self._rearm_lock, suppress(OSError, ValueError):  # it was removed
+            pipe.reader.missed = False
+            read = not pipe.reader.held and (pipe in self._served or bool(pipe.calls))
+            self._epoll.modify(pipe.fileno(), _END | _ONCE | (_READ if read else 0) | (_WRITE if pipe.backlog else 0))
+
+    def read_until(
+        self, pipe: Pipe, done: Callable[[], bool], notify_with: Callable[[Waiter], None], deadline: float | None
+    ) -> None:
+        """Return when `done()`, when the pipe is closed, or at `deadline`; meanwhile this thread reads the pipe.
+
+        While another thread reads, this one waits until its waiter, passed to `notify_with`, or the reader lock wakes
+        it.
+        """
+        if pipe.backlog:
+            self.flush(pipe)
+        self.yield_leadership()
+        waiter: Waiter | None = None
+        while not done() and pipe.close_reason is None and (deadline is None or time.monotonic() < deadline):
+            if pipe.reader.acquire(waiter):
+                deferred = self._thread_local.deferred = []
+                try:
+                    while (
+                        not deferred
+                        and not done()
+                        and pipe.close_reason is None
+                        and (deadline is None or time.monotonic() < deadline)
+                    ):
+                        pipe.read(wait=True)
+                finally:
+                    self._thread_local.deferred = None
+                    self._release_reader(pipe)
+                for function in deferred:
+                    function()
+            elif waiter is None:
+                waiter = SimpleQueue()
+                notify_with(waiter)
+            else:
+                with suppress(Empty):
+                    waiter.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+        if waiter is not None and pipe.reader.withdraw(waiter):
+            self.watch(pipe)
+
+    def _release_reader(self, pipe: Pipe) -> None:
+        """Pass the reading on to a caller that waits, else to the reactor if answers are due."""
+        if not pipe.reader.release() and (pipe.calls or pipe.reader.missed):
+            self.watch(pipe)
+
+    # --- functions ---
+
+    def run(self, function: Callable[[], None]) -> None:
+        """Have a function run in a thread of the reactor: in the leader, once it has delivered all frames it read."""
+        self._tasks.append(function)
+        if self._thread_local.leadership is not self._leadership:
+            os.eventfd_write(self._wake_fd, 1)
+
+    def yield_leadership(self) -> None:
+        """Let another thread lead, if this one does: it is about to block."""
+        if (leadership := self._thread_local.leadership) is self._leadership:
+            self._promote(leadership)
+
+    def defer(self, function: Callable[[], None]) -> None:
+        """Run a function that may wait for other calls in this thread, as soon as it reads no pipe."""
+        if self._thread_local.deferred is None:
+            function()
+        else:
+            self._thread_local.deferred.append(function)
+
+    @property
+    def threads(self) -> int:
+        """How many threads there are, without the housekeeping thread."""
+        return len(self._threads)
+
+    @property
+    def running(self) -> int:
+        """How many functions run, or wait to."""
+        return self._running + len(self._tasks)
+
+    @property
+    def busy(self) -> bool:
+        """Whether functions wait to run."""
+        return bool(self._tasks)
+
+    def close(self, seconds: float) -> None:
+        """Stop all threads; functions that still run after `seconds` are left alone."""
+        with self._lock:
+            self._closed = True
+            threads = [self._housekeeper, *self._threads]
+        self._housekeeping_wakeups.put(None)
+        os.eventfd_write(self._wake_fd, 1)
+        for _ in threads:
+            self._promotions.put(None)
+        end = time.monotonic() + seconds
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, end - time.monotonic()))
+        if not any(thread.is_alive() for thread in threads):
+            self._epoll.close()
+            os.close(self._wake_fd)
+
+    # --- threads ---
+
+    def _start(self, leadership: _Leadership) -> None:
+        name = f"{self._name}, thread {len(self._threads)}"
+        thread = threading.Thread(target=self._run_thread, args=(leadership,), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _promote(self, leader: _Leadership | None) -> None:
+        """Make a follower the leader, unless `leader` is no longer the present term."""
+        with self._lock:
+            if self._leadership is not leader or self._closed:
+                return
+            self._leadership = _Leadership()
+            if self._followers:
+                self._followers -= 1
+                self._promotions.put(self._leadership)
+            else:
+                self._start(self._leadership)
+
+    def _run_thread(self, leadership: _Leadership | None) -> None:
+        self._enter()
+        while leadership is not None:
+            self._thread_local.leadership = leadership
+            more = bool(self._tasks)  # since the last one led
+            while self._leadership is leadership and not self._closed:
+                events = self._epoll.poll(0, 1) if more else self._next_event()
+                leadership.beat += 1
+                self.wake()
+                for fd, event in events:
+                    self._handle_event(fd, event)
+                more = self._run_tasks(leadership)
+                leadership.beat += 1
+            if self._closed:  # a former leader may still wait for an event
+                os.eventfd_write(self._wake_fd, 1)
+            while self._run_tasks(leadership):
+                pass
+            with self._lock:
+                self._followers += 1
+            leadership = self._promotions.get()
+
+    def _next_event(self) -> list[tuple[int, int]]:
+        """Wait for an event; spin first, as the next one of a dialogue comes at once."""
+        poll, events = self._epoll.poll, []
+        spin(lambda: events.extend(poll(0, 1)) or events)
+        return events or poll(-1, 1)
+
+    def _handle_event(self, fd: int, event: int) -> None:
+        """Write to and read from a pipe that is ready. If a caller reads it, that caller also notices its end."""
+        pipe = self._pipes.get(fd)
+        if pipe is None:
+            if fd == self._wake_fd:
+                with suppress(BlockingIOError):  # during a promotion two threads poll
+                    os.eventfd_read(self._wake_fd)
+            return
+        if event & _WRITE:
+            pipe.flush()
+        if event & ~_WRITE and pipe.reader.acquire():
+            deferred = self._thread_local.deferred = []
+            try:
+                pipe.read(wait=False)
+            finally:
+                self._thread_local.deferred = None
+                if not pipe.reader.release() and pipe.close_reason is None:
+                    self.watch(pipe)
+            for function in deferred:
+                _run_logged(function)
+        elif not event & ~_WRITE or pipe.backlog:
+            self.watch(pipe)
+
+    def _run_tasks(self, leadership: _Leadership) -> bool:
+        """Run some of the waiting functions; returns whether more may run now."""
+        if not self._tasks:
+            return False
+        with self._lock:
+            if self._running == self.workers:
+                return False  # the next thread that is done takes it
+            self._running += 1
+        for _ in range(_TASKS_PER_POLL):
+            try:
+                function = self._tasks.popleft()
+            except IndexError:
+                break
+            leadership.beat += 2
+            _run_logged(function)
+        with self._lock:
+            self._running -= 1
+        return bool(self._tasks)
+
+    def _run_housekeeping(self) -> None:
+        self._enter()
+        seconds: float | None = None
+        last_progress = None
+        while not self._closed:
+            try:
+                self._housekeeping_wakeups.get(timeout=seconds)
+                time.sleep(_HOUSEKEEPING_DELAY)
+            except Empty:
+                pass
+            self._housekeeping_idle = True
+            self.run_callbacks()
+            progress = leadership, beat = self._leadership, self._leadership.beat
+            if progress != last_progress:
+                self.wake()
+            elif beat % 2:
+                self._promote(leadership)
+                self.wake()
+            last_progress = progress
+            seconds = self._run_timer()
+
+    def _run_timer(self) -> float | None:
+        deferred = self._thread_local.deferred = []
+        try:
+            return self.on_timer()
+        finally:
+            self._thread_local.deferred = None
+            for function in deferred:
+                self.run(function)
+
+
+def _run_logged(function: Callable[[], None]) -> None:
+    """Run a function; an exception is logged, and the thread goes on."""
+    try:
+        function()
+    except BaseException:
+        _log.exception("%r failed", function)

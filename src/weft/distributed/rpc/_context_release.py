@@ -1,0 +1,60 @@
+"""Releasing contexts of distributed autograd: the creator tells the workers it has called in one, and these go on."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from weft.distributed.rpc._contexts import creator_of
+from weft.distributed.rpc._protocol import Note, Reply, request
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.errors import RpcError
+from weft.futures import Future
+
+if TYPE_CHECKING:
+    from weft.distributed.rpc._agent import Agent
+
+
+@Note
+def release(agent: Agent, context_id: int) -> None:
+    """Release a context here, and on the workers that this one has exchanged messages with in it."""
+    context = agent.contexts.release(context_id)
+    if context is not None:
+        for peer in [peer for peer in context.peers if peer.id != creator_of(context_id)]:
+            if agent.peers.known(peer) is not None:
+                agent.tell(peer, release, context_id)
+            else:
+                agent.reactor.run(lambda peer=peer: agent.tell(peer, release, context_id))
+
+
+@request()
+def join_context(reply: Reply, context_id: int, worker: WorkerInfo) -> None:
+    """Answered with whether a context of this worker goes on; if so, `worker` is told of its end."""
+    reply.send(reply.agent.contexts.join(context_id, worker))
+
+
+def check_creators(agent: Agent) -> None:
+    """Tell the creators of all contexts that this worker takes part: the worker that called it may be lost."""
+    for context_id, creator in agent.contexts.of_others():
+        agent.reactor.run(partial(_check_creator, agent, context_id, creator))
+
+
+def _check_creator(agent: Agent, context_id: int, number: int) -> None:
+    try:
+        creator = agent.workers.find(number)
+    except RpcError:
+        creator = None
+    if creator is None:
+        release(agent, context_id)
+        return
+    joined = agent.ask(creator, join_context, context_id, agent.me, limit=0).push()
+    joined.add_done_callback(partial(_release_unless_so, agent, context_id))
+
+
+def _release_unless_so(agent: Agent, context_id: int, joined: Future[bool]) -> None:
+    try:
+        goes_on = joined.value()
+    except RpcError:
+        goes_on = False
+    if not goes_on:
+        release(agent, context_id)

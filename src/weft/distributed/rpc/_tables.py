@@ -1,0 +1,38 @@
+"""Tables of numbers as text."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+_WIDEST = 10_000  # characters of a line of text, so that none is broken
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table without lines; columns whose names begin with a space hold numbers, and are aligned right."""
+    grid = Table(box=None, pad_edge=False)
+    for name in columns:
+        grid.add_column(name.strip(), justify="right" if name.startswith(" ") else "left", no_wrap=True)
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+def text(content: RenderableType) -> str:
+    """A renderable as plain lines."""
+    console = Console(file=io.StringIO(), width=_WIDEST, color_system=None, markup=False, emoji=False)
+    with console.capture() as capture:
+        console.print(content)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+
+
+def amount(count: float) -> str:
+    """A number of bytes."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

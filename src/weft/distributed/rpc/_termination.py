@@ -1,0 +1,150 @@
+"""Termination detection: how the workers of a job find out that its work is over.
+
+The work is over when no call is pending, no function runs, and in two successive rounds the workers together have
+served as many calls as they have sent, the same number both times (Mattern's four-counter method). A worker that ends
+before its report was asked for is left out, and so are the calls to and from it (`_call_counts.py`).
+
+The first living worker leads. In each round it queries all others for their counts, and in the end it tells them that
+the work is over. Both go through a tree: a worker that is asked for a range of workers splits that, and asks the first
+of each part for the part; if that one has ended, the next. Each worker watches the one before it, and leads when there
+is none. A worker is queried only by those before it, so that there is no deadlock, even if two lead for a moment.
+
+This is only the logic, without connections or clocks: `detect_termination` yields steps, and is sent their outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from weft._comm.tree import split
+from weft.distributed.rpc._call_counts import Counts, bits
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25  # seconds between rounds while something still runs
+
+Numbers = frozenset[int]
+
+
+class Report(NamedTuple):
+    """What some workers have made and served together, and which of them have ended."""
+
+    counts: Counts
+    ended: Numbers
+
+    @property
+    def balanced(self) -> bool:
+        """Whether no call is under way, provided that a second round gives the same report."""
+        sent, served, running, _, peers = self.counts
+        return sent == served and not running and not peers & bits(self.ended)
+
+
+# --- events ---
+
+
+class Query(NamedTuple):
+    """A worker before this one asks for a `Report` of this one and those after it, before number `stop`.
+
+    With the numbers of those that have `ended`, it says that the work is over; then the report is empty. `reply` is
+    for the caller's use.
+    """
+
+    stop: int
+    ended: Numbers | None
+    reply: Any
+
+
+class Ended(NamedTuple):
+    """A worker that was watched has ended."""
+
+    number: int
+
+
+# --- steps ---
+
+
+class Watch(NamedTuple):
+    """Watch a worker."""
+
+    number: int
+
+
+class Await(NamedTuple):
+    """Wait for a `Query` or an `Ended`, for some seconds (then None) or without limit."""
+
+    seconds: float | None
+
+
+class FinishCalls(NamedTuple):
+    """Wait for the answers to this worker's own calls; gives its `Counts`."""
+
+
+class Ask(NamedTuple):
+    """Query the first worker of each part for the part; gives the reports, None for workers that have ended."""
+
+    parts: list[range]
+    ended: Numbers | None
+
+
+class SendReport(NamedTuple):
+    """Answer a query."""
+
+    query: Query
+    report: Report
+
+
+Step = Watch | Await | FinishCalls | Ask | SendReport
+_EMPTY = Report(Counts(0, 0, 0), frozenset())
+
+
+def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
+    """The steps of worker `me` of `size` until the work is over; returns the numbers of workers that ended before that.
+
+    The docstrings of the steps say what their outcomes are.
+    """
+    last, pause = None, 0.0
+    watched, event = me, Ended(me)  # no worker is watched yet
+    while True:
+        match event:
+            case Ended(number) if number == watched:
+                watched -= 1
+                if watched >= 0:
+                    yield Watch(watched)
+            case Query(stop, ended) if ended is not None:
+                yield from _ask_all(range(me + 1, stop), ended)
+                yield SendReport(event, _EMPTY)
+                return ended
+            case Query(stop):
+                yield SendReport(event, (yield from _report(me, stop)))
+                if watched < 0:  # a worker before this one lives after all
+                    watched = me - 1
+                    yield Watch(watched)
+            case None:
+                report = yield from _report(me, size)
+                report = report._replace(ended=report.ended.union(range(me)))
+                if report == last and report.balanced:
+                    yield from _ask_all(range(me + 1, size), report.ended)
+                    return report.ended
+                pause = min(2 * pause, _LONGEST_PAUSE) or _FIRST_PAUSE if report == last else 0.0
+                last = report
+        event = yield Await(pause if watched < 0 else None)
+
+
+def _report(me: int, stop: int) -> Generator[Step, Any, Report]:
+    """The report of this worker and those after it."""
+    counts = yield FinishCalls()
+    reports, ended = yield from _ask_all(range(me + 1, stop), None)
+    return Report(
+        counts.plus(*(report.counts for report in reports)), ended.union(*(report.ended for report in reports))
+    )
+
+
+def _ask_all(numbers: range, over: Numbers | None) -> Generator[Step, Any, tuple[list[Report], Numbers]]:
+    """Ask some workers; returns the answers, and the numbers of those that were to be asked and have ended."""
+    answers, ended, parts = list[Report](), set[int](), split(numbers)
+    while parts:
+        replies = yield Ask(parts, over)
+        answers += [reply for reply in replies if reply is not None]
+        gone = [part for part, reply in zip(parts, replies, strict=True) if reply is None]
+        ended.update(part.start for part in gone)
+        parts = [part[1:] for part in gone if len(part) > 1]
+    return answers, frozenset(ended)
