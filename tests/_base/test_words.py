@@ -10,7 +10,7 @@ import weft
 
 DONE = (
     ".", "_autograd", "_base", "_checkpoint", "_interop", "_lazy", "_tensor", "autograd", "backends", "func", "hub",
-    "multiprocessing", "nn", "ops", "optim",
+    "multiprocessing", "nn", "ops", "optim", "_comm", "distributed", "utils",
 )  # fmt: skip
 """The folders that this holds for; "." stands for the modules beside them."""
 

@@ -41,8 +41,8 @@ def canonical_name(name: str | None) -> str:
     parts = [part.partition(":")[2] or part for part in name.lower().split(",")]  # such as cpu:gloo,cuda:nccl
     known_name = _OTHER_NAMES.get(parts[0], parts[0])
     if known_name != "auto" and known_name not in _JOIN and known_name not in _registered:
-        known = ", ".join(sorted({*_JOIN, *_registered, *_OTHER_NAMES}))
-        raise ValueRangeError(f"Invalid backend: {name!r}; known are {known}")
+        names = ", ".join(sorted({*_JOIN, *_registered, *_OTHER_NAMES}))
+        raise ValueRangeError(f"Invalid backend: {name!r}; known are {names}")
     return known_name
 
 

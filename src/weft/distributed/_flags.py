@@ -104,13 +104,13 @@ def _explained_value(message: str) -> str:
 
 
 def _explained_flag(message: str) -> str:
-    known = [name for flag in (*_FLAGS, *_SWITCHES) for name in flag.names]
+    flag_names = [name for flag in (*_FLAGS, *_SWITCHES) for name in flag.names]
     words = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
     if message.startswith("ambiguous option"):  # followed by both spellings of all that begin so
-        near = [name for name in known if name.startswith(words[0].replace("_", "-"))]
+        near = [name for name in flag_names if name.startswith(words[0].replace("_", "-"))]
         message = f"{words[0]} is no flag"
     else:
-        near = [match for word in words if word not in known for match in _alike(word, known)]
+        near = [match for word in words if word not in flag_names for match in _alike(word, flag_names)]
     if near:
         return f"{message}; did you mean {', '.join(near)}?"
     return f"{message}; flags of the program go behind it" if words else message
@@ -152,7 +152,7 @@ def misplaced(args: Namespace) -> list[str]:
     return [word for word in args.training_script_args if word.partition("=")[0] in spellings]
 
 
-def given(args: Namespace, *names: str) -> list[str]:
+def explicit_flags(args: Namespace, *names: str) -> list[str]:
     """Those of the flags `names` that were given other values than their defaults, with the values."""
     flags = [flag for flag in _FLAGS if flag.dest in names and getattr(args, flag.dest) != flag.default]
     return [f"{flag.names[-1]} {getattr(args, flag.dest)}" for flag in flags]

@@ -138,7 +138,7 @@ def rendezvous(
     scheme = urlsplit(url).scheme
     handler = _handlers.get(scheme)
     if handler is None:
-        known = ", ".join(f"{name}://" for name in sorted(_handlers))
+        schemes = ", ".join(f"{name}://" for name in sorted(_handlers))
         advice = "" if "://" in url else f"; write tcp://{url} for a host and a port"
-        raise DistError(f"No rendezvous handler for {scheme}://, got the address {url!r}; known are {known}{advice}")
+        raise DistError(f"No rendezvous handler for {scheme}://, got the address {url!r}; known are {schemes}{advice}")
     return handler(url, rank=rank, world_size=world_size, timeout=timeout, **options)

@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from weft._comm.transport.key import job_key
-from weft.distributed._flags import USAGE, flags_to_hand_on, get_args_parser, given, misplaced
+from weft.distributed._flags import USAGE, explicit_flags, flags_to_hand_on, get_args_parser, misplaced
 from weft.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException, Std
 from weft.distributed.elastic.multiprocessing._entry import RUNNER, run_script
 from weft.distributed.elastic.multiprocessing._signals import raise_on_signals, restore_handlers
@@ -254,9 +254,9 @@ def _is_alone(args: Namespace) -> bool:
         raise ArgumentError(
             f"--standalone is for a job of one machine, but --nnodes is {args.nnodes}; leave out one of them"
         )
-    unused = given(args, "rdzv_endpoint", "rdzv_id", "node_rank", "master_addr", "master_port")
+    unused = explicit_flags(args, "rdzv_endpoint", "rdzv_id", "node_rank", "master_addr", "master_port")
     if args.rdzv_backend != "c10d":
-        unused += given(args, "rdzv_backend")
+        unused += explicit_flags(args, "rdzv_backend")
     if unused:
         _log.warning("--standalone makes a rendezvous of its own and leaves unused: %s", ", ".join(unused))
     return True

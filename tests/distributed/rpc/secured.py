@@ -39,7 +39,7 @@ def value(reference):
 def calls():
     """All that works without TLS."""
     assert rpc.rpc_sync("w1", same, (7,)) == 7
-    assert isinstance(current_agent().peers.known(rpc.get_worker_info("w1"))._cipher, Tls)
+    assert isinstance(current_agent().peers.existing(rpc.get_worker_info("w1"))._cipher, Tls)
     assert rpc.rpc_sync("w1", back, ("w0", "text")) == "text"
     assert [one.wait() for one in [rpc.rpc_async("w1", same, (n,)) for n in range(2000)]] == list(range(2000))
     assert rpc.remote("w1", same, ([1],)).to_here() == [1]

@@ -84,21 +84,21 @@ class MessageGroup(AbortableGroup):
 
     def _agree(self, call: object, deadline: Deadline) -> None:
         self._step += 1
-        known = {str(call): self.rank}
+        ranks_by_call = {str(call): self.rank}
         distance = 1
         while distance < self.size:
             target, source = (self.rank + distance) % self.size, (self.rank - distance) % self.size
-            sending = self.messages.send(_packed(known), target, _CALLS)
+            sending = self.messages.send(_packed(ranks_by_call), target, _CALLS)
             record = np.empty(_RECORD, np.uint8)
             receiving = self.messages.receive(record, source, _CALLS)
             self._wait(partial(_undone, sending, receiving), call, deadline, self._absent)
-            _merge(known, record)
+            _merge(ranks_by_call, record)
             distance *= 2
         self._read_notices()
         if self._given_up is not None:
             self._fail_by(self._gave_up(*self._given_up), call)
-        if len(known) > 1:
-            listing = ", ".join(f"rank {self.ranks[rank]} called {what}" for what, rank in _sorted(known))
+        if len(ranks_by_call) > 1:
+            listing = ", ".join(f"rank {self.ranks[rank]} called {what}" for what, rank in _sorted(ranks_by_call))
             self.failed, self.broken = f"the ranks call different operations: {listing}", True
             raise DistBackendError(self.failed)  # the others raise the same text
 
@@ -236,17 +236,17 @@ def _undone(*requests: MessageRequest) -> list[int]:
     return [request.peer for request in requests if not request.done and request.peer is not None]
 
 
-def _packed(known: dict[str, int]) -> np.ndarray:
+def _packed(ranks_by_call: dict[str, int]) -> np.ndarray:
     """The calls of ranks as a record: lines of the first rank with a call, a space, and the call."""
-    lines = "\n".join(f"{rank} {call}" for call, rank in _sorted(known)[:_LISTED_CALLS])
+    lines = "\n".join(f"{rank} {call}" for call, rank in _sorted(ranks_by_call)[:_LISTED_CALLS])
     return np.frombuffer(lines.encode()[:_RECORD].ljust(_RECORD, b"\0"), np.uint8)
 
 
-def _merge(known: dict[str, int], record: np.ndarray) -> None:
+def _merge(ranks_by_call: dict[str, int], record: np.ndarray) -> None:
     for line in record.tobytes().rstrip(b"\0").decode(errors="replace").split("\n"):
         rank, _, call = line.partition(" ")
-        known[call] = min(int(rank), known.get(call, int(rank)))
+        ranks_by_call[call] = min(int(rank), ranks_by_call.get(call, int(rank)))
 
 
-def _sorted(known: dict[str, int]) -> list[tuple[str, int]]:
-    return sorted(known.items(), key=lambda item: item[1])
+def _sorted(ranks_by_call: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(ranks_by_call.items(), key=lambda item: item[1])

@@ -176,7 +176,7 @@ class Borrower:
                 raise ValueError(f"{number} is no number of a loan")
             region = self._regions.get(handle)
             if region is None:
-                self._regions = {at: known for at, known in self._regions.items() if not known[_START - 1]}
+                self._regions = {at: region for at, region in self._regions.items() if not region[_START - 1]}
                 memory = SharedMemory.open(handle, int(capacity))
                 region = self._regions[handle] = np.frombuffer(memory.view(), np.uint8)
             data = region[_START:][: int(size)]

@@ -10,7 +10,7 @@ from itertools import count
 SIZE = 16
 """Bytes of a tag."""
 
-_PLACE = struct.Struct("<QQ")  # the number of a frame, and its bytes
+_POSITION = struct.Struct("<QQ")  # the number of a frame, and its bytes
 _LONG = 1 << 12  # bytes from which on SHA-256, which processors compute, is quicker than BLAKE2
 
 
@@ -29,7 +29,7 @@ class Tags:
     def next(self, parts: Sequence[bytes | bytearray | memoryview]) -> bytes:
         """The tag of the next frame, given in parts; how it is split must follow from its length and first part."""
         size = sum(map(len, parts))
-        place, tag = _PLACE.pack(self._next(), size), self._keyed.copy()
+        place, tag = _POSITION.pack(self._next(), size), self._keyed.copy()
         if size < _LONG:
             tag.update(b"".join((place, *parts)))
         else:

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from weft._base.environment import is_secret
-from weft.distributed._flags import given
+from weft.distributed._flags import explicit_flags
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import DEFAULT_PORT
 from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from weft.errors import ValueRangeError
@@ -59,17 +59,17 @@ class Job:
 
         They are for what only the scheduler knows; what the command line said of the same things goes before them.
         """
-        where = ["--standalone"]
+        meeting = ["--standalone"]
         if self.max_nodes > 1:
             confs = [part for part in (conf, shlex.quote(self.rdzv_conf) if self.rdzv_conf else "") if part]
-            where = [
+            meeting = [
                 f"--nnodes={self.min_nodes}:{max_nodes or self.max_nodes}",
                 f"--rdzv-backend={'etcd' if self.endpoint else 'c10d'}",
                 f"--rdzv-endpoint={shlex.quote(self.endpoint) if self.endpoint else endpoint}",
                 f"--rdzv-id={shlex.quote(self.run_id) if self.run_id else run_id}",
                 *([f"--rdzv-conf={','.join(confs)}"] if confs else []),
             ]
-        return " \\\n  ".join([start, *where, *map(shlex.quote, self.flags), shlex.join(self.program)])
+        return " \\\n  ".join([start, *meeting, *map(shlex.quote, self.flags), shlex.join(self.program)])
 
     @property
     def serves(self) -> bool:
@@ -109,20 +109,20 @@ def job_of(args: Namespace, nodes: tuple[int, int], flags: Mapping[str, Any]) ->
 
 def _handed_on() -> dict[str, str]:
     """What nodes get of this environment. A manifest is a text that many see, so secrets do not come into it."""
-    found = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_HANDED_ON)}
-    if left_out := [name for name in found if is_secret(name) and name not in _OWN_KEYS]:
+    variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_HANDED_ON)}
+    if left_out := [name for name in variables if is_secret(name) and name not in _OWN_KEYS]:
         _log.warning(
             "--print-manifest leaves out %s, since the name is that of a secret; set it on the nodes",
             ", ".join(left_out),
         )
-    return {name: value for name, value in found.items() if not is_secret(name)}
+    return {name: value for name, value in variables.items() if not is_secret(name)}
 
 
 def _refuse_places(args: Namespace) -> None:
     """Refuse flags that tell one node from the others: all nodes run one command."""
-    places = given(args, "node_rank", "master_addr", "master_port", "local_addr")
+    places = explicit_flags(args, "node_rank", "master_addr", "master_port", "local_addr")
     if args.rdzv_backend == "static":
-        places += given(args, "rdzv_endpoint")
+        places += explicit_flags(args, "rdzv_endpoint")
     if places:
         raise ValueRangeError(
             f"--print-manifest: leave out {', '.join(places)}; the scheduler places the nodes, and their rendezvous is "
@@ -139,5 +139,5 @@ def _spelt(flags: Mapping[str, Any]) -> Sequence[str]:
 
 def _name(args: Namespace) -> str:
     """A name that suits host names: the job's, else the program's."""
-    given = PurePath(args.training_script).name.removesuffix(".py") if args.rdzv_id == "none" else args.rdzv_id
-    return re.sub(r"[^a-z0-9]+", "-", given.lower())[:_LONGEST_NAME].strip("-") or "weft"
+    base = PurePath(args.training_script).name.removesuffix(".py") if args.rdzv_id == "none" else args.rdzv_id
+    return re.sub(r"[^a-z0-9]+", "-", base.lower())[:_LONGEST_NAME].strip("-") or "weft"

@@ -15,11 +15,12 @@ from weft._comm.transport.pipe import Bytes, Pipe
 from weft._comm.transport.reactor import Reactor
 from weft._comm.transport.reader_lock import Waiter
 from weft._lazy.realize import flush_pending
-from weft.distributed.rpc._call import NEVER, Call, PendingCalls, timeout_error
+from weft.distributed.rpc._call import NEVER, Call, PendingCalls
 from weft.distributed.rpc._call_counts import CallCounter, Counts
 from weft.distributed.rpc._context_release import check_creators, release
 from weft.distributed.rpc._contexts import Contexts, current_context
 from weft.distributed.rpc._devices import DeviceMaps, Maps
+from weft.distributed.rpc._errors import timeout_error
 from weft.distributed.rpc._listener import ConnectOptions
 from weft.distributed.rpc._message import pack, unpack
 from weft.distributed.rpc._payloads import LONG_FLAGS, Payloads
@@ -115,7 +116,7 @@ class Agent:
             note(self, *args)
             return
         try:
-            pipe = self.peers.known(to) or self.peers.reach(to, self.seconds)
+            pipe = self.peers.existing(to) or self.peers.reach(to, self.seconds)
         except RpcError:
             return
         self.call_counts.count(to, sent=1)
@@ -140,7 +141,7 @@ class Agent:
         if (capture := ambient().capture) is not None:
             capture.needs_value("a remote call")
         try:
-            pipe = None if to == self.me else self.peers.known(to) or self.peers.reach(to, seconds)
+            pipe = None if to == self.me else self.peers.existing(to) or self.peers.reach(to, seconds)
         except RpcError as error:  # raised by the future, as errors of the other worker are
             failed = Call(self, None, seconds)
             failed.set_exception(error)
@@ -196,7 +197,7 @@ class Agent:
         """Fail the values that a worker was to create, unless it lives: then the end of its connection does that."""
         try:
             worker = self.workers.find(number)
-            if worker is not None and worker != self.me and self.peers.known(worker) is None:
+            if worker is not None and worker != self.me and self.peers.existing(worker) is None:
                 worker = self.workers.find_again(worker)
             if worker is not None and worker.incarnation == incarnation and worker != self.me:
                 self.peers.reach(worker, self.seconds)
@@ -360,7 +361,7 @@ class Agent:
 
     def get_worker_infos(self) -> list[WorkerInfo]:
         """The workers of the job, by number."""
-        return self.workers.known()
+        return self.workers.everybody()
 
     def counts(self) -> Counts:
         """The worker's report for termination: calls sent and served, and running functions."""

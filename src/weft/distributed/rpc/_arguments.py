@@ -12,7 +12,7 @@ from weft.distributed.rpc._workers import WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
 from weft.errors import ArgumentError, RpcError, ValueRangeError
 
-_SHOWN = 20  # workers that an error names
+_MOST_NAMES = 20  # workers that an error names
 
 
 def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float) -> Call:
@@ -43,7 +43,7 @@ def worker(agent: Agent, to: Any) -> WorkerInfo:
     if not isinstance(to, (str, int)):
         raise ValueRangeError(f"Cannot get WorkerInfo from name {to}")
     info = agent.workers.find(to)
-    if info is not None and info != agent.me and agent.peers.known(info) is None:
+    if info is not None and info != agent.me and agent.peers.existing(info) is None:
         info = agent.workers.find_again(info)
     if info is None:
         raise RpcError(_unknown(agent, to))
@@ -52,12 +52,12 @@ def worker(agent: Agent, to: Any) -> WorkerInfo:
 
 def _unknown(agent: Agent, to: str | int) -> str:
     by_name = isinstance(to, str)
-    known = [str(one.name if by_name else one.id) for one in agent.workers.known()]
-    rest = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    names = [str(one.name if by_name else one.id) for one in agent.workers.everybody()]
+    rest = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     wait = "; without a world_size workers join when they like: it may not have joined yet, or has left"
     return (
         f"name:{agent.me.name},rank:{agent.me.id} could not find destination {'name' if by_name else 'id'} {to}; "
-        f"known are {', '.join(known[:_SHOWN])}{rest}{wait if agent.size is None else ''}"
+        f"known are {', '.join(names[:_MOST_NAMES])}{rest}{wait if agent.size is None else ''}"
     )
 
 

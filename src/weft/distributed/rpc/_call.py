@@ -1,4 +1,4 @@
-"""PendingCalls that have no answer yet."""
+"""Calls that have no answer yet."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from weft._comm.transport.pipe import Bytes, Pipe
 from weft.distributed.rpc._contexts import Context, current_context, use_context
-from weft.distributed.rpc._errors import remote_error
+from weft.distributed.rpc._errors import remote_error, timeout_error
 from weft.distributed.rpc._message import unpack
 from weft.distributed.rpc._protocol import Frame
-from weft.errors import RpcError, RpcTimeoutError
+from weft.errors import RpcError
 from weft.futures import Future
 
 if TYPE_CHECKING:
@@ -155,9 +155,3 @@ class PendingCalls:
 def _run_within(context: Context, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
     with use_context(context):
         callback(done)
-
-
-def timeout_error(seconds: float) -> RpcTimeoutError:
-    """The error of a call without an answer after some seconds."""
-    text = f"{1000 * seconds:{'.0f' if seconds >= 1e-3 else '.3g'}} ms"
-    return RpcTimeoutError(f"RPCErr:1:RPC ran for more than set timeout ({text}) and will now be marked with an error")

@@ -21,7 +21,7 @@ def release(agent: Agent, context_id: int) -> None:
     context = agent.contexts.release(context_id)
     if context is not None:
         for peer in [peer for peer in context.peers if peer.id != creator_of(context_id)]:
-            if agent.peers.known(peer) is not None:
+            if agent.peers.existing(peer) is not None:
                 agent.tell(peer, release, context_id)
             else:
                 agent.reactor.run(lambda peer=peer: agent.tell(peer, release, context_id))

@@ -149,10 +149,10 @@ class DeviceMaps:
         """The receiver of an answer, by the pipe of its call, None for this worker itself."""
         if device_map := self._callers.get(pipe):
             return self._receiver("Response", to, device_map)
-        known = self._unmapped.get(to)
-        if known is None:
-            known = self._unmapped[to] = self._receiver("Response", to, {})
-        return known
+        unmapped = self._unmapped.get(to)
+        if unmapped is None:
+            unmapped = self._unmapped[to] = self._receiver("Response", to, {})
+        return unmapped
 
     def _receiver(self, kind: str, to: WorkerInfo, device_map: Map) -> Receiver:
         if to == self._me and not device_map:

@@ -10,7 +10,7 @@ from typing import Any
 from weft._comm.transport.pipe import Bytes
 from weft.distributed.rpc._message import Receiver, pack, unpack
 from weft.distributed.rpc._workers import WorkerInfo
-from weft.errors import RpcError
+from weft.errors import RpcError, RpcTimeoutError
 
 _log = logging.getLogger(__name__)
 _ANYBODY = Receiver(None, lambda device: device)  # of a message without tensors
@@ -21,6 +21,13 @@ def log_failure(function: Any, error: Exception) -> None:
     if getattr(error, "_remote_text", None) is None:  # else it was logged where it was raised
         name = getattr(function, "__qualname__", repr(function))
         _log.error("%s, which was called from elsewhere, has failed: %s", name, error, exc_info=error)
+
+
+def timeout_error(seconds: float, detail: str = "") -> RpcTimeoutError:
+    """What a call raises that has no answer within some seconds."""
+    limit = f"{1000 * seconds:{'.0f' if seconds >= 1e-3 else '.3g'}} ms"
+    text = f"RPCErr:1:RPC ran for more than set timeout ({limit}) and will now be marked with an error"
+    return RpcTimeoutError(f"{text}: {detail}" if detail else text)
 
 
 def remote_error(body: Bytes, buffers: Sequence[Any]) -> BaseException:

@@ -13,6 +13,7 @@ from weft._comm.deadline import Deadline
 from weft._comm.transport.acceptor import Channel
 from weft._comm.transport.pipe import FrameHandler, Pipe
 from weft._comm.transport.reactor import Reactor
+from weft.distributed.rpc._errors import timeout_error
 from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Listener, MemoryListener, connect
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, PeerGoneError, RpcError, RpcTimeoutError
@@ -57,7 +58,7 @@ class Peers:
         """The pipes by which this worker calls others."""
         return list(self._outgoing.values())
 
-    def known(self, to: WorkerInfo) -> Pipe | None:
+    def existing(self, to: WorkerInfo) -> Pipe | None:
         """The pipe to a worker, if there is one."""
         return self._outgoing.get(to)
 
@@ -173,10 +174,8 @@ class Peers:
         return pipe
 
     def _timeout(self, to: WorkerInfo, deadline: Deadline) -> RpcTimeoutError:
-        return RpcTimeoutError(
-            f"{self._workers.me} cannot reach {to}: it has not answered within {deadline.seconds:g} s; its process is "
-            "stopped, or too busy"
-        )
+        detail = f"{self._workers.me} cannot reach {to}, whose process is stopped, or too busy"
+        return timeout_error(deadline.seconds or 0.0, detail)
 
     def _accept(self, channel: Channel) -> None:
         """Accept a caller or an observer; other connections, as those of liveness checks, are closed."""

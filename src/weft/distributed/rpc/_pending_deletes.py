@@ -39,9 +39,9 @@ class PendingDeletes:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, owner: WorkerInfo, number: Number, fork: Number, known: Future[Any]) -> None:
+    def add(self, owner: WorkerInfo, number: Number, fork: Number, acknowledgement: Future[Any]) -> None:
         """A fork is gone; `known` is done once the owner knows of it. This may be called from a finalizer."""
-        self._waiting.append((owner, ((number[0], number[1]), (fork[0], fork[1])), known))
+        self._waiting.append((owner, ((number[0], number[1]), (fork[0], fork[1])), acknowledgement))
         if self.due == NEVER:
             self.due = monotonic() + _SECONDS
             self._wake()
@@ -56,13 +56,13 @@ class PendingDeletes:
         gone: dict[WorkerInfo, list[tuple[Number, Number]]] = {}
         while self._waiting:
             try:
-                owner, fork, known = self._waiting.popleft()
+                owner, fork, acknowledgement = self._waiting.popleft()
             except IndexError:
                 break  # another thread was faster
-            if known.done():
+            if acknowledgement.done():
                 gone.setdefault(owner, []).append(fork)
             else:
-                known.add_done_callback(lambda _, owner=owner, fork=fork: tell(owner, delete_forks, [fork]))
+                acknowledgement.add_done_callback(lambda _, owner=owner, fork=fork: tell(owner, delete_forks, [fork]))
         for owner, forks in gone.items():
             for at in range(0, len(forks), _TOGETHER):
                 tell(owner, delete_forks, forks[at : at + _TOGETHER], sending=sending)

@@ -43,7 +43,7 @@ class RRef(Generic[T]):
     _id: GloballyUniqueId
     _owned: OwnedValue | None  # where this worker is the owner; else this is a fork
     _fork: GloballyUniqueId | None
-    _known: Future[Any]  # done once the owner knows of the fork, or has failed to create the value
+    _acknowledgement: Future[Any]  # done once the owner knows of the fork, or has failed to create the value
 
     def __init__(self, value: T, type_hint: Any = None) -> None:
         del type_hint
@@ -56,13 +56,18 @@ class RRef(Generic[T]):
 
     def _init_as_owner(self, agent: Agent, owned: OwnedValue) -> None:
         self._agent, self._owner, self._id = agent, agent.me, owned.id
-        self._owned, self._fork, self._known = owned, None, owned.value
+        self._owned, self._fork, self._acknowledgement = owned, None, owned.value
 
     def _init_as_user(
-        self, agent: Agent, owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, known: Future[Any]
+        self,
+        agent: Agent,
+        owner: WorkerInfo,
+        number: GloballyUniqueId,
+        fork: GloballyUniqueId,
+        acknowledgement: Future[Any],
     ) -> None:
         self._agent, self._owner, self._id = agent, owner, number
-        self._owned, self._fork, self._known = None, fork, known
+        self._owned, self._fork, self._acknowledgement = None, fork, acknowledgement
 
     # --- the owner ---
 
@@ -80,7 +85,7 @@ class RRef(Generic[T]):
 
     def confirmed_by_owner(self) -> bool:
         """Whether the owner knows of this reference, and has the value."""
-        return self._owned is not None or (self._known.done() and self._failure() is None)
+        return self._owned is not None or (self._acknowledgement.done() and self._failure() is None)
 
     # --- the value ---
 
@@ -157,7 +162,7 @@ class RRef(Generic[T]):
     def _create(self, timeout: float, method: Method, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RRef[Any]:
         self._begin(timeout, require_method, method, {}).wait()
         reference = _create_remotely(self._owner, method, args, kwargs, timeout)
-        reference._known.add_done_callback(lambda _, kept=self: None)
+        reference._acknowledgement.add_done_callback(lambda _, kept=self: None)
         return reference
 
     def _require_agent(self, call: str) -> None:
@@ -172,16 +177,16 @@ class RRef(Generic[T]):
 
     def _failure(self) -> BaseException | None:
         """What went wrong with the creation, as far as this worker knows."""
-        if self._known.done():
+        if self._acknowledgement.done():
             try:
-                self._known.value()
+                self._acknowledgement.value()
             except BaseException as error:
                 return error
         return None
 
     def _get_future(self) -> Future[Any]:
         """A future that is done when the value is created, or has failed to be."""
-        return self._known
+        return self._acknowledgement
 
     # --- sending it ---
 
@@ -209,7 +214,7 @@ class RRef(Generic[T]):
         """Report to the owner, once, that this fork is deleted."""
         fork, self._fork = self._fork, None
         if fork is not None and not self._agent.closing:
-            self._agent.deletes.add(self._owner, self._id, fork, self._known)
+            self._agent.deletes.add(self._owner, self._id, fork, self._acknowledgement)
 
     def __eq__(self, other: object) -> bool:
         return self._id == other._id if isinstance(other, RRef) else NotImplemented
@@ -256,23 +261,27 @@ def _create_remotely(owner: WorkerInfo, func: Any, args: Any, kwargs: Any, timeo
     fork = None if owner == agent.me else references.number()
     if fork is None:
         reference._init_as_owner(agent, references.create(number))
-    known = agent.ask(
+    acknowledgement = agent.ask(
         owner, create, number.pair, fork and fork.pair, agent.me[1:], func, args, kwargs, _context_id(), limit=limit
     )
     if fork is not None:
-        reference._init_as_user(agent, owner, number, fork, known)
-        known.push()
-    known.add_done_callback(partial(_report_failure, agent, owner, number, fork))
+        reference._init_as_user(agent, owner, number, fork, acknowledgement)
+        acknowledgement.push()
+    acknowledgement.add_done_callback(partial(_report_failure, agent, owner, number, fork))
     return reference
 
 
 def _report_failure(
-    agent: Agent, owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId | None, known: Future[Any]
+    agent: Agent,
+    owner: WorkerInfo,
+    number: GloballyUniqueId,
+    fork: GloballyUniqueId | None,
+    acknowledgement: Future[Any],
 ) -> None:
     """Tell the owner that the value will not be created, which it cannot know if it could not read the request."""
-    if known.failed and not agent.closing:
+    if acknowledgement.failed and not agent.closing:
         try:
-            known.value()
+            acknowledgement.value()
         except RpcTimeoutError:
             return  # it may still come
         except BaseException as error:
@@ -310,20 +319,20 @@ def _received_reference(
         else:
             agent.tell(parent, child_known, fork)
         return reference
-    known: Future[Any] = Future()
-    reference._init_as_user(agent, owner, number, fork, known)
+    acknowledgement: Future[Any] = Future()
+    reference._init_as_user(agent, owner, number, fork, acknowledgement)
     if parent == owner:
-        known.set_result(None)
+        acknowledgement.set_result(None)
         return reference
     added = agent.ask(owner, add_fork, number, fork, agent.me[1:], limit=0).push()
-    added.add_done_callback(partial(_fork_known, agent, parent, fork, known))
+    added.add_done_callback(partial(_fork_known, agent, parent, fork, acknowledgement))
     return reference
 
 
 def _fork_known(
-    agent: Agent, parent: WorkerInfo, fork: GloballyUniqueId, known: Future[Any], added: Future[Any]
+    agent: Agent, parent: WorkerInfo, fork: GloballyUniqueId, acknowledgement: Future[Any], added: Future[Any]
 ) -> None:
-    known._settle(added.value)
+    acknowledgement._settle(added.value)
     agent.tell(parent, child_known, fork)
 
 

@@ -65,7 +65,7 @@ def _barrier(worker_names: Iterable[str]) -> None:
 def _everybody(agent: Agent) -> list[str]:
     if agent.size is None:
         raise RpcError("_all_gather: workers come and go as they like in this job; name those that take part")
-    return [peer.name for peer in agent.workers.known()]
+    return [peer.name for peer in agent.workers.everybody()]
 
 
 @async_execution

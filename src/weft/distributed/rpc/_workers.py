@@ -70,7 +70,7 @@ class Workers:
         """Of a job of known size, once all have come."""
         self.names: dict[int, str] = {}
         """Of all workers of such a job, by number, also when they have ended; empty until `learn` is called."""
-        self._known: dict[str | int, Entry] = {}  # until they are lost
+        self._entries: dict[str | int, Entry] = {}  # until they are lost
 
     def register(self, endpoint: Endpoint) -> None:
         """Publish this worker's endpoint.
@@ -150,10 +150,10 @@ class Workers:
 
         `RuntimeError` where the store does not answer.
         """
-        entry = self._known.get(to) or self._look_up(to)
+        entry = self._entries.get(to) or self._look_up(to)
         return None if entry is None else entry.worker
 
-    def known(self) -> list[WorkerInfo]:
+    def everybody(self) -> list[WorkerInfo]:
         """The workers of a job of known size; in another one those that are there now, as the store says."""
         try:
             if self.size is not None:
@@ -163,7 +163,7 @@ class Workers:
             keys = [key for key in self.store.list_keys() if key.startswith(_key(""))]
             workers = [_entry(text).worker for text in self.store.multi_get(keys)]
         except DistError:  # one has left in between, or the store has ended
-            workers = [entry.worker for entry in self._known.values()]
+            workers = [entry.worker for entry in self._entries.values()]
         return sorted({self.me, *workers}, key=lambda one: one.id)
 
     def find_again(self, worker: WorkerInfo) -> WorkerInfo | None:
@@ -177,13 +177,13 @@ class Workers:
     def forget(self, worker: WorkerInfo) -> None:
         """A worker has ended; another one may come under its name or number."""
         for key in (worker.name, worker.id):
-            entry = self._known.get(key)
+            entry = self._entries.get(key)
             if entry is not None and entry.worker == worker:
-                self._known.pop(key, None)
+                self._entries.pop(key, None)
 
     def endpoint(self, worker: WorkerInfo) -> Endpoint | None:
         """Where a worker listens, None where it has gone."""
-        entry = self._known.get(worker.name)
+        entry = self._entries.get(worker.name)
         if entry is None or entry.worker != worker:
             entry = self._look_up(worker.name)
         return None if entry is None or entry.worker != worker else entry.endpoint
@@ -198,7 +198,7 @@ class Workers:
             raise RpcError(f"{self.me} cannot look for worker {to}: {error}") from error
 
     def _remember(self, entry: Entry) -> Entry:
-        self._known[entry.worker.name] = self._known[entry.worker.id] = entry
+        self._entries[entry.worker.name] = self._entries[entry.worker.id] = entry
         return entry
 
 

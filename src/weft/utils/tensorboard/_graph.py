@@ -51,10 +51,10 @@ def graph(model: Module, args: Any, verbose: bool = False) -> tuple[Message, Mes
     finally:
         outer.absorb(region)  # what the model has kept may be read later
     drawing.draw(region, _tensors(results))
-    found = GraphDef(node=drawing.nodes, versions=VersionDef(producer=_PRODUCER))
+    graph_def = GraphDef(node=drawing.nodes, versions=VersionDef(producer=_PRODUCER))
     if verbose:
-        print(found)
-    return found, RunMetadata(step_stats=StepStats(dev_stats=[DeviceStepStats(device="/device:CPU:0")]))
+        print(graph_def)
+    return graph_def, RunMetadata(step_stats=StepStats(dev_stats=[DeviceStepStats(device="/device:CPU:0")]))
 
 
 def _tensors(nested: Any) -> Iterator[Tensor]:

@@ -25,12 +25,12 @@ def hparams(
 ) -> tuple[Message, Message, Message]:
     """What an experiment varies and measures, the values in this session, and that it went well."""
     domains = hparam_domain_discrete or {}
-    for name, given in {
+    for name, entries in {
         "hparam_dict": hparam_dict,
         "metric_dict": metric_dict,
         "hparam_domain_discrete": domains,
     }.items():
-        if not isinstance(given, dict):
+        if not isinstance(entries, dict):
             raise ArgumentError(f"parameter: {name} should be a dictionary, nothing logged.")
     _check_domains(domains, hparam_dict)
     values = {name: _value(value) for name, value in hparam_dict.items() if value is not None}

@@ -330,7 +330,7 @@ def mesh(
         if part is not None
     }  # fmt: skip
     components = mesh_metadata.get_components_bitmask(list(parts))
-    found = Summary()
+    message = Summary()
     for kind, array in parts.items():
         if array.ndim != 3 or array.shape[2] != 3:
             raise ValueRangeError(f"{tag}: a mesh has parts of shape (batch, number, 3), got {tuple(array.shape)}")
@@ -338,5 +338,5 @@ def mesh(
             tag, display_name, kind, components, array.shape, description, json_config=config
         )
         name = mesh_metadata.get_instance_name(tag, kind)
-        found.value.add(tag=name, tensor=_tensor(array.astype(np.float32)), metadata=plugin)
-    return found
+        message.value.add(tag=name, tensor=_tensor(array.astype(np.float32)), metadata=plugin)
+    return message

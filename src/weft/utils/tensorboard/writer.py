@@ -53,8 +53,8 @@ class FileWriter:
 
     def add_graph(self, graph_profile: tuple[Message, Message], walltime: float | None = None) -> None:
         """Add an event with a graph and one with what is known of its run."""
-        found, run = graph_profile
-        self.add_event(Event(graph_def=found.SerializeToString()), None, walltime)
+        message, run = graph_profile
+        self.add_event(Event(graph_def=message.SerializeToString()), None, walltime)
         tagged = TaggedRunMetadata(tag="step1", run_metadata=run.SerializeToString())
         self.add_event(Event(tagged_run_metadata=tagged), None, walltime)
 
@@ -128,8 +128,8 @@ class SummaryWriter:
     def _new_writer(self, folder: str) -> FileWriter:
         return FileWriter(folder, self.max_queue, self.flush_secs, self.filename_suffix)
 
-    def _add(self, found: Message, global_step: Any, walltime: float | None) -> None:
-        self._get_file_writer().add_summary(found, global_step, walltime)
+    def _add(self, message: Message, global_step: Any, walltime: float | None) -> None:
+        self._get_file_writer().add_summary(message, global_step, walltime)
 
     def get_logdir(self) -> Any:
         """The folder of the event files."""
@@ -147,17 +147,17 @@ class SummaryWriter:
         double_precision: bool = False,
     ) -> None:
         """Add a number. `new_style` writes it as a tensor; then `double_precision` keeps a `float64`."""
-        found = summary.scalar(tag, scalar_value, new_style=new_style, double_precision=double_precision)
-        self._add(found, global_step, walltime)
+        message = summary.scalar(tag, scalar_value, new_style=new_style, double_precision=double_precision)
+        self._add(message, global_step, walltime)
 
     def add_scalars(
         self, main_tag: str, tag_scalar_dict: Mapping[str, Any], global_step: Any = None, walltime: float | None = None
     ) -> None:
         """Add numbers to one chart: each name gets a file in a folder of its own, with the tag `main_tag`."""
         walltime = time.time() if walltime is None else walltime
-        found = {name: summary.scalar(main_tag, value) for name, value in tag_scalar_dict.items()}
+        message = {name: summary.scalar(main_tag, value) for name, value in tag_scalar_dict.items()}
         main, writers = self._open()
-        for name, value in found.items():
+        for name, value in message.items():
             folder = f"{main.get_logdir()}/{main_tag.replace('/', '_')}_{name}"
             if folder not in writers:
                 writers[folder] = self._new_writer(folder)
@@ -198,8 +198,8 @@ class SummaryWriter:
         """Add a histogram that is counted already; `bucket_limits` are the upper ends."""
         if len(bucket_limits) != len(bucket_counts):
             raise ValueRangeError("len(bucket_limits) != len(bucket_counts), see the document.")
-        found = summary.histogram_raw(tag, min, max, num, sum, sum_squares, bucket_limits, bucket_counts)
-        self._add(found, global_step, walltime)
+        message = summary.histogram_raw(tag, min, max, num, sum, sum_squares, bucket_limits, bucket_counts)
+        self._add(message, global_step, walltime)
 
     def add_pr_curve(
         self,
@@ -273,8 +273,8 @@ class SummaryWriter:
         names = [labels] if isinstance(labels, str) else labels
         if names is not None and len(names) != box_tensor.shape[0]:
             names = None
-        found = summary.image_boxes(tag, img_tensor, box_tensor, rescale, dataformats, names)
-        self._add(found, global_step, walltime)
+        message = summary.image_boxes(tag, img_tensor, box_tensor, rescale, dataformats, names)
+        self._add(message, global_step, walltime)
 
     def add_figure(
         self, tag: str, figure: Any, global_step: Any = None, close: bool = True, walltime: float | None = None
@@ -383,8 +383,8 @@ class SummaryWriter:
         records += tuple(summary.scalar(tag, value) for tag, value in metric_dict.items())
         folder = os.path.join(self._get_file_writer().get_logdir(), run_name or str(time.time()))
         with SummaryWriter(folder) as run:
-            for found in records:
-                run._add(found, global_step, None)
+            for message in records:
+                run._add(message, global_step, None)
 
     def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
         """Put scalars together in charts, once per writer: {category: {chart: ["Multiline" or "Margin", tags]}}."""

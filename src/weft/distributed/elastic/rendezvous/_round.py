@@ -108,8 +108,8 @@ def observe(state: LeaderState, heartbeats: Iterable[Heartbeat], now: float) -> 
     """The leader's state after reading the present heartbeats."""
     last_heard = {}
     for node, _, beat in heartbeats:
-        known = state.last_heard.get(node)
-        last_heard[node] = known if known and known[0] == beat else (beat, now)
+        latest = state.last_heard.get(node)
+        last_heard[node] = latest if latest and latest[0] == beat else (beat, now)
     return replace(state, last_heard=last_heard)
 
 

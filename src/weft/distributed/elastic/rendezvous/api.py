@@ -139,14 +139,14 @@ class RendezvousParameters:
         """An option, or the default."""
         return self.config.get(key, default)
 
-    def refuse_unknown(self, known: Set[str]) -> None:
+    def refuse_unknown(self, options: Set[str]) -> None:
         """Refuse an option that is none of these; `timeout` is always there, since launchers give it."""
-        for key in self.config.keys() - known - {"timeout"}:
-            near = get_close_matches(key, known, 1)
+        for key in self.config.keys() - options - {"timeout"}:
+            near = get_close_matches(key, options, 1)
             raise ValueRangeError(
                 f"The {self.backend} rendezvous has no option {key!r}"
                 + (f"; did you mean {near[0]}?" if near else ";")
-                + f" --rdzv-conf takes {', '.join(sorted(known))}"
+                + f" --rdzv-conf takes {', '.join(sorted(options))}"
             )
 
     def get_as_bool(self, key: str, default: bool | None = None) -> bool | None:
@@ -208,11 +208,11 @@ class RendezvousHandlerRegistry:
         """Make handlers of this backend by `creator`."""
         if not backend:
             raise ValueRangeError("The rendezvous backend name must be a non-empty string.")
-        known = self._registry.get(backend)
-        if known is not None and known != creator:
+        present = self._registry.get(backend)
+        if present is not None and present != creator:
             raise ValueRangeError(
                 f"The rendezvous backend '{backend}' cannot be registered with '{creator}' as it is already "
-                f"registered with '{known}'."
+                f"registered with '{present}'."
             )
         self._registry[backend] = creator
 
