@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
@@ -224,8 +225,7 @@ class Acceptor:
     def _authenticate(self, connection: _Unauthenticated, payload: bytes) -> None:
         answer = connection.proof.answer(payload)
         if answer.session is None:
-            self._send_frame(connection, answer.payload)
-            self._reject(connection, answer.refusal)
+            self._reject(connection, answer.refusal, answer.payload)
             return
         channel = Channel(connection.sock, answer.session, connection.tls, answer.identity)
         self._remove(connection)
@@ -248,11 +248,15 @@ class Acceptor:
 
     # --- closing --------------------------------------------------------------------------------------------------
 
-    def _reject(self, connection: _Unauthenticated, why: str = "") -> None:
+    def _reject(self, connection: _Unauthenticated, why: str = "", payload: bytes | None = None) -> None:
+        """Close a connection; who reads the `payload` that says so finds the reason logged here."""
         if connection.sock not in self._unauthenticated:
             return
         if why:
             self._log_lines.say(f"{peer_name(connection.sock)} was sent away: {why}")
+        if payload is not None:
+            with suppress(OSError):  # it has gone
+                connection.sock.sendall(_encrypted(connection, payload))
         self._remove(connection)
         connection.sock.close()
 

@@ -58,9 +58,9 @@ def logged(monkeypatch):
     monkeypatch.setattr("weft.distributed.elastic.events.handlers._KINDS", kinds)
     from weft.distributed.elastic.events import handlers
 
-    handlers._made.cache_clear()
+    handlers._handler_for.cache_clear()
     yield lines
-    handlers._made.cache_clear()
+    handlers._handler_for.cache_clear()
     for destination in kinds:
         logging.getLogger(f"torchelastic-events-{destination}").removeHandler(collect)
 
