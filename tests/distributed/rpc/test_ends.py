@@ -149,7 +149,7 @@ def workers(nursery, tmp_path):
         worker.close()
 
 
-def late(rank, why, seconds=2):
+def late(rank, why, seconds=6):
     return (
         f"shutdown: WorkerInfo(id={rank}, name=w{rank}) waited {seconds} s for the other workers to come to "
         f"shutdown(), or for work to end: {why}; allow more time, or leave with graceful=False"
@@ -234,7 +234,7 @@ def test_one_never_calls_shutdown(workers, absent):
     made = workers(3)
     others = [one for one in made if one is not made[absent]]
     assert others[0].ask("call", "w1", "same", 1) == 1
-    found = left_by(others, 2)
+    found = left_by(others, 6)
     for text, rank in zip(found, sorted({0, 1, 2} - {absent}), strict=True):
         assert text == late(rank, f"w{absent} has not come")
     assert left_by([made[absent]]) == [missing(*(f"w{rank}" for rank in (0, 1, 2) if rank != absent))]
@@ -247,7 +247,7 @@ def test_one_is_stopped_and_goes_on_when_the_others_have_left(workers, stopped):
     for one in others:
         one.ask("call", f"w{stopped}", "same", 1)
     made[stopped].stop()
-    found = left_by(others, 2)
+    found = left_by(others, 6)
     made[stopped].signal(signal.SIGCONT)
     why = "there is no answer from w0" if stopped == 0 else "w2 has not come"
     ranks = sorted({0, 1, 2} - {stopped})
@@ -259,11 +259,11 @@ def test_work_does_not_end(workers):
     made = workers(3)
     made[1].ask("begin", "w2", "stay", 1)
     made[0].ask("call", "w2", "until_entered")
-    made[2].tell("shutdown", 4)
-    first, caller = shut_down(made[:2], 2)
+    made[2].tell("shutdown", 12)
+    first, caller = shut_down(made[:2], 6)
     assert first == late(0, "all have come or ended, and work goes on")
     assert caller == late(1, "there is no answer from w2")
-    assert made[2].heard()[1] == late(2, "all have come or ended, and work goes on", 4)  # and it is alone by then
+    assert made[2].heard()[1] == late(2, "all have come or ended, and work goes on", 12)  # and it is alone by then
 
 
 def test_one_ends_without_a_word_while_another_waits_for_it(workers):

@@ -18,7 +18,7 @@ from weft.errors import ArgumentError, GradientError, ValueRangeError
 def context() -> Iterator[int]:
     """Record what calls send and answer, for backward passes over all workers; gives the context's id.
 
-    Calls use_context record tensors that need gradients, and so do the calls that those functions make. At its end all
+    Calls within record tensors that need gradients, and so do the calls that those functions make. At its end all
     workers give up what they have of it. `RuntimeError` in a thread that is in a context already.
     """
     agent = current_agent()

@@ -64,31 +64,32 @@ def query(reply: Reply, stop: int, ended: _termination.Numbers | None) -> None:
 
 @request(counted=False)
 def missing(reply: Reply, stop: int, seconds: float) -> None:
-    """Answered with the names of the workers from this one to number `stop` that are not in `shutdown()`."""
-    reply.run_in_turn(_send_missing, stop, seconds)
+    """Answered with the names of the workers from this one to number `stop` that are not in `shutdown()`.
+
+    One that is not there itself answers at once, and for itself alone.
+    """
+    if reply.agent.shutdown_state.begun:
+        reply.run_in_turn(_send_missing, stop, seconds)
+    else:
+        reply.send([reply.agent.me.name])
 
 
 def _send_missing(reply: Reply, stop: int, seconds: float) -> None:
-    reply.send(_not_arrived(reply.agent, range(reply.agent.me.id, stop), Deadline(seconds)))
+    reply.send(_not_arrived(reply.agent, range(reply.agent.me.id + 1, stop), Deadline(seconds)))
 
 
 def _not_arrived(agent: Agent, numbers: range, deadline: Deadline) -> list[str]:
-    """The names of those of `numbers` that are not in `shutdown()`, or do not answer; this worker may be the first."""
+    """The names of those of `numbers` that say that they are not in `shutdown()`, or do not answer."""
     names = []
-    if agent.me.id == numbers[0]:
-        names += [] if agent.shutdown_state.begun else [agent.me.name]
-        numbers = numbers[1:]
-    use_context = Deadline(_LEVEL_SHARE * _seconds_left(deadline))
-    calls = [
-        (part, _ask(agent, part.start, use_context, missing, part.stop, use_context.seconds)) for part in split(numbers)
-    ]
+    share = Deadline(_LEVEL_SHARE * _seconds_left(deadline))
+    calls = [(part, _ask(agent, part.start, share, missing, part.stop, share.seconds)) for part in split(numbers)]
     for part, call in calls:
         try:
-            names += agent.wait(call, _seconds_left(use_context))
+            names += agent.wait(call, _seconds_left(share))
         except RpcTimeoutError:
             names.append(_name(agent, part.start))
         except RpcError:  # it has ended
-            names += _not_arrived(agent, part[1:], deadline) if len(part) > 1 else []
+            names += _not_arrived(agent, part[1:], deadline)
     return names
 
 
