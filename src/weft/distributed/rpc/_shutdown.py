@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _REACH = 10.0  # seconds of one attempt to connect to a worker
-_EXPLAIN_SECONDS = 1.0  # seconds before its deadline at which a worker asks which workers are missing
+_EXPLAIN_SECONDS = 3.0  # seconds before its deadline at which a worker asks which workers are missing
 _LEVEL_SHARE = 0.7  # part of the remaining time that each level of the tree passes on
 _WORK_GOES_ON = "all have come or ended, and work goes on"
 
@@ -182,8 +182,8 @@ def _execute(agent: Agent, step: _termination.Step, deadline: Deadline) -> Any:
         case _termination.Ask(parts, ended):
             calls: dict[range, Future[_termination.Report]] = {}
             return _wait_or_explain(agent, deadline, lambda until: _reports(agent, parts, ended, calls, until))
-        case _termination.SendReport(query, report):
-            query.reply.send(report)
+        case _termination.SendReport(received, report):
+            received.reply.send(report)
     return None
 
 
