@@ -20,7 +20,7 @@ from weft._comm.deadline import Deadline
 from weft._comm.groups.message_group import MessageGroup
 from weft._comm.groups.operations import CollectiveCall, Operations, size_mismatch
 from weft._comm.groups.reductions import combine
-from weft._comm.groups.stream import NO_STREAM, NoStream
+from weft._comm.groups.stream import NO_STREAM, BufferedSource, NoStream
 from weft.errors import DistBackendError
 
 mpi4py.rc.finalize = False  # it waits for all ranks, which may never come after a failure: see `finalize`
@@ -35,7 +35,7 @@ _NAP = 1e-3  # longest seconds asleep
 _SMALL = 128 << 10  # bytes of all ranks together up to which each rank reduces all data
 
 
-class _MpiStream:
+class _MpiStream(BufferedSource):
     """Both ends of the streams to and from one peer."""
 
     def __init__(self, comm: MPI.Comm, peer: int) -> None:
@@ -43,7 +43,7 @@ class _MpiStream:
         self._peer = peer
         self._sending = MPI.REQUEST_NULL
         self._unsent = np.empty(0, np.uint8)  # MPI reads it until the request is done
-        self._store = np.empty(0, np.uint8)
+        self._buffer = np.empty(0, np.uint8)
         self.moved = False  # whether anything came since this was last reset
 
     def write(self, data: Array) -> int:
@@ -56,20 +56,13 @@ class _MpiStream:
 
     def ready(self) -> int:
         """How many bytes are there, at least."""
-        if not len(self._store):
+        if not len(self._buffer):
             status = MPI.Status()
             if self._comm.Iprobe(self._peer, MPI.ANY_TAG, status):
-                self._store = np.empty(status.Get_count(MPI.BYTE), np.uint8)
-                self._comm.Recv([self._store, MPI.BYTE], self._peer)
+                self._buffer = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+                self._comm.Recv([self._buffer, MPI.BYTE], self._peer)
                 self.moved = True
-        return len(self._store)
-
-    def take(self, data: Array) -> int:
-        """Take out what is there and wanted; returns the number of bytes."""
-        count = min(self.ready(), len(data))
-        data[:count] = self._store[:count]
-        self._store = self._store[count:]
-        return count
+        return len(self._buffer)
 
 
 class MpiStreams:

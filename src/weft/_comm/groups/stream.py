@@ -24,6 +24,23 @@ class ByteSource(Protocol):
         ...
 
 
+class BufferedSource:
+    """A source whose next bytes are in `_buffer`, which `ready` fills when it is empty."""
+
+    _buffer: Array
+
+    def ready(self) -> int:
+        """How many bytes are there, at least."""
+        raise NotImplementedError
+
+    def take(self, data: Array) -> int:
+        """Take out what is there and wanted; returns the number of bytes."""
+        count = min(self.ready(), len(data))
+        data[:count] = self._buffer[:count]
+        self._buffer = self._buffer[count:]
+        return count
+
+
 class ByteSink(Protocol):
     """The end of a stream that bytes go into."""
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from weft._comm.deadline import Deadline
 from weft._comm.groups.memory_group import KeyValueStore
-from weft._comm.groups.stream import NO_STREAM, NoStream
+from weft._comm.groups.stream import NO_STREAM, BufferedSource, NoStream
 from weft._comm.transport import sockets, tags
 from weft._comm.transport.acceptor import Acceptor, Channel
 from weft._comm.transport.authentication import Service, Session, authenticate
@@ -33,7 +33,7 @@ _MOST = 256 << 10  # bytes of a frame
 _LOST = "its connection was closed"
 
 
-class _TcpStream:
+class _TcpStream(BufferedSource):
     """Both ends of the streams to and from one peer, over a socket that does not block.
 
     Bytes travel in frames of at most `_MOST` bytes, each with its length in front and its tag behind.
@@ -49,7 +49,7 @@ class _TcpStream:
         self._unsent: list[memoryview] = []  # of the frame that is under way
         self._raw = np.empty(2 * (_LENGTH.size + _MOST + tags.SIZE), np.uint8)
         self._start = self._stop = 0  # the received bytes that are not parsed yet
-        self._payload = self._raw[:0]  # of the latest frame, as far as it is not taken
+        self._buffer = self._raw[:0]  # of the latest frame, as far as it is not taken
 
     def write(self, data: Array) -> int:
         """Send a frame of as much data as fits; returns the number of its bytes.
@@ -79,19 +79,12 @@ class _TcpStream:
 
     def ready(self) -> int:
         """How many bytes are there, at least."""
-        if not len(self._payload):
+        if not len(self._buffer):
             self._look_for_frame()
-        return len(self._payload)
-
-    def take(self, data: Array) -> int:
-        """Take out what is there and wanted; returns the number of bytes."""
-        count = min(self.ready(), len(data))
-        data[:count] = self._payload[:count]
-        self._payload = self._payload[count:]
-        return count
+        return len(self._buffer)
 
     def _look_for_frame(self) -> None:
-        """Read the next frame into `_payload`, if all of it has arrived."""
+        """Read the next frame into `_buffer`, if all of it has arrived."""
         while self.lost is None and not self._opened():
             left = self._stop - self._start
             if self._start:
@@ -116,7 +109,7 @@ class _TcpStream:
         if size > _MOST or not hmac.compare_digest(tag, self._session.incoming.next((head, payload))):
             self.lost = "it sent a frame that is not its own"
             return False
-        self._payload = self._raw[self._start + _LENGTH.size : self._start + end]
+        self._buffer = self._raw[self._start + _LENGTH.size : self._start + end]
         self._start += end + tags.SIZE
         return True
 
