@@ -33,6 +33,8 @@ class ShutdownState:
     def __init__(self, agent: Agent) -> None:
         self.begun = False
         self.events: SimpleQueue[_termination.Query | _termination.Ended] = SimpleQueue()
+        self.inquiry: tuple[str, Future[list[str]]] | None = None
+        """Who was asked, shortly before the deadline, which workers are missing, and the answer."""
         self._agent = agent
         self._watched = -1
 
@@ -173,7 +175,7 @@ def _execute(agent: Agent, step: _termination.Step, deadline: Deadline) -> Any:
             return _wait_or_explain(agent, deadline, lambda until: _next_event(agent, until))
         case _termination.Await(seconds):
             if deadline.expired:  # answers come at once where all others have ended
-                raise RpcTimeoutError(_WORK_GOES_ON)
+                raise RpcTimeoutError(_explanation(agent.shutdown_state.inquiry))
             with suppress(RpcTimeoutError):
                 return _next_event(agent, Deadline(seconds))
         case _termination.FinishCalls():
@@ -222,19 +224,22 @@ def _reports(
 def _wait_or_explain(agent: Agent, deadline: Deadline, wait: Callable[[Deadline], T]) -> T:
     """Return `wait(deadline)`; at the deadline an `RpcTimeoutError` names the missing workers.
 
-    The leader is asked for their names shortly before.
+    The leader is asked for their names shortly before, and once: the end of others that give up is an event, too, with
+    no time left to ask again.
     """
-    left = deadline.left()
+    left, state = deadline.left(), agent.shutdown_state
     if left is None:
         return wait(deadline)
-    with suppress(RpcTimeoutError):
-        return wait(Deadline(max(left - _EXPLAIN_SECONDS, left / 2)))
-    leader = _leader(agent, deadline)
-    names = _ask(agent, leader, deadline, missing, agent.size, _LEVEL_SHARE * _seconds_left(deadline))
+    if state.inquiry is None:
+        with suppress(RpcTimeoutError):
+            return wait(Deadline(max(left - _EXPLAIN_SECONDS, left / 2)))
+        leader = _leader(agent, deadline)
+        names = _ask(agent, leader, deadline, missing, agent.size, _LEVEL_SHARE * _seconds_left(deadline))
+        state.inquiry = _name(agent, leader), names
     try:
         return wait(deadline)
     except RpcTimeoutError:
-        raise RpcTimeoutError(_explanation(_name(agent, leader), names)) from None
+        raise RpcTimeoutError(_explanation(state.inquiry)) from None
 
 
 def _leader(agent: Agent, deadline: Deadline) -> int:
@@ -250,7 +255,10 @@ def _leader(agent: Agent, deadline: Deadline) -> int:
     return agent.me.id
 
 
-def _explanation(leader: str, missing: Future[list[str]]) -> str:
+def _explanation(inquiry: tuple[str, Future[list[str]]] | None) -> str:
+    if inquiry is None:
+        return _WORK_GOES_ON
+    leader, missing = inquiry
     try:
         names = missing.value()
     except (FutureError, RpcError):
