@@ -126,9 +126,7 @@ class _Pair:
         command = [sys.executable, "-m", "bench.calls", side]
         path = str(Path(folder, side.replace(" ", "-")))
         self._server = subprocess.Popen([*command, "1", path], stdin=subprocess.DEVNULL)
-        self._caller = subprocess.Popen(
-            [*command, "0", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )  # fmt: skip
+        self._caller = subprocess.Popen([*command, "0", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if self._line() != "ready":
             raise RuntimeError(f"worker 0 of {side} ended before it was ready")
 
@@ -172,30 +170,37 @@ def _measured(
 
 def rpc() -> list[tuple[str, Side, Side, float]]:
     """Rows of calls."""
-    return _measured([
-        ("echo of an int, median", "int", 0, 3.0),
-        ("echo of an int, 99th percentile", "int", 1, 2.0),
-        ("5,000 calls that do not wait for each other, per call", "pipelined", 0, 6.0),
-        ("echo of a tensor of 2 elements, median", "tensor", 0, 5.0),
-        ("echo of a tensor of 1 MB, median", "1MB", 0, 3.0),
-        ("echo of a tensor of 128 MB, median", "128MB", 0, 5.0),
-    ])  # fmt: skip
+    return _measured(
+        [
+            ("echo of an int, median", "int", 0, 3.0),
+            ("echo of an int, 99th percentile", "int", 1, 2.0),
+            ("5,000 calls that do not wait for each other, per call", "pipelined", 0, 6.0),
+            ("echo of a tensor of 2 elements, median", "tensor", 0, 5.0),
+            ("echo of a tensor of 1 MB, median", "1MB", 0, 3.0),
+            ("echo of a tensor of 128 MB, median", "128MB", 0, 5.0),
+        ]
+    )
 
 
 def tls() -> list[tuple[str, Side, Side, float]]:
     """Rows of what TLS costs: between the same processes over TCP, with it and without."""
-    return _measured([
-        ("echo of an int over TLS, median", "int", 0, 0.0),
-        ("echo of a tensor of 1 MB over TLS, median", "1MB", 0, 0.0),
-    ], _WAYS)  # fmt: skip
+    return _measured(
+        [
+            ("echo of an int over TLS, median", "int", 0, 0.0),
+            ("echo of a tensor of 1 MB over TLS, median", "1MB", 0, 0.0),
+        ],
+        _WAYS,
+    )
 
 
 def rref() -> list[tuple[str, Side, Side, float]]:
     """Rows of references."""
-    return _measured([
-        ("`remote` and `to_here` of an int, median", "remote", 0, 3.0),
-        ("10,000 references, made and dropped, per reference", "references", 0, 3.0),
-    ])  # fmt: skip
+    return _measured(
+        [
+            ("`remote` and `to_here` of an int, median", "remote", 0, 3.0),
+            ("10,000 references, made and dropped, per reference", "references", 0, 3.0),
+        ]
+    )
 
 
 def dist_autograd() -> list[tuple[str, Side, Side, float]]:

@@ -48,8 +48,11 @@ def _job(framework: str, program: Path, *args: str) -> Iterator[subprocess.Popen
     flags = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "5"]
     job = subprocess.Popen(
         [sys.executable, "-m", f"{framework}.distributed.run", *flags, str(program), *args],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | _ENVIRONMENT,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | _ENVIRONMENT,
+    )
     limit = threading.Timer(_SECONDS, job.kill)
     limit.start()
     try:

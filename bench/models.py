@@ -18,10 +18,15 @@ def resnet50(torch: Any, *, compiled: bool = False) -> Run:
             super().__init__()
             wide = 4 * narrow
             self.body = nn.Sequential(
-                nn.Conv2d(channels, narrow, 1, bias=False), nn.BatchNorm2d(narrow), nn.ReLU(),
-                nn.Conv2d(narrow, narrow, 3, stride, 1, bias=False), nn.BatchNorm2d(narrow), nn.ReLU(),
-                nn.Conv2d(narrow, wide, 1, bias=False), nn.BatchNorm2d(wide),
-            )  # fmt: skip
+                nn.Conv2d(channels, narrow, 1, bias=False),
+                nn.BatchNorm2d(narrow),
+                nn.ReLU(),
+                nn.Conv2d(narrow, narrow, 3, stride, 1, bias=False),
+                nn.BatchNorm2d(narrow),
+                nn.ReLU(),
+                nn.Conv2d(narrow, wide, 1, bias=False),
+                nn.BatchNorm2d(wide),
+            )
             self.skip = nn.Identity()
             if stride != 1 or channels != wide:
                 self.skip = nn.Sequential(nn.Conv2d(channels, wide, 1, stride, bias=False), nn.BatchNorm2d(wide))
@@ -35,9 +40,15 @@ def resnet50(torch: Any, *, compiled: bool = False) -> Run:
             blocks.append(Block(channels, narrow, first if at == 0 else 1))
             channels = 4 * narrow
     model = nn.Sequential(
-        nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1), *blocks,
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000),
-    )  # fmt: skip
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
+        *blocks,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(channels, 1000),
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     images, labels = torch.randn(4, 3, 64, 64), torch.randint(0, 1000, (4,))
     loss = nn.functional.cross_entropy
@@ -76,9 +87,13 @@ def unet(torch: Any, *, compiled: bool = False) -> Run:
 
     def twice(channels: int, wide: int) -> Any:
         return nn.Sequential(
-            nn.Conv2d(channels, wide, 3, padding=1), nn.BatchNorm2d(wide), nn.ReLU(),
-            nn.Conv2d(wide, wide, 3, padding=1), nn.BatchNorm2d(wide), nn.ReLU(),
-        )  # fmt: skip
+            nn.Conv2d(channels, wide, 3, padding=1),
+            nn.BatchNorm2d(wide),
+            nn.ReLU(),
+            nn.Conv2d(wide, wide, 3, padding=1),
+            nn.BatchNorm2d(wide),
+            nn.ReLU(),
+        )
 
     class Model(nn.Module):
         def __init__(self) -> None:

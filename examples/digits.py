@@ -48,10 +48,18 @@ class Net(nn.Sequential):
 
     def __init__(self, width: int) -> None:
         super().__init__(
-            nn.Conv2d(1, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(width, 2 * width, 3, padding=1), nn.BatchNorm2d(2 * width), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Dropout(0.25), nn.Linear(2 * width * 2 * 2, 10),
-        )  # fmt: skip
+            nn.Conv2d(1, width, 3, padding=1),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(width, 2 * width, 3, padding=1),
+            nn.BatchNorm2d(2 * width),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Dropout(0.25),
+            nn.Linear(2 * width * 2 * 2, 10),
+        )
 
 
 def train(model: nn.Module, loader: DataLoader, optimizer: torch.optim.Optimizer, schedule: object) -> float:

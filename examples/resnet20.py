@@ -68,10 +68,14 @@ class ResNet(nn.Sequential):
     def __init__(self, width: int, blocks: int, classes: int = 10) -> None:
         widths = [width] * (blocks + 1) + [2 * width] * blocks + [4 * width] * blocks
         super().__init__(
-            nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+            nn.Conv2d(3, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
             *(Block(before, wide) for before, wide in pairwise(widths)),
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], classes),
-        )  # fmt: skip
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(widths[-1], classes),
+        )
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -50,13 +50,21 @@ class VAE(nn.Module):
         super().__init__()
         self.latent = latent
         self.encoder = nn.Sequential(
-            nn.Flatten(), nn.Linear(64, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(),
+            nn.Flatten(),
+            nn.Linear(64, hidden),
+            nn.SiLU(),
+            nn.Linear(hidden, hidden),
+            nn.SiLU(),
             nn.Linear(hidden, 2 * latent),
-        )  # fmt: skip
+        )
         self.decoder = nn.Sequential(
-            nn.Linear(latent, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, 64),
+            nn.Linear(latent, hidden),
+            nn.SiLU(),
+            nn.Linear(hidden, hidden),
+            nn.SiLU(),
+            nn.Linear(hidden, 64),
             nn.Unflatten(1, (1, 8, 8)),
-        )  # fmt: skip
+        )
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Logits of pixels for one draw of the latent variables; their mean and log variance."""

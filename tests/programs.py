@@ -17,10 +17,14 @@ def printed(folder, name, *options):
     That its output ends says that no process of its own is left, such as a loader's worker.
     """
     environment = {
-        **os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error", "PYTHONDONTWRITEBYTECODE": "1",
-        "WEFT_COMPILE_CACHE": "", "WEFT_SLOW_COMPILE_SECONDS": "600",
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONWARNINGS": "error",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "WEFT_COMPILE_CACHE": "",
+        "WEFT_SLOW_COMPILE_SECONDS": "600",
         "XLA_FLAGS": "--xla_backend_optimization_level=0",  # at these sizes, compiling is most of the work
-    }  # fmt: skip
+    }
     command = [sys.executable, str(ROOT / "examples" / name), *options]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")

@@ -108,9 +108,12 @@ def _fractional(n: int) -> dict[str, Any]:
 def _grid(n: int) -> dict[str, Any]:
     """Images of `n` space dims read at two points a side, between their pixels."""
     return {
-        "input": _TRIO[n], "grid": numbers(2, *[2] * n, n), "interpolation_mode": 0, "padding_mode": 0,
+        "input": _TRIO[n],
+        "grid": numbers(2, *[2] * n, n),
+        "interpolation_mode": 0,
+        "padding_mode": 0,
         "align_corners": False,
-    }  # fmt: skip
+    }
 
 
 GIVEN: dict[str, dict[str, Any]] = {
@@ -132,7 +135,11 @@ GIVEN: dict[str, dict[str, Any]] = {
     "index": {"input": _X, "indices": [indices(4, below=2), indices(4, below=6)], "spec": (1, 2)},
     "index_put": {"input": _X, "indices": [indices(4, below=2)], "values": numbers(4, 4, 6), "spec": (1,)},
     "scatter_reduce": {
-        "input": _MATRIX, "dim": 0, "index": indices(4, 2, below=4), "src": numbers(4, 2), "reduce": "amax",
+        "input": _MATRIX,
+        "dim": 0,
+        "index": indices(4, 2, below=4),
+        "src": numbers(4, 2),
+        "reduce": "amax",
     },
     "nonzero_static": {"input": _MATRIX, "size": 4},
     "histogram_counts": {"input": _X, "edges": np.array([0.1, 0.3, 0.9])},
@@ -168,13 +175,19 @@ GIVEN: dict[str, dict[str, Any]] = {
     "grid_sampler_3d": _grid(3),
     "affine_grid_generator": {"theta": numbers(4, 2, 3), "size": (4, 1, 2, 2), "align_corners": False},
     "interpolate_to": {
-        "input": _TRIO[1], "size": (3,), "mode": "nearest", "align_corners": False, "scales": None,
+        "input": _TRIO[1],
+        "size": (3,),
+        "mode": "nearest",
+        "align_corners": False,
+        "scales": None,
     },
     # products
     "matrix_power": {"input": numbers(2, 4, 4), "n": 3},
     "lu_factors": {"A": _SQUARES},
     "lu_parts": {
-        "LU_data": _SQUARES, "LU_pivots": np.array([[1, 3, 3, 4], [2, 2, 4, 4]], np.int32), "refusal": "bad pivots",
+        "LU_data": _SQUARES,
+        "LU_pivots": np.array([[1, 3, 3, 4], [2, 2, 4, 4]], np.int32),
+        "refusal": "bad pivots",
     },
     "solve_triangular": {"A": _SQUARES, "B": numbers(2, 4, 6), "upper": True},
     "eig": {"A": _SQUARES},
@@ -218,13 +231,18 @@ GIVEN: dict[str, dict[str, Any]] = {
     "embedding_bag": {"input": indices(4, 2, below=6), "weight": numbers(6, 4), "mode": "sum"},
     # losses
     "ctc_losses": {
-        "log_probs": np.log(numbers(6, 4, 3)), "targets": indices(4, 2, below=2) + 1,
-        "input_lengths": np.array([6, 5, 4, 6]), "target_lengths": np.array([2, 1, 0, 2]), "longest": 2,
+        "log_probs": np.log(numbers(6, 4, 3)),
+        "targets": indices(4, 2, below=2) + 1,
+        "input_lengths": np.array([6, 5, 4, 6]),
+        "target_lengths": np.array([2, 1, 0, 2]),
+        "longest": 2,
     },
     "nll_loss": _CLASSES,
     "multi_margin_loss": _CLASSES,
     "cosine_embedding_loss": {
-        "input1": numbers(4, 6), "input2": numbers(4, 6) ** 2, "target": np.array([1, -1, 1, -1]),
+        "input1": numbers(4, 6),
+        "input2": numbers(4, 6) ** 2,
+        "target": np.array([1, -1, 1, -1]),
     },
     # orders
     "multinomial": {"input": numbers(4, 6), "num_samples": 2, "replacement": False},
@@ -235,23 +253,39 @@ GIVEN: dict[str, dict[str, Any]] = {
     "mode": {"input": _X, "dim": 2},
     # recurrent layers
     "lstm_layer": {
-        "input": numbers(2, 4, 3), "h0": numbers(4, 2), "c0": numbers(4, 6), "weight_ih": numbers(24, 3),
-        "weight_hh": numbers(24, 2), "weight_hr": numbers(2, 6), "lengths": np.array([2, 1, 2, 1]),
+        "input": numbers(2, 4, 3),
+        "h0": numbers(4, 2),
+        "c0": numbers(4, 6),
+        "weight_ih": numbers(24, 3),
+        "weight_hh": numbers(24, 2),
+        "weight_hr": numbers(2, 6),
+        "lengths": np.array([2, 1, 2, 1]),
     },
     "gru_layer": {
-        "input": numbers(2, 4, 3), "h0": numbers(4, 2), "weight_ih": numbers(6, 3), "weight_hh": numbers(6, 2),
-        "bias_ih": numbers(6), "bias_hh": numbers(6), "reverse": True,
+        "input": numbers(2, 4, 3),
+        "h0": numbers(4, 2),
+        "weight_ih": numbers(6, 3),
+        "weight_hh": numbers(6, 2),
+        "bias_ih": numbers(6),
+        "bias_hh": numbers(6),
+        "reverse": True,
     },
     "rnn_layer": {
-        "input": numbers(2, 4, 3), "h0": numbers(4, 6), "weight_ih": numbers(6, 3), "weight_hh": numbers(6, 6),
+        "input": numbers(2, 4, 3),
+        "h0": numbers(4, 6),
+        "weight_ih": numbers(6, 3),
+        "weight_hh": numbers(6, 6),
     },
     "lstm_cell": {
-        "input": numbers(4, 3), "hx": [numbers(4, 2), numbers(4, 2)], "w_ih": numbers(8, 3), "w_hh": numbers(8, 2),
+        "input": numbers(4, 3),
+        "hx": [numbers(4, 2), numbers(4, 2)],
+        "w_ih": numbers(8, 3),
+        "w_hh": numbers(8, 2),
     },
     "gru_cell": {"input": numbers(4, 3), "hx": numbers(4, 2), "w_ih": numbers(6, 3), "w_hh": numbers(6, 2)},
     "rnn_tanh_cell": {"input": numbers(4, 3), "hx": numbers(4, 2), "w_ih": numbers(2, 3), "w_hh": numbers(2, 2)},
     "rnn_relu_cell": {"input": numbers(4, 3), "hx": numbers(4, 2), "w_ih": numbers(2, 3), "w_hh": numbers(2, 2)},
-}  # fmt: skip
+}
 """Arguments by name of rows that the parameters alone do not tell; arrays stand for tensors."""
 
 

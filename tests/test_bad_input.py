@@ -34,7 +34,7 @@ BAD_CALLS = [
     ("torch.ones(2).requires_grad_().numpy()", RuntimeError, "Can't call numpy\\(\\) on Tensor that requires grad"),
     ("torch.tensor([[1], [1, 2]])", ValueError, r"expected sequence of length 1 at dim 1 \(got 2\)"),
     ("torch.save({}, '/nonexistent/x.weft')", RuntimeError, "Parent directory /nonexistent does not exist"),
-]  # fmt: skip
+]
 
 
 def run(call):

@@ -16,10 +16,14 @@ needs_cuda = pytest.mark.skipif(not cuda.is_available(), reason="this machine ha
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: cuda.set_device(0), lambda: cuda.set_device("cuda:0"), lambda: cuda.current_device(),
-        lambda: cuda.synchronize(), lambda: cuda.get_device_name(), lambda: cuda.device(0).__enter__(),
+        lambda: cuda.set_device(0),
+        lambda: cuda.set_device("cuda:0"),
+        lambda: cuda.current_device(),
+        lambda: cuda.synchronize(),
+        lambda: cuda.get_device_name(),
+        lambda: cuda.device(0).__enter__(),
     ],
-)  # fmt: skip
+)
 def test_without_devices_calls_say_so(call):
     with pytest.raises(RuntimeError, match=r"cuda:0: this machine has no cuda device that jax can use$"):
         call()

@@ -158,8 +158,12 @@ def test_the_demo_kills_a_worker_and_ends_with_the_curve_of_one_process(folder):
     arguments = [*TINY, "--checkpoint-every", "20", "--out"]
     demo = subprocess.run(
         [sys.executable, "examples/demo.py", *arguments, str(folder / "demo")],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert demo.returncode == 0, demo.stderr
     behind = int(
         re.search(r"^demo: kill -9 \d+: .* behind the checkpoint of step (\d+)$", demo.stderr, re.MULTILINE)[1]
@@ -171,8 +175,12 @@ def test_the_demo_kills_a_worker_and_ends_with_the_curve_of_one_process(folder):
     launcher = ["-m", "weft.distributed.run", "--standalone", "--nproc-per-node", "2", "examples/train_gpt.py"]
     subprocess.run(
         [sys.executable, *launcher, *arguments, str(folder / "calm")],
-        cwd=ROOT, env=environment, check=True, capture_output=True, timeout=600,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        capture_output=True,
+        timeout=600,
+    )
     calm, killed = load(folder, "calm"), load(folder, "demo/two")
     for name, tensor in calm["model"].items():
         assert tensor.numpy().tobytes() == killed["model"][name].numpy().tobytes(), name

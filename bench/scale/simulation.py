@@ -152,9 +152,14 @@ class Simulation:
         messages = [host.messages - counts[0] for host, counts in living]
         sizes = [host.bytes - counts[1] for host, counts in living]
         return Load(
-            self.now - start, statistics.median(messages), max(messages), statistics.median(sizes), max(sizes),
-            self.server.messages - server[0], self.server.bytes - server[1],
-        )  # fmt: skip
+            self.now - start,
+            statistics.median(messages),
+            max(messages),
+            statistics.median(sizes),
+            max(sizes),
+            self.server.messages - server[0],
+            self.server.bytes - server[1],
+        )
 
     def _marked(self) -> tuple[float, tuple[int, int], list[tuple[int, int]]]:
         counts = [(host.messages, host.bytes) for host in self.hosts]

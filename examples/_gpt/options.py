@@ -25,9 +25,12 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{help} (default: {default})")
     parser.add_argument("--out", type=Path, default=Path("runs/gpt"), help="folder of the run (default: %(default)s)")
     parser.add_argument(
-        "--checkpoint-every", type=int, default=200, metavar="STEPS",
+        "--checkpoint-every",
+        type=int,
+        default=200,
+        metavar="STEPS",
         help="steps between checkpoints, which also measure the validation loss (default: %(default)s)",
-    )  # fmt: skip
+    )
     parser.add_argument("--restart", action="store_true", help="forget the run in the folder")
     return parser.parse_args(arguments)
 

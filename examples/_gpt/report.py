@@ -27,9 +27,13 @@ class Report:
         self._tokens = run.settings["batch"] * run.settings["context"]
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True, quiet=quiet)
         self._progress = Progress(
-            TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"),
-            TimeRemainingColumn(), console=self._console, disable=quiet or not self._console.is_terminal,
-        )  # fmt: skip
+            TextColumn("step {task.completed}/{task.total}"),
+            BarColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=quiet or not self._console.is_terminal,
+        )
         self._bar = self._progress.add_task("compiling", total=run.settings["steps"], completed=run.step)
         self._seconds: deque[float] = deque(maxlen=50)  # of the last steps
         self._start = self._last = time.perf_counter()

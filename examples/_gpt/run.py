@@ -52,10 +52,14 @@ class Run:
     def save(self, file: Path) -> None:
         """Write a checkpoint. `weft.save` replaces the file at once, so a killed process leaves the old one whole."""
         state = {
-            "settings": self.settings, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
-            "loader": self.loader.state_dict(), "random": torch.get_rng_state(), "losses": self.losses,
+            "settings": self.settings,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "loader": self.loader.state_dict(),
+            "random": torch.get_rng_state(),
+            "losses": self.losses,
             "validation": self.validation,
-        }  # fmt: skip
+        }
         torch.save(state, file)
 
     def load(self, file: Path) -> None:

@@ -28,9 +28,11 @@ def run(names: Sequence[str], work: Work, given: argparse.Namespace) -> None:
 def _join(rank: int, names: Sequence[str], work: Work, given: argparse.Namespace) -> None:
     torch.manual_seed(given.seed + rank)
     rpc.init_rpc(
-        names[rank], rank=rank, world_size=len(names),
+        names[rank],
+        rank=rank,
+        world_size=len(names),
         rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method=f"file://{given.meeting}/workers"),
-    )  # fmt: skip
+    )
     work(names[rank], given)
     rpc.shutdown()
 

@@ -9,9 +9,25 @@ from pathlib import Path
 import weft
 
 DONE = (
-    ".", "_autograd", "_base", "_checkpoint", "_interop", "_lazy", "_tensor", "autograd", "backends", "func", "hub",
-    "multiprocessing", "nn", "ops", "optim", "_comm", "distributed", "utils",
-)  # fmt: skip
+    ".",
+    "_autograd",
+    "_base",
+    "_checkpoint",
+    "_interop",
+    "_lazy",
+    "_tensor",
+    "autograd",
+    "backends",
+    "func",
+    "hub",
+    "multiprocessing",
+    "nn",
+    "ops",
+    "optim",
+    "_comm",
+    "distributed",
+    "utils",
+)
 """The folders that this holds for; "." stands for the modules beside them."""
 
 NOUN = "a noun for what it holds, such as `entry`, `index`, `match` or `result`"

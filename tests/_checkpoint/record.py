@@ -31,23 +31,55 @@ def kinds() -> dict[str, Any]:
     marked.tag = "mine"
     base = torch.arange(6.0).reshape(2, 3)
     names = (
-        "bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16",
-        "float32", "float64", "complex64", "complex128",
-    )  # fmt: skip
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    )
     return {
         "types": {name: torch.tensor([0, 1, 1]).to(getattr(torch, name)) for name in names},
         "parameter": torch.nn.Parameter(torch.ones(2), requires_grad=False),
         "buffer": torch.nn.Buffer(torch.ones(1), persistent=False),
-        "marked": marked, "leaf": torch.ones(1, requires_grad=True), "twice": [marked, marked],
-        "base": base, "transposed": base.t(), "again": base.t(), "slice": torch.arange(10)[2:8:2],
-        "expanded": torch.ones(1).expand(3), "empty": torch.empty(0, 3), "scalar": torch.tensor(3.0),
-        "conj": torch.tensor([1 + 2j]).conj(), "neg": torch.tensor([1 + 2j]).conj().imag,
+        "marked": marked,
+        "leaf": torch.ones(1, requires_grad=True),
+        "twice": [marked, marked],
+        "base": base,
+        "transposed": base.t(),
+        "again": base.t(),
+        "slice": torch.arange(10)[2:8:2],
+        "expanded": torch.ones(1).expand(3),
+        "empty": torch.empty(0, 3),
+        "scalar": torch.tensor(3.0),
+        "conj": torch.tensor([1 + 2j]).conj(),
+        "neg": torch.tensor([1 + 2j]).conj().imag,
         "numpy": (np.float64(2.5), np.int32(-3), np.bool_(True), np.arange(6.0).reshape(2, 3).T, np.arange(3)),
         "plain": [
-            None, True, 1, 2**80, -1.5, "ä", b"\xff\x00", bytearray(b"12"), 1 - 2j, {1, 2}, frozenset([3]), (4, ()),
+            None,
+            True,
+            1,
+            2**80,
+            -1.5,
+            "ä",
+            b"\xff\x00",
+            bytearray(b"12"),
+            1 - 2j,
+            {1, 2},
+            frozenset([3]),
+            (4, ()),
         ],
         "named": [torch.float16, torch.device("cuda", 1), torch.Size([1, 2]), Counter("aab")],
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

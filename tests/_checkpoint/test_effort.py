@@ -67,12 +67,15 @@ def test_keys_of_one_hash_are_refused(name, kind, protocol):
         read(pickle.dumps(kind(keys), protocol))
 
 
-@pytest.mark.parametrize("items", [
-    {"is": "set", "items": [k * PRIME for k in range(1, 18)]},
-    {"is": "frozenset", "items": [k * PRIME for k in range(1, 18)]},
-    {"is": "dict", "items": [[k * PRIME, 0] for k in range(1, 18)]},
-    {"is": "ordered", "items": [[{"is": "tuple", "items": [k * PRIME]}, 0] for k in range(1, 18)]},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "items",
+    [
+        {"is": "set", "items": [k * PRIME for k in range(1, 18)]},
+        {"is": "frozenset", "items": [k * PRIME for k in range(1, 18)]},
+        {"is": "dict", "items": [[k * PRIME, 0] for k in range(1, 18)]},
+        {"is": "ordered", "items": [[{"is": "tuple", "items": [k * PRIME]}, 0] for k in range(1, 18)]},
+    ],
+)
 def test_keys_of_one_hash_are_refused_in_the_packages_own_files(items):
     with pytest.raises(CheckpointError, match=r"^cannot load <BytesIO>: it has more than 16 keys of one hash"):
         loaded(described(items))
@@ -83,19 +86,28 @@ def test_keys_that_files_have_are_read():
     times = {1.7e9 + k / 7: k for k in range(3000)}
     pairs = {(k // 50, k % 50): k for k in range(3000)}
     assert read(pickle.dumps([identities, times, pairs, {2**127 + k for k in range(3000)}], 2)) == [
-        identities, times, pairs, {2**127 + k for k in range(3000)},
-    ]  # fmt: skip
+        identities,
+        times,
+        pairs,
+        {2**127 + k for k in range(3000)},
+    ]
     assert read(pickle.dumps([{0.5: k} for k in range(100)], 2)) == [{0.5: k} for k in range(100)]
 
 
-@pytest.mark.parametrize(("key", "reason"), [
-    (tuple_of(*[number(1)] * 65), "a key of 65 parts; 64 are allowed"),
-    (named("torch", "Size") + tuple_of(*[number(1)] * 65) + b"\x85R", "a key of 65 parts; 64 are allowed"),
-    (tuple_of(named("torch", "Size") + tuple_of(*[number(1)] * 65) + b"\x85R"), "a key of 65 parts; 64 are allowed"),
-    (text("x" * 65537), "a key of 65537 characters; 65536 are allowed"),
-    (tuple_of(text("x" * 65537)), "a key of 65537 characters; 65536 are allowed"),
-    (b"\x8b" + struct.pack("<I", 200) + b"\x01" * 200, "an integer of 1593 bits as a key; 1024 are allowed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        (tuple_of(*[number(1)] * 65), "a key of 65 parts; 64 are allowed"),
+        (named("torch", "Size") + tuple_of(*[number(1)] * 65) + b"\x85R", "a key of 65 parts; 64 are allowed"),
+        (
+            tuple_of(named("torch", "Size") + tuple_of(*[number(1)] * 65) + b"\x85R"),
+            "a key of 65 parts; 64 are allowed",
+        ),
+        (text("x" * 65537), "a key of 65537 characters; 65536 are allowed"),
+        (tuple_of(text("x" * 65537)), "a key of 65537 characters; 65536 are allowed"),
+        (b"\x8b" + struct.pack("<I", 200) + b"\x01" * 200, "an integer of 1593 bits as a key; 1024 are allowed"),
+    ],
+)
 def test_keys_that_could_come_again_and_again_are_short(key, reason):
     with pytest.raises(CheckpointError, match=f"^its pickle has {reason}$"):
         read(b"}" + key + b"Ns.")
@@ -216,11 +228,15 @@ def whole(content):
 
 
 FORMATS = {  # what is damaged (for None), and the file around it
-    "own": whole(own), "own description": own_description,
-    "zip": whole((FILES / "training.pt").read_bytes), "zip pickle": torch_pickle, "plain pickle": plain_pickle,
+    "own": whole(own),
+    "own description": own_description,
+    "zip": whole((FILES / "training.pt").read_bytes),
+    "zip pickle": torch_pickle,
+    "plain pickle": plain_pickle,
     "legacy": whole((FILES / "training_legacy.pt").read_bytes),
-    "safetensors": whole((FILES / "net.safetensors").read_bytes), "safetensors header": safetensors_header,
-}  # fmt: skip
+    "safetensors": whole((FILES / "net.safetensors").read_bytes),
+    "safetensors header": safetensors_header,
+}
 
 
 def damage(content, draw):

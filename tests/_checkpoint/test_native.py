@@ -43,10 +43,21 @@ def test_what_refuses_to_be_pickled_says_why(tmp_path):
 
 def test_plain_objects_come_back():
     obj = {
-        "a": [1, 2.5, -math.inf, None, True, 2**80], 2: ("x", {3, 4}, frozenset([5])), "b": b"\x00\xff", "c": 1 - 2j,
-        "d": weft.bfloat16, "e": weft.device("cpu"), "f": weft.Size([2, 3]), "g": OrderedDict(z=1, y=2), "h": {},
-        "i": bytearray(b"xy"), "j": np.float64(2.5), "k": np.int16(-3), "l": np.bool_(True), "m": np.complex64(1j),
-    }  # fmt: skip
+        "a": [1, 2.5, -math.inf, None, True, 2**80],
+        2: ("x", {3, 4}, frozenset([5])),
+        "b": b"\x00\xff",
+        "c": 1 - 2j,
+        "d": weft.bfloat16,
+        "e": weft.device("cpu"),
+        "f": weft.Size([2, 3]),
+        "g": OrderedDict(z=1, y=2),
+        "h": {},
+        "i": bytearray(b"xy"),
+        "j": np.float64(2.5),
+        "k": np.int16(-3),
+        "l": np.bool_(True),
+        "m": np.complex64(1j),
+    }
     found = again(obj)
     assert found == obj
     assert [type(x) for x in found.values()] == [type(x) for x in obj.values()]
@@ -89,9 +100,15 @@ def test_aliases_stay_aliases_and_their_elements_are_saved_once():
     base = weft.arange(4000.0).reshape(4, 1000).clone()
     parameter = nn.Parameter(weft.zeros(6))
     obj = {
-        "row": base[1], "base": base, "columns": base.t(), "same": base.detach(), "bits": base.view(weft.int32),
-        "parameter": parameter, "part": parameter.detach()[2:4], "wide": base[0, 1:2].expand(3),
-    }  # fmt: skip
+        "row": base[1],
+        "base": base,
+        "columns": base.t(),
+        "same": base.detach(),
+        "bits": base.view(weft.int32),
+        "parameter": parameter,
+        "part": parameter.detach()[2:4],
+        "wide": base[0, 1:2].expand(3),
+    }
     file = io.BytesIO()
     weft.save(obj, file)
     assert file.tell() < 1.5 * base.nbytes
@@ -299,8 +316,13 @@ def test_the_error_names_the_file(tmp_path):
 # --- hostile files ---
 
 TENSOR = {
-    "kind": "Tensor", "dtype": "float32", "shape": [2], "device": "cpu", "requires_grad": False, "data": 0,
-}  # fmt: skip
+    "kind": "Tensor",
+    "dtype": "float32",
+    "shape": [2],
+    "device": "cpu",
+    "requires_grad": False,
+    "data": 0,
+}
 
 
 def crafted(obj=None, *, tensors=(), members=(("data/0", bytes(8)),), compression=zipfile.ZIP_STORED, **header):
@@ -353,7 +375,7 @@ HOSTILE = [
         "it describes the member 'data/0' in two ways",
     ),
     (crafted(AT_0, tensors=[{**TENSOR, "dtype": "int32", "requires_grad": True}]), "only Tensors of floating point"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("content", "reason"), HOSTILE)

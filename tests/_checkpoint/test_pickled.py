@@ -73,7 +73,7 @@ REFUSED = [
     (b"(i" + b"os\nsystem\n.", "its pickle has the instruction INST"),
     (b"\x97.", "its pickle has the instruction NEXT_BUFFER"),
     (b"NN\x93.", "its pickle names a global by something else than strings"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("content", "reason"), REFUSED)

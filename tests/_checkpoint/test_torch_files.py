@@ -288,9 +288,7 @@ HOSTILE = {
     "call of a bomb": (called(BOMB), "its pickle calls a list, which is nothing to call"),
     "new bomb": (BOMB + b")\x81", "its pickle calls a list, which is nothing to call"),
     "size of bombs": (
-        called(
-            named("torch._utils", "_rebuild_tensor"), stored(), number(0), tuple_of(BOMB), tuple_of(number(1))
-        ),
+        called(named("torch._utils", "_rebuild_tensor"), stored(), number(0), tuple_of(BOMB), tuple_of(number(1))),
         r"its pickle makes a tensor of size \[a list\], which there is not",
     ),
     "layout of bombs": (called(named("torch.serialization", "_get_layout"), BOMB), "it holds a list by itself"),
@@ -304,12 +302,16 @@ HOSTILE = {
     "state of a list": (b"]}b", "its pickle sets the state of a list, which has none to set"),
     "state of a tensor": (TENSOR + b"}b", "its pickle sets the state of a Tensor, which has none to set"),
     "state that hides": (
-        ORDERED + b"}" + text("keys") + b"Nsb", "its pickle gives an OrderedDict attributes that it must not have",
+        ORDERED + b"}" + text("keys") + b"Nsb",
+        "its pickle gives an OrderedDict attributes that it must not have",
     ),
     "attribute that hides": (
         called(
-            named("torch._tensor", "_rebuild_from_type_v2"), named("torch._utils", "_rebuild_parameter"),
-            named("torch", "Tensor"), tuple_of(TENSOR, b"\x89", b"N"), b"}" + text("_value") + b"Ns",
+            named("torch._tensor", "_rebuild_from_type_v2"),
+            named("torch._utils", "_rebuild_parameter"),
+            named("torch", "Tensor"),
+            tuple_of(TENSOR, b"\x89", b"N"),
+            b"}" + text("_value") + b"Ns",
         ),
         "its pickle gives a tensor the attribute '_value', which it must not have",
     ),
@@ -320,27 +322,32 @@ HOSTILE = {
     "rebuilt by a set": (
         called(
             named("torch._tensor", "_rebuild_from_type_v2"),
-            named("builtins", "set"), named("torch", "Tensor"), b")", b"}"
+            named("builtins", "set"),
+            named("torch", "Tensor"),
+            b")",
+            b"}",
         ),
         "its pickle makes a tensor of a set",
     ),
     "parameter of nothing": (
-        called(named("torch._utils", "_rebuild_parameter"), b"N", b"\x88", b"N"), "its pickle makes a Parameter of a N",
+        called(named("torch._utils", "_rebuild_parameter"), b"N", b"\x88", b"N"),
+        "its pickle makes a Parameter of a N",
     ),
     "moved by name": (
-        called(
-            named("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"), TENSOR, b"N", text("cpu"), b"\x89"
-        ),
+        called(named("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"), TENSOR, b"N", text("cpu"), b"\x89"),
         "its pickle moves something else than a tensor to a device",
     ),
     "bytes by the billion": (
-        called(named("builtins", "bytearray"), number(10**12)), "its pickle encodes something else than text as bytes",
+        called(named("builtins", "bytearray"), number(10**12)),
+        "its pickle encodes something else than text as bytes",
     ),
     "codec": (
-        called(named("_codecs", "encode"), text("x"), text("zlib")), "its pickle encodes something else than text",
+        called(named("_codecs", "encode"), text("x"), text("zlib")),
+        "its pickle encodes something else than text",
     ),
     "size of strings": (
-        called(named("torch", "Size"), b"(" + text("x") + b"t"), "its pickle makes a torch.Size of something else than",
+        called(named("torch", "Size"), b"(" + text("x") + b"t"),
+        "its pickle makes a torch.Size of something else than",
     ),
     "device": (called(named("torch", "device"), number(1)), "its pickle makes a torch.device of something else than a"),
     "no device": (called(named("torch", "device"), text("moon")), "Expected one of .* device type"),
@@ -352,14 +359,16 @@ HOSTILE = {
         "its pickle has a NumPy number whose type and bytes disagree",
     ),
     "NumPy order": (
-        FLOAT32 + tuple_of(number(3), text(">")) + b"b", "its pickle holds NumPy elements that are not little-endian",
+        FLOAT32 + tuple_of(number(3), text(">")) + b"b",
+        "its pickle holds NumPy elements that are not little-endian",
     ),
     "NumPy array": (
         called(named("numpy._core.multiarray", "_reconstruct"))
-        + tuple_of(number(1), tuple_of(number(1 << 40)), FLOAT32, b"\x89", b"C\x04abcd") + b"b",
+        + tuple_of(number(1), tuple_of(number(1 << 40)), FLOAT32, b"\x89", b"C\x04abcd")
+        + b"b",
         r"its pickle is damaged \(ValueError",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HOSTILE)

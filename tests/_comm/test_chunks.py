@@ -87,9 +87,10 @@ class Way:
 
 @settings(deadline=None)
 @given(
-    st.lists(st.integers(1, 3 * SIZE + 5), min_size=1, max_size=4), st.integers(0, 3),
+    st.lists(st.integers(1, 3 * SIZE + 5), min_size=1, max_size=4),
+    st.integers(0, 3),
     st.lists(st.integers(0, 3), max_size=30),
-)  # fmt: skip
+)
 def test_buffers_come_whole_in_whatever_order_connections_are_read(sizes, lanes, order):
     sent = [(number, np.random.default_rng(number).bytes(size), b"short") for number, size in enumerate(sizes)]
     with Way(lanes) as way:
@@ -138,7 +139,7 @@ def pair(*numbers):
         ([(CUT, pair(7, 3), [b""]), (CUT, pair(7, 3), [b""])], "it sent two frames with the same buffer"),
         ([(CUT, b"12345", [b""])], "it sent a malformed frame"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused(frames, error):
     with Way(0) as way:
         for kind, body, buffers in frames:

@@ -56,11 +56,13 @@ class Pair:
 
 frames = st.lists(
     st.tuples(
-        st.integers(0, 2**16 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=300),
+        st.integers(0, 2**16 - 1),
+        st.integers(0, 2**64 - 1),
+        st.binary(max_size=300),
         st.lists(st.one_of(st.binary(max_size=50), st.just(bytes(range(256)) * 1000)), max_size=3),
     ),
     max_size=5,
-)  # fmt: skip
+)
 
 
 @given(frames)

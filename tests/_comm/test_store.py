@@ -24,9 +24,12 @@ _SHORT = timedelta(milliseconds=50)
 @pytest.fixture(params=["hash", "file", "tcp", "prefix", "nested"])
 def store(request, tmp_path):
     made = {
-        "hash": HashStore, "file": lambda: FileStore(str(tmp_path / "store"), 1),
-        "tcp": lambda: TCPStore("127.0.0.1", 0, 1, is_master=True), "prefix": HashStore, "nested": HashStore,
-    }[request.param]()  # fmt: skip
+        "hash": HashStore,
+        "file": lambda: FileStore(str(tmp_path / "store"), 1),
+        "tcp": lambda: TCPStore("127.0.0.1", 0, 1, is_master=True),
+        "prefix": HashStore,
+        "nested": HashStore,
+    }[request.param]()
     found: Store = made
     if request.param in {"prefix", "nested"}:
         found = PrefixStore("outer", found)

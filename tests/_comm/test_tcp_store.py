@@ -58,8 +58,11 @@ def client(port, **options):
 def spawned(script, *args):
     peer = subprocess.Popen(
         [sys.executable, "-c", _HEAD + script, *map(str, args)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         yield peer
     finally:

@@ -93,9 +93,11 @@ def test_sequences_options_and_several_results():
 
 def test_a_body_over_arrays_has_a_rule_a_cast_and_a_derivative():
     @library.custom_op(
-        "tests::rms", dims=library.reduces, cast=library.Cast.FLOAT32,
+        "tests::rms",
+        dims=library.reduces,
+        cast=library.Cast.FLOAT32,
         vjp=lambda g, out, x: [5 * g * x / out / x.size],
-    )  # fmt: skip
+    )
     def rms(x: jax.Array) -> jax.Array:
         return jnp.sqrt(jnp.mean(x * x))
 

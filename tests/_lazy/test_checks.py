@@ -26,25 +26,33 @@ BAD_INDICES = [
     (lambda x, of, bad: x[of(bad)], 9, "index 9 is out of bounds for dimension 0 with size 3"),
     (lambda x, of, bad: x[0, of(bad)], -5, "index -5 is out of bounds for dimension 0 with size 4"),
     (lambda x, of, bad: x[of([0, bad])], -4, "index -4 is out of bounds for dimension 0 with size 3"),
-    (lambda x, of, bad: x[:, of([bad])], 2**40,
-     "index 1099511627776 is out of bounds for dimension 1 with size 4"),
-    (lambda x, of, bad: x[of([-3]), of([bad])], -5,
-     "index -5 is out of bounds for dimension 0 with size 3 or dimension 1 with size 4"),
+    (lambda x, of, bad: x[:, of([bad])], 2**40, "index 1099511627776 is out of bounds for dimension 1 with size 4"),
+    (
+        lambda x, of, bad: x[of([-3]), of([bad])],
+        -5,
+        "index -5 is out of bounds for dimension 0 with size 3 or dimension 1 with size 4",
+    ),
     (lambda x, of, bad: x.gather(1, of([[bad]])), -1, "index -1 is out of bounds for dimension 1 with size 4"),
-    (lambda x, of, bad: x.index_fill(1, of([bad], dtype=weft.int64), 0), -(2**63),
-     "index -9223372036854775808 is out of bounds for dimension 1 with size 4"),
-    (lambda x, of, bad: x[:0].index_fill(0, of([bad]), 0), 0,
-     "index 0 is out of bounds for dimension 0 with size 0"),
-    (lambda x, of, bad: x.take(of([bad])), 12,
-     "out of range: tried to access index 12 on a tensor of 12 elements"),
-    (lambda x, of, bad: x.index_select(0, of([bad])), 3,
-     "index out of range in self: 3 is out of bounds for dimension 0 with size 3"),
-    (lambda x, of, bad: F.embedding(of([bad]), x), -1,
-     "index out of range in self: -1 is out of bounds for dimension 0 with size 3"),
+    (
+        lambda x, of, bad: x.index_fill(1, of([bad], dtype=weft.int64), 0),
+        -(2**63),
+        "index -9223372036854775808 is out of bounds for dimension 1 with size 4",
+    ),
+    (lambda x, of, bad: x[:0].index_fill(0, of([bad]), 0), 0, "index 0 is out of bounds for dimension 0 with size 0"),
+    (lambda x, of, bad: x.take(of([bad])), 12, "out of range: tried to access index 12 on a tensor of 12 elements"),
+    (
+        lambda x, of, bad: x.index_select(0, of([bad])),
+        3,
+        "index out of range in self: 3 is out of bounds for dimension 0 with size 3",
+    ),
+    (
+        lambda x, of, bad: F.embedding(of([bad]), x),
+        -1,
+        "index out of range in self: -1 is out of bounds for dimension 0 with size 3",
+    ),
     (lambda x, of, bad: F.cross_entropy(x, of([-100, 0, bad])), 4, "Target 4 is out of bounds."),
-    (lambda x, of, bad: F.nll_loss(x, of([0, bad, 0]), ignore_index=0), -100,
-     "Target -100 is out of bounds."),
-]  # fmt: skip
+    (lambda x, of, bad: F.nll_loss(x, of([0, bad, 0]), ignore_index=0), -100, "Target -100 is out of bounds."),
+]
 
 
 @pytest.mark.parametrize(("read", "bad", "text"), BAD_INDICES)
@@ -238,7 +246,7 @@ FAILURES = [
     (lambda: linalg.svdvals(NAN), r"linalg\.svd: The algorithm failed to converge because the input"),
     (lambda: linalg.pinv(NAN), r"linalg\.svd: The algorithm failed to converge"),
     (lambda: linalg.eigvals(NAN), r"torch\.linalg\.eig: input tensor should not contain infs or NaNs\."),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "text"), FAILURES)

@@ -13,18 +13,41 @@ from weft.nn import functional
 
 HALVES = (weft.float16, weft.bfloat16)
 ONE = [
-    lambda x: x * 1.7, lambda x: x + 0.3, lambda x: 0.3 - x, lambda x: x / 3, lambda x: 1.7 / (x.abs() + 1),
-    lambda x: x**2, lambda x: (x.abs() + 0.1) ** 0.37, weft.tanh, weft.sigmoid, lambda x: (x / 8).exp(),
-    lambda x: (x.abs() + 1).log(), lambda x: x.abs().sqrt(), functional.gelu, functional.silu,
-    lambda x: functional.leaky_relu(x, 0.37), lambda x: x.softmax(1), lambda x: functional.layer_norm(x, (8,)),
-    lambda x: x - x.mean(1, keepdim=True), lambda x: x * x.sum(0), lambda x: x.t().reshape(4, 8), lambda x: x.cumsum(1),
-    lambda x: x.float().to(x.dtype), lambda x: x.clamp(-1.3, 1.3), lambda x: x @ (x.t() @ x).tanh(),
-]  # fmt: skip
+    lambda x: x * 1.7,
+    lambda x: x + 0.3,
+    lambda x: 0.3 - x,
+    lambda x: x / 3,
+    lambda x: 1.7 / (x.abs() + 1),
+    lambda x: x**2,
+    lambda x: (x.abs() + 0.1) ** 0.37,
+    weft.tanh,
+    weft.sigmoid,
+    lambda x: (x / 8).exp(),
+    lambda x: (x.abs() + 1).log(),
+    lambda x: x.abs().sqrt(),
+    functional.gelu,
+    functional.silu,
+    lambda x: functional.leaky_relu(x, 0.37),
+    lambda x: x.softmax(1),
+    lambda x: functional.layer_norm(x, (8,)),
+    lambda x: x - x.mean(1, keepdim=True),
+    lambda x: x * x.sum(0),
+    lambda x: x.t().reshape(4, 8),
+    lambda x: x.cumsum(1),
+    lambda x: x.float().to(x.dtype),
+    lambda x: x.clamp(-1.3, 1.3),
+    lambda x: x @ (x.t() @ x).tanh(),
+]
 TWO = [
-    lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y, lambda x, y: x / (y.abs() + 1),
-    lambda x, y: weft.addcmul(x, y, x, value=0.37), lambda x, y: weft.lerp(x, y, 0.37),
-    lambda x, y: weft.maximum(x, y), lambda x, y: weft.add(x, y, alpha=0.37),
-]  # fmt: skip
+    lambda x, y: x + y,
+    lambda x, y: x - y,
+    lambda x, y: x * y,
+    lambda x, y: x / (y.abs() + 1),
+    lambda x, y: weft.addcmul(x, y, x, value=0.37),
+    lambda x, y: weft.lerp(x, y, 0.37),
+    lambda x, y: weft.maximum(x, y),
+    lambda x, y: weft.add(x, y, alpha=0.37),
+]
 
 
 def program(seed):

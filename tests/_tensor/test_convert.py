@@ -90,11 +90,19 @@ def test_to_returns_the_tensor_itself_if_nothing_changes():
 @pytest.mark.parametrize(
     ("method", "dtype"),
     [
-        ("double", weft.float64), ("half", weft.float16), ("bfloat16", weft.bfloat16), ("int", weft.int32),
-        ("long", weft.int64), ("short", weft.int16), ("char", weft.int8), ("byte", weft.uint8), ("bool", weft.bool),
-        ("cfloat", weft.complex64), ("cdouble", weft.complex128),
+        ("double", weft.float64),
+        ("half", weft.float16),
+        ("bfloat16", weft.bfloat16),
+        ("int", weft.int32),
+        ("long", weft.int64),
+        ("short", weft.int16),
+        ("char", weft.int8),
+        ("byte", weft.uint8),
+        ("bool", weft.bool),
+        ("cfloat", weft.complex64),
+        ("cdouble", weft.complex128),
     ],
-)  # fmt: skip
+)
 def test_casts(method, dtype):
     x = weft.ones(2)
     assert getattr(x, method)().dtype is x.to(dtype).dtype is x.type(dtype).dtype is dtype
@@ -240,12 +248,16 @@ def test_unique():
     x = tensor([[3, 1], [1, 2.0]])
     assert x.unique().tolist() == [1.0, 2.0, 3.0]
     assert lists(weft.unique(x, return_inverse=True, return_counts=True)) == [
-        [1.0, 2.0, 3.0], [[2, 0], [0, 1]], [2, 1, 1],
-    ]  # fmt: skip
+        [1.0, 2.0, 3.0],
+        [[2, 0], [0, 1]],
+        [2, 1, 1],
+    ]
     rows = tensor([[3, 1], [1, 2], [3, 1]])
     assert lists(rows.unique(dim=0, return_inverse=True, return_counts=True)) == [
-        [[1, 2], [3, 1]], [1, 0, 1], [1, 2],
-    ]  # fmt: skip
+        [[1, 2], [3, 1]],
+        [1, 0, 1],
+        [1, 2],
+    ]
     assert tuple(weft.unique(tensor([float("nan"), float("nan")])).shape) == (2,)
 
 

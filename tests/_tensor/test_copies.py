@@ -9,11 +9,24 @@ import weft
 X = weft.arange(6.0).reshape(2, 3)
 
 
-@pytest.mark.parametrize(("name", "arguments"), [
-    ("alias", ()), ("detach", ()), ("diagonal", ()), ("expand", ((2, 3),)), ("permute", ((1, 0),)), ("select", (0, 1)),
-    ("squeeze", ()), ("t", ()), ("transpose", (0, 1)), ("unfold", (1, 2, 1)), ("unsqueeze", (0,)), ("view", ((3, 2),)),
-    ("narrow", (1, 0, 2)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("alias", ()),
+        ("detach", ()),
+        ("diagonal", ()),
+        ("expand", ((2, 3),)),
+        ("permute", ((1, 0),)),
+        ("select", (0, 1)),
+        ("squeeze", ()),
+        ("t", ()),
+        ("transpose", (0, 1)),
+        ("unfold", (1, 2, 1)),
+        ("unsqueeze", (0,)),
+        ("view", ((3, 2),)),
+        ("narrow", (1, 0, 2)),
+    ],
+)
 def test_copies_of_views_share_nothing(name, arguments):
     base = X.clone()
     copied = getattr(weft, f"{name}_copy")(base, *arguments)
@@ -58,20 +71,31 @@ def test_strides_pick_elements_of_the_base():
     assert X.as_strided((), ()).item() == 0
 
 
-@pytest.mark.parametrize(("arguments", "text"), [
-    (((2,), (1, 1)), "mismatch in length of strides and shape"),
-    (((2,), (-1,)), r"as_strided: Negative strides are not supported at the moment, got strides: \[-1\]"),
-    (((3, 3), (3, 1)), r"setStorage: sizes \[3, 3\], strides \[3, 1\], storage offset 0, and itemsize 4 requiring a "
-                       "storage size of 36 are out of bounds for storage of size 24"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (((2,), (1, 1)), "mismatch in length of strides and shape"),
+        (((2,), (-1,)), r"as_strided: Negative strides are not supported at the moment, got strides: \[-1\]"),
+        (
+            ((3, 3), (3, 1)),
+            r"setStorage: sizes \[3, 3\], strides \[3, 1\], storage offset 0, and itemsize 4 requiring a "
+            "storage size of 36 are out of bounds for storage of size 24",
+        ),
+    ],
+)
 def test_strides_that_do_not_fit(arguments, text):
     with pytest.raises(RuntimeError, match=f"^{text}$"):
         X.as_strided(*arguments)
 
 
-@pytest.mark.parametrize(("reduce", "wanted"), [
-    ("prod", [[0, 4, 10], [0, 0, 0]]), ("amax", [[3, 4, 5], [3, 4, 5]]), ("amin", [[0, 1, 2], [0, 0, 0]]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reduce", "wanted"),
+    [
+        ("prod", [[0, 4, 10], [0, 0, 0]]),
+        ("amax", [[3, 4, 5], [3, 4, 5]]),
+        ("amin", [[0, 1, 2], [0, 0, 0]]),
+    ],
+)
 def test_slices_are_combined(reduce, wanted):
     index, source = weft.tensor([0, 1]), weft.tensor([[3.0, 4, 5], [0, 0, 0]])
     assert weft.index_reduce(X, 0, index, source, reduce).tolist() == wanted

@@ -72,13 +72,20 @@ def test_slopes_along_every_dim():
     assert weft.gradient(weft.tensor(1.0)) == ()
 
 
-@pytest.mark.parametrize(("shape", "options", "text"), [
-    ((2, 2), {"edge_order": 3}, r"torch\.gradient only supports edge_order=1 and edge_order=2\."),
-    ((2, 2), {"edge_order": 2}, r"torch\.gradient expected each dimension size to be at least edge_order\+1"),
-    ((2, 2), {"dim": (0, 0)}, r"dim 0 appears multiple times in the list of dims"),
-    ((2, 2), {"spacing": (1.0,)}, r"torch\.gradient expected spacing to be unspecified, a scalar or a list of length "
-     r"equal to 'self\.dim\(\) = 2', since dim argument was not given, but got a spacing argument of length 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "options", "text"),
+    [
+        ((2, 2), {"edge_order": 3}, r"torch\.gradient only supports edge_order=1 and edge_order=2\."),
+        ((2, 2), {"edge_order": 2}, r"torch\.gradient expected each dimension size to be at least edge_order\+1"),
+        ((2, 2), {"dim": (0, 0)}, r"dim 0 appears multiple times in the list of dims"),
+        (
+            (2, 2),
+            {"spacing": (1.0,)},
+            r"torch\.gradient expected spacing to be unspecified, a scalar or a list of length "
+            r"equal to 'self\.dim\(\) = 2', since dim argument was not given, but got a spacing argument of length 1",
+        ),
+    ],
+)
 def test_slopes_that_are_refused(shape, options, text):
     with pytest.raises(RuntimeError, match=f"^{text}$"):
         weft.gradient(weft.ones(shape), **options)

@@ -57,13 +57,29 @@ def test_text(value, text):
 X = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
 
 NAMES = {
-    "Add": lambda x: x + 1, "Mul": lambda x: x * 2, "Div": lambda x: x / 2, "Pow": lambda x: x**2, "Neg": lambda x: -x,
-    "Sum": lambda x: x.sum(), "Mean": lambda x: x.mean(), "Mm": lambda x: x @ x, "Mv": lambda x: x @ x[0],
-    "Dot": lambda x: x[0] @ x[0], "Relu": lambda x: x.relu(), "View": lambda x: x.view(4), "T": lambda x: x.t(),
-    "Permute": lambda x: x.T, "Index": lambda x: x[[0]], "Slice": lambda x: x[:1], "Select": lambda x: x[0],
-    "ToCopy": lambda x: x.double(), "Clone": lambda x: x.clone(), "LogSoftmax": lambda x: x.log_softmax(0),
-    "Std": lambda x: x.std(), "Copys": lambda x: weft.zeros(2).copy_(x[0]),
-}  # fmt: skip
+    "Add": lambda x: x + 1,
+    "Mul": lambda x: x * 2,
+    "Div": lambda x: x / 2,
+    "Pow": lambda x: x**2,
+    "Neg": lambda x: -x,
+    "Sum": lambda x: x.sum(),
+    "Mean": lambda x: x.mean(),
+    "Mm": lambda x: x @ x,
+    "Mv": lambda x: x @ x[0],
+    "Dot": lambda x: x[0] @ x[0],
+    "Relu": lambda x: x.relu(),
+    "View": lambda x: x.view(4),
+    "T": lambda x: x.t(),
+    "Permute": lambda x: x.T,
+    "Index": lambda x: x[[0]],
+    "Slice": lambda x: x[:1],
+    "Select": lambda x: x[0],
+    "ToCopy": lambda x: x.double(),
+    "Clone": lambda x: x.clone(),
+    "LogSoftmax": lambda x: x.log_softmax(0),
+    "Std": lambda x: x.std(),
+    "Copys": lambda x: weft.zeros(2).copy_(x[0]),
+}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -45,9 +45,13 @@ def test_layouts(view, stride, offset):
 
 def test_a_copy_is_made_where_strides_cannot_show_the_shape():
     for flatten in (
-        lambda x: x.contiguous(), lambda x: x.reshape(-1), lambda x: x.flatten(), lambda x: x.ravel(),
-        lambda x: x.reshape_as(weft.ones(12)), lambda x: x.reshape(2, 6),
-    ):  # fmt: skip
+        lambda x: x.contiguous(),
+        lambda x: x.reshape(-1),
+        lambda x: x.flatten(),
+        lambda x: x.ravel(),
+        lambda x: x.reshape_as(weft.ones(12)),
+        lambda x: x.reshape(2, 6),
+    ):
         x = numbers(3, 4)
         flatten(x.t()).zero_()
         assert x.sum() == 66
@@ -138,14 +142,20 @@ def test_as_strided_passes_gradients_on():
     assert leaf.grad.tolist() == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize(("arguments", "text"), [
-    (((7,), (1,)), r"^setStorage: sizes \[7\], strides \[1\], storage offset 0, and itemsize 4 requiring"),
-    (((2,), (1,), -1), r"^Tensor: invalid storage offset -1$"),
-    (((2, 2), (1,)), r"^mismatch in length of strides and shape$"),
-    (((2,), (-1,)), r"^as_strided: Negative strides are not supported at the moment, got strides: \[-1\]$"),
-    (((-1,), (1,)), r"^Storage size calculation overflowed with sizes=\[-1\] and strides=\[1\]$"),
-    (((2,), (2**62,)), r"^Storage size calculation overflowed with sizes=\[2\] and strides=\[4611686018427387904\]$"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (((7,), (1,)), r"^setStorage: sizes \[7\], strides \[1\], storage offset 0, and itemsize 4 requiring"),
+        (((2,), (1,), -1), r"^Tensor: invalid storage offset -1$"),
+        (((2, 2), (1,)), r"^mismatch in length of strides and shape$"),
+        (((2,), (-1,)), r"^as_strided: Negative strides are not supported at the moment, got strides: \[-1\]$"),
+        (((-1,), (1,)), r"^Storage size calculation overflowed with sizes=\[-1\] and strides=\[1\]$"),
+        (
+            ((2,), (2**62,)),
+            r"^Storage size calculation overflowed with sizes=\[2\] and strides=\[4611686018427387904\]$",
+        ),
+    ],
+)
 def test_places_that_a_storage_does_not_have(arguments, text):
     with pytest.raises(RuntimeError, match=text):
         numbers(2, 3).as_strided(*arguments)
@@ -179,11 +189,15 @@ def test_overlapping_writes_are_refused():
         x[1:] = x[:-1]
 
     for write in (
-        assign, lambda: x[1:].copy_(x[:-1]), lambda: x[1:].add_(x[:-1]), lambda: weft.add(x[:-1], 1, out=x[1:]),
-        lambda: square.add_(square.t()), lambda: square.mul_(square[0]),
+        assign,
+        lambda: x[1:].copy_(x[:-1]),
+        lambda: x[1:].add_(x[:-1]),
+        lambda: weft.add(x[:-1], 1, out=x[1:]),
+        lambda: square.add_(square.t()),
+        lambda: square.mul_(square[0]),
         lambda: weft.scatter(weft.ones(5), 0, x.long(), x, out=x),
         lambda: weft.masked_select(x, weft.ones(5, dtype=weft.bool), out=x),
-    ):  # fmt: skip
+    ):
         with pytest.raises(RuntimeError, match=text):
             write()
     assert x.tolist() == [0, 1, 2, 3, 4]

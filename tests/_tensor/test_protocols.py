@@ -106,15 +106,24 @@ def test_numpy_takes_tensors():
 
 X = np.array([1.0, 4.0], np.float32)
 NUMPY_FUNCTIONS = [
-    (lambda x: np.sin(x), np.sin(X)), (lambda x: np.add(x, X), X + X), (lambda x: np.add(X, x), X + X),
-    (lambda x: np.add(x, X.astype(float)), (X + X).astype(float)), (lambda x: np.dot(x, x), np.float32(17)),
-    (lambda x: np.mean(x), X.mean()), (lambda x: np.where(x > 2, x, 0), np.array([0, 4], np.float32)),
-    (lambda x: np.stack([x, x]), np.stack([X, X])), (lambda x: np.array([x, x]), np.stack([X, X])),
-    (lambda x: np.linalg.norm(x), np.linalg.norm(X)), (lambda x: np.argsort(x), np.argsort(X)),
-    (lambda x: np.isnan(x), np.array([0, 0], np.uint8)), (lambda x: np.greater(x, 2), np.array([0, 1], np.uint8)),
-    (lambda x: X + x, X + X), (lambda x: x * X.astype(float), (X * X).astype(float)),
-    (lambda x: np.arange(5)[x.long()], np.array([1, 4])), (lambda x: np.float32(x[1]), np.float32(4)),
-]  # fmt: skip
+    (lambda x: np.sin(x), np.sin(X)),
+    (lambda x: np.add(x, X), X + X),
+    (lambda x: np.add(X, x), X + X),
+    (lambda x: np.add(x, X.astype(float)), (X + X).astype(float)),
+    (lambda x: np.dot(x, x), np.float32(17)),
+    (lambda x: np.mean(x), X.mean()),
+    (lambda x: np.where(x > 2, x, 0), np.array([0, 4], np.float32)),
+    (lambda x: np.stack([x, x]), np.stack([X, X])),
+    (lambda x: np.array([x, x]), np.stack([X, X])),
+    (lambda x: np.linalg.norm(x), np.linalg.norm(X)),
+    (lambda x: np.argsort(x), np.argsort(X)),
+    (lambda x: np.isnan(x), np.array([0, 0], np.uint8)),
+    (lambda x: np.greater(x, 2), np.array([0, 1], np.uint8)),
+    (lambda x: X + x, X + X),
+    (lambda x: x * X.astype(float), (X * X).astype(float)),
+    (lambda x: np.arange(5)[x.long()], np.array([1, 4])),
+    (lambda x: np.float32(x[1]), np.float32(4)),
+]
 
 
 @pytest.mark.parametrize(("function", "expected"), NUMPY_FUNCTIONS)
@@ -276,14 +285,21 @@ def test_asarray_shares_or_copies():
 def test_asarray_and_gradients():
     x = weft.ones(2, requires_grad=True)
     made = {
-        "same": weft.asarray(x), "copy": weft.asarray(x, copy=True), "cast": weft.asarray(x, dtype=weft.float64),
-        "off": weft.asarray(x, requires_grad=False), "on": weft.asarray(x * 2, requires_grad=True),
+        "same": weft.asarray(x),
+        "copy": weft.asarray(x, copy=True),
+        "cast": weft.asarray(x, dtype=weft.float64),
+        "off": weft.asarray(x, requires_grad=False),
+        "on": weft.asarray(x * 2, requires_grad=True),
         "numbers": weft.asarray([1.0], requires_grad=True),
-    }  # fmt: skip
+    }
     assert {name: (y.requires_grad, y.is_leaf) for name, y in made.items()} == {
-        "same": (True, True), "copy": (True, False), "cast": (False, True), "off": (False, True), "on": (True, True),
+        "same": (True, True),
+        "copy": (True, False),
+        "cast": (False, True),
+        "off": (False, True),
+        "on": (True, True),
         "numbers": (True, True),
-    }  # fmt: skip
+    }
     with pytest.raises(RuntimeError, match=r"^Only Tensors of floating point and complex dtype can require gradients"):
         weft.asarray([1], requires_grad=True)
 

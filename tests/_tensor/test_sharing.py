@@ -128,9 +128,14 @@ def flattened(params):
     return flat, grads
 
 
-@pytest.mark.parametrize("make", [
-    lambda ps: weft.optim.SGD(ps, lr=0.1, momentum=0.9), lambda ps: weft.optim.Adam(ps, lr=0.1),
-], ids=["SGD", "Adam"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda ps: weft.optim.SGD(ps, lr=0.1, momentum=0.9),
+        lambda ps: weft.optim.Adam(ps, lr=0.1),
+    ],
+    ids=["SGD", "Adam"],
+)
 def test_training_in_one_flat_buffer_is_training(make):
     weft.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1))

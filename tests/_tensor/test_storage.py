@@ -77,9 +77,15 @@ def test_python_functions_on_elements():
         x.clone().requires_grad_().apply_(abs)
 
 
-@pytest.mark.parametrize(("shape", "wrap", "places"), [
-    ((2, 3), False, [0, 4]), ((4, 2), False, [0, 3]), ((4, 2), True, [0, 3, 6]), ((2, 2, 2), False, [0, 7]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "wrap", "places"),
+    [
+        ((2, 3), False, [0, 4]),
+        ((4, 2), False, [0, 3]),
+        ((4, 2), True, [0, 3, 6]),
+        ((2, 2, 2), False, [0, 7]),
+    ],
+)
 def test_diagonals_are_filled(shape, wrap, places):
     x = weft.zeros(shape)
     assert x.fill_diagonal_(5, wrap) is x

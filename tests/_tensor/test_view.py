@@ -177,9 +177,16 @@ def test_complex_parts_are_assigned_to():
 
 
 ITSELF = [
-    lambda x: x.flatten(), lambda x: x.flatten(-1, 0), weft.conj, weft.real,
-    lambda x: x.real, weft.positive, lambda x: +x, weft.conj_physical, lambda x: weft.broadcast_tensors(x, x)[1],
-]  # fmt: skip
+    lambda x: x.flatten(),
+    lambda x: x.flatten(-1, 0),
+    weft.conj,
+    weft.real,
+    lambda x: x.real,
+    weft.positive,
+    lambda x: +x,
+    weft.conj_physical,
+    lambda x: weft.broadcast_tensors(x, x)[1],
+]
 
 
 @pytest.mark.parametrize("function", ITSELF)

@@ -93,10 +93,11 @@ FAILING = [
     ("cotangent of zero", _with_hook(lambda g: g + 1e-6), "backward not multiplied by grad_output"),
     ("not twice the same", Unsteady.apply, "Backward is not reentrant, i.e., running backward"),
     (
-        "imaginary part", lambda x: _with_hook(lambda g: g + 1e-2)(weft.complex(x, x)),
+        "imaginary part",
+        lambda x: _with_hook(lambda g: g + 1e-2)(weft.complex(x, x)),
         "While considering the imaginary part of complex outputs only, Jacobian mismatch for output 0",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("func", "text"), [row[1:] for row in FAILING], ids=[row[0] for row in FAILING])

@@ -46,9 +46,12 @@ def test_inference_mode_may_be_off(x):
 
 
 DECORATORS = [
-    ("bare", weft.no_grad), ("called", weft.no_grad()), ("inference", weft.inference_mode),
-    ("inference called", weft.inference_mode()), ("set", lambda f: weft.set_grad_enabled(False)(f)),
-]  # fmt: skip
+    ("bare", weft.no_grad),
+    ("called", weft.no_grad()),
+    ("inference", weft.inference_mode),
+    ("inference called", weft.inference_mode()),
+    ("set", lambda f: weft.set_grad_enabled(False)(f)),
+]
 
 
 @pytest.mark.parametrize("decorate", [row[1] for row in DECORATORS], ids=[row[0] for row in DECORATORS])

@@ -42,12 +42,15 @@ def equal(found, expected):
 
 
 REDUCTIONS = {
-    ReduceOp.SUM: np.sum, ReduceOp.PRODUCT: np.prod, ReduceOp.MIN: np.min, ReduceOp.MAX: np.max,
+    ReduceOp.SUM: np.sum,
+    ReduceOp.PRODUCT: np.prod,
+    ReduceOp.MIN: np.min,
+    ReduceOp.MAX: np.max,
     ReduceOp.AVG: np.mean,
     ReduceOp.BAND: lambda x, axis: np.bitwise_and.reduce(x.astype(np.int64), axis),
     ReduceOp.BOR: lambda x, axis: np.bitwise_or.reduce(x.astype(np.int64), axis),
     ReduceOp.BXOR: lambda x, axis: np.bitwise_xor.reduce(x.astype(np.int64), axis),
-}  # fmt: skip
+}
 
 
 def reductions_of(dtype):
@@ -249,10 +252,20 @@ def check_messages(rank, size):
 
 
 CHECKS = (
-    check_reductions, check_types, check_large_and_scaled_sums, check_shapes, check_into_tensors,
-    check_uneven_lists, check_all_to_all,
-    check_async, check_views_and_leaves, check_objects, check_groups, check_groups_at_once, check_messages,
-)  # fmt: skip
+    check_reductions,
+    check_types,
+    check_large_and_scaled_sums,
+    check_shapes,
+    check_into_tensors,
+    check_uneven_lists,
+    check_all_to_all,
+    check_async,
+    check_views_and_leaves,
+    check_objects,
+    check_groups,
+    check_groups_at_once,
+    check_messages,
+)
 
 
 def joined(backend, rank=-1, address=None, size=-1):

@@ -25,9 +25,13 @@ def mpiexec(size, *arguments):
 def start(command, **environment):
     """A process whose output is kept."""
     return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, **environment},
-    )  # fmt: skip
+    )
 
 
 def ended(processes, seconds=PATIENCE):

@@ -31,12 +31,26 @@ def test_texts_and_numbers(monkeypatch):
 
     found = on_a_rank(call)
     expected = {
-        "world_size": 1, "rank": 0, "backend_name": "threads", "module_name": "Sequential", "device_ids": "",
-        "output_device": -1, "broadcast_buffers": 1, "find_unused_parameters": 0, "gradient_as_bucket_view": 0,
-        "bucket_cap_bytes": int(1.5 * 1024 * 1024), "dtypes": "double, float", "num_parameter_tensors": 4,
-        "total_parameter_size_bytes": 9 * 4 + 4 * 8, "bucket_sizes": "32, 36", "master_port": "1234",
-        "master_addr": "N/A", "iteration": 0, "has_sync_bn": 0, "is_multi_device_module": 0,
-    }  # fmt: skip
+        "world_size": 1,
+        "rank": 0,
+        "backend_name": "threads",
+        "module_name": "Sequential",
+        "device_ids": "",
+        "output_device": -1,
+        "broadcast_buffers": 1,
+        "find_unused_parameters": 0,
+        "gradient_as_bucket_view": 0,
+        "bucket_cap_bytes": int(1.5 * 1024 * 1024),
+        "dtypes": "double, float",
+        "num_parameter_tensors": 4,
+        "total_parameter_size_bytes": 9 * 4 + 4 * 8,
+        "bucket_sizes": "32, 36",
+        "master_port": "1234",
+        "master_addr": "N/A",
+        "iteration": 0,
+        "has_sync_bn": 0,
+        "is_multi_device_module": 0,
+    }
     assert {name: found[name] for name in expected} == expected
     assert {type(value) for value in found.values()} == {int, str}
 
@@ -52,10 +66,15 @@ def test_passes_are_counted():
 
     found = on_a_rank(call)
     expected = {
-        "iteration": 2, "has_rebuilt_buckets": 1, "num_buckets_reduced": 1, "unused_parameter_size": 0,
-        "prev_iteration_grad_ready_order_indices": "1, 0", "rebuilt_bucket_sizes": "36", "can_set_static_graph": 1,
+        "iteration": 2,
+        "has_rebuilt_buckets": 1,
+        "num_buckets_reduced": 1,
+        "unused_parameter_size": 0,
+        "prev_iteration_grad_ready_order_indices": "1, 0",
+        "rebuilt_bucket_sizes": "36",
+        "can_set_static_graph": 1,
         "rebuilt_per_bucket_param_indices": "1 0",
-    }  # fmt: skip
+    }
     assert {name: found[name] for name in expected} == expected
 
 

@@ -105,10 +105,16 @@ def test_groups_tell_what_they_are():
         assert whole is dist.GroupMember.WORLD is c10d._get_default_group()
         other = dist.new_group([0, 1], group_desc="pair")
         found = [
-            whole.size(), whole.group_desc, other.group_desc, dist.get_pg_count(), dist.get_backend_config(),
-            c10d._get_default_store() is whole.store, other.group_name == c10d._get_process_group_name(other),
-            dist._rank_not_in_group(dist.GroupMember.NON_GROUP_MEMBER), dist._rank_not_in_group(None),
-        ]  # fmt: skip
+            whole.size(),
+            whole.group_desc,
+            other.group_desc,
+            dist.get_pg_count(),
+            dist.get_backend_config(),
+            c10d._get_default_store() is whole.store,
+            other.group_name == c10d._get_process_group_name(other),
+            dist._rank_not_in_group(dist.GroupMember.NON_GROUP_MEMBER),
+            dist._rank_not_in_group(None),
+        ]
         c10d._set_pg_timeout(timedelta(seconds=7), other)
         assert other.timeout == timedelta(seconds=7)
         assert whole.timeout == c10d.default_pg_timeout

@@ -51,12 +51,22 @@ def test_processes_equal_one_process(name, size, tmp_path):
     files = [tmp_path / f"{rank}.npz" for rank in range(size)]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.distributed.replicas", name, "shm", str(rank), str(size),
-             f"file://{tmp_path}/store", str(file)],
-            stderr=subprocess.PIPE, text=True,
+            [
+                sys.executable,
+                "-m",
+                "tests.distributed.replicas",
+                name,
+                "shm",
+                str(rank),
+                str(size),
+                f"file://{tmp_path}/store",
+                str(file),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for rank, file in enumerate(files)
-    ]  # fmt: skip
+    ]
     errors = [process.communicate(timeout=240)[1] for process in processes]
     assert [process.returncode for process in processes] == [0] * size, errors
     compare([dict(np.load(file)) for file in files], train(name))

@@ -24,12 +24,23 @@ def launch(folder, processes, *victim, restarts=0, code=0):
     folder.mkdir(exist_ok=True)
     done = subprocess.run(
         [
-            sys.executable, "-m", "weft.distributed.run", "--standalone", "--nproc-per-node", str(processes),
-            "--max-restarts", str(restarts), training.__file__, str(folder), *map(str, victim),
+            sys.executable,
+            "-m",
+            "weft.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(processes),
+            "--max-restarts",
+            str(restarts),
+            training.__file__,
+            str(folder),
+            *map(str, victim),
         ],
         env=os.environ | {"PYTHONPATH": str(Path(weft.__file__).parents[1])},
-        capture_output=True, text=True, timeout=3 * SECONDS,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=3 * SECONDS,
+    )
     assert done.returncode == code, done.stderr
 
 

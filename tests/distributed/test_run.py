@@ -19,13 +19,29 @@ from weft.distributed.run import config_from_args, determine_local_world_size, p
 NO_STORE = "The connection to the C10d store has failed. See inner exception for details."
 SOURCES = str(Path(weft.__file__).parents[1])
 MULTIWORD = {
-    "--nproc-per-node": "2", "--rdzv-backend": "c10d", "--rdzv-endpoint": "h:1", "--rdzv-id": "j", "--rdzv-conf": "a=1",
-    "--max-restarts": "3", "--monitor-interval": "2.5", "--start-method": "fork", "--event-log-handler": "console",
-    "--log-dir": "d", "--local-ranks-filter": "0", "--node-rank": "1", "--master-addr": "h", "--master-port": "7",
-    "--local-addr": "l", "--logs-specs": "s", "--signals-to-handle": "SIGTERM", "--shutdown-timeout": "9",
-    "--print-manifest": "slurm", "--container-image": "i",
-    "--duplicate-stdout-filters": "a", "--duplicate-stderr-filters": "a",
-}  # fmt: skip
+    "--nproc-per-node": "2",
+    "--rdzv-backend": "c10d",
+    "--rdzv-endpoint": "h:1",
+    "--rdzv-id": "j",
+    "--rdzv-conf": "a=1",
+    "--max-restarts": "3",
+    "--monitor-interval": "2.5",
+    "--start-method": "fork",
+    "--event-log-handler": "console",
+    "--log-dir": "d",
+    "--local-ranks-filter": "0",
+    "--node-rank": "1",
+    "--master-addr": "h",
+    "--master-port": "7",
+    "--local-addr": "l",
+    "--logs-specs": "s",
+    "--signals-to-handle": "SIGTERM",
+    "--shutdown-timeout": "9",
+    "--print-manifest": "slurm",
+    "--container-image": "i",
+    "--duplicate-stdout-filters": "a",
+    "--duplicate-stderr-filters": "a",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +55,12 @@ def run(*args, code=0, cwd=None, module="weft.distributed.run", **env):
     """`weft run` to its end."""
     done = subprocess.run(
         [sys.executable, "-m", module, *map(str, args)],
-        capture_output=True, text=True, timeout=SECONDS, env=os.environ | {"PYTHONPATH": SOURCES} | env, cwd=cwd,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env=os.environ | {"PYTHONPATH": SOURCES} | env,
+        cwd=cwd,
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -73,16 +93,40 @@ SWITCHES = ("standalone", "module", "no_python", "run_path", "virtual_local_rank
 def test_defaults():
     args = vars(parse_args(["x.py", "--lr", "1"]))
     assert args == {
-        "nnodes": "1:1", "nproc_per_node": "1", "rdzv_backend": "static", "rdzv_endpoint": "", "rdzv_id": "none",
-        "rdzv_conf": "", "standalone": False, "max_restarts": 0, "monitor_interval": 0.1, "start_method": "spawn",
-        "event_log_handler": "null", "role": "default", "module": False, "no_python": False, "run_path": False,
-        "log_dir": None, "redirects": "0", "tee": "0", "local_ranks_filter": "", "duplicate_stdout_filters": [],
-        "duplicate_stderr_filters": [], "node_rank": 0, "master_addr": "127.0.0.1", "master_port": None,
-        "local_addr": None, "logs_specs": None, "signals_to_handle": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-        "shutdown_timeout": None, "print_manifest": None, "container_image": None,
-        "virtual_local_rank": False, "training_script": "x.py",
+        "nnodes": "1:1",
+        "nproc_per_node": "1",
+        "rdzv_backend": "static",
+        "rdzv_endpoint": "",
+        "rdzv_id": "none",
+        "rdzv_conf": "",
+        "standalone": False,
+        "max_restarts": 0,
+        "monitor_interval": 0.1,
+        "start_method": "spawn",
+        "event_log_handler": "null",
+        "role": "default",
+        "module": False,
+        "no_python": False,
+        "run_path": False,
+        "log_dir": None,
+        "redirects": "0",
+        "tee": "0",
+        "local_ranks_filter": "",
+        "duplicate_stdout_filters": [],
+        "duplicate_stderr_filters": [],
+        "node_rank": 0,
+        "master_addr": "127.0.0.1",
+        "master_port": None,
+        "local_addr": None,
+        "logs_specs": None,
+        "signals_to_handle": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+        "shutdown_timeout": None,
+        "print_manifest": None,
+        "container_image": None,
+        "virtual_local_rank": False,
+        "training_script": "x.py",
         "training_script_args": ["--lr", "1"],
-    }  # fmt: skip
+    }
 
 
 def test_the_environment_gives_defaults(monkeypatch):
@@ -351,7 +395,7 @@ def test_signals_are_handed_on(script, tmp_path):
         (["--node-rank", "1", "SCRIPT"], 1, "--node-rank must be at least 0 and less than --nnodes 1, got 1"),
         (["--nnodes", "2", "--node-rank", "2", "SCRIPT"], 1, "--node-rank must be at least 0 and less than --nnodes 2"),
     ],
-)  # fmt: skip
+)
 def test_bad_input(args, code, message, script):
     path = str(script(""))
     done = run(*[path if arg == "SCRIPT" else arg for arg in args], code=code)

@@ -30,7 +30,7 @@ def normalised(rank, size, momentum, dtype=weft.float64):
 
 @pytest.mark.parametrize(("momentum", "dtype", "exact"), [(0.1, weft.float64, 1e-12), (None, weft.bfloat16, 0.1)])
 def test_uneven_batches_are_normalised_as_one(momentum, dtype, exact):
-    (whole, _), = dist.run_threads(normalised, (1, momentum), nprocs=1)  # fmt: skip
+    ((whole, _),) = dist.run_threads(normalised, (1, momentum), nprocs=1)
     found = dist.run_threads(normalised, (3, momentum, dtype), nprocs=3)
     assert [count for _, count in found] == [2, 2, 2]
     by_part = list(zip(*(parts for parts, _ in found), strict=True))

@@ -45,9 +45,11 @@ def held():
     with open("/proc/self/statm") as sizes:
         pages = int(sizes.read().split()[1])
     return {
-        "descriptors": len(os.listdir("/proc/self/fd")), "shared": shared, "megabytes": pages * 4096 >> 20,
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "shared": shared,
+        "megabytes": pages * 4096 >> 20,
         "threads": [thread.name for thread in threading.enumerate() if "rpc" in thread.name],
-    }  # fmt: skip
+    }
 
 
 def survive(folder, run, rank, victim):
@@ -74,9 +76,14 @@ def survive(folder, run, rank, victim):
         ):
             wrongs.append(f"shutdown: {error}")
     return {
-        "process": os.getpid(), "run": run, "rank": rank, "wrongs": wrongs, "rounds": rounds,
-        "shutdown": time.monotonic() - start, **held(),
-    }  # fmt: skip
+        "process": os.getpid(),
+        "run": run,
+        "rank": rank,
+        "wrongs": wrongs,
+        "rounds": rounds,
+        "shutdown": time.monotonic() - start,
+        **held(),
+    }
 
 
 def end_badly(folder, run, rank, kind, chance):

@@ -6,9 +6,16 @@ import re
 
 def talk(job, disk, *flags, ending):
     return job.run(
-        "--standalone", "--nproc-per-node", 2, "--log-dir", disk / "logs", *flags, program="talk.py", args=(ending,),
+        "--standalone",
+        "--nproc-per-node",
+        2,
+        "--log-dir",
+        disk / "logs",
+        *flags,
+        program="talk.py",
+        args=(ending,),
         WEFT_PRELOAD="",
-    )  # fmt: skip
+    )
 
 
 def restarts(job):

@@ -12,11 +12,25 @@ def test_the_job_goes_on(job, etcd, run):
     three = etcd(3)
     nodes = [
         job.run(
-            "--nnodes", 2, "--rdzv-backend", "etcd", "--rdzv-endpoint", three.endpoints, "--rdzv-id", "job",
-            "--rdzv-conf", CONF, "--local-addr", "127.0.0.1", "--max-restarts", 1, program="steps.py", WEFT_PRELOAD="",
+            "--nnodes",
+            2,
+            "--rdzv-backend",
+            "etcd",
+            "--rdzv-endpoint",
+            three.endpoints,
+            "--rdzv-id",
+            "job",
+            "--rdzv-conf",
+            CONF,
+            "--local-addr",
+            "127.0.0.1",
+            "--max-restarts",
+            1,
+            program="steps.py",
+            WEFT_PRELOAD="",
         )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     workers = [node.worker() for node in nodes]
     assert {said["round"] for said in workers} == {0}
     three.kill_leader()

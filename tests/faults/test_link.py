@@ -82,9 +82,13 @@ NOTICED = 50  # seconds: more than a connection may be silent, less than twice t
 def test_who_waits_on_a_store_notices_that_its_host_is_gone(hosts, way):
     def on(host, script):
         return subprocess.Popen(
-            [*hosts.on(host), sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, env=os.environ | {"WEFT_JOB_KEY": "the key of the tests"},
-        )  # fmt: skip
+            [*hosts.on(host), sys.executable, "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"WEFT_JOB_KEY": "the key of the tests"},
+        )
 
     with on(0, SERVER) as server:
         assert server.stdout.readline() == "up\n"

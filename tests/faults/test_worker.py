@@ -24,9 +24,7 @@ def state(pid):
 
 
 def reductions(job, *flags, what, timeout=60):
-    return job.run(
-        "--standalone", "--nproc-per-node", 2, *flags, program="reductions.py", args=(what, timeout)
-    )  # fmt: skip
+    return job.run("--standalone", "--nproc-per-node", 2, *flags, program="reductions.py", args=(what, timeout))
 
 
 @pytest.mark.parametrize("what", ["reduce", "wait"])

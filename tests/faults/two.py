@@ -20,11 +20,23 @@ class Two:
         )
         self.nodes = [
             job.run(
-                "--nnodes", "1:2", "--rdzv-backend", backend, "--rdzv-endpoint", endpoint, "--rdzv-id", "job",
-                "--rdzv-conf", conf, *flags, program="steps.py", prefix=hosts.on(host), WEFT_PRELOAD="",
+                "--nnodes",
+                "1:2",
+                "--rdzv-backend",
+                backend,
+                "--rdzv-endpoint",
+                endpoint,
+                "--rdzv-id",
+                "job",
+                "--rdzv-conf",
+                conf,
+                *flags,
+                program="steps.py",
+                prefix=hosts.on(host),
+                WEFT_PRELOAD="",
             )
             for host in range(2)
-        ]  # fmt: skip
+        ]
         self.workers = self.together()
 
     def together(self):

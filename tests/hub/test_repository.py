@@ -91,10 +91,14 @@ def github(site, monkeypatch):
         site.pages[f"/api/repos/me/nets/{kind}?per_page=100&page=1"] = json.dumps(found).encode()
         site.pages[f"/api/repos/me/nets/{kind}?per_page=100&page=2"] = b"[]"
     site.pages |= {
-        "/me/nets/tree/main/": b"<html>", "/archive.zip": archive, "/me/nets/zipball/a/b": archive,
-        "/me/nets/zipball/main": (302, {"Location": "/archive.zip"}, b""), "/me/nets/zipball/v1": (300, {}, b""),
-        "/me/nets/zipball/refs/heads/v1": archive, "/me/nets/zipball/beef": archive,
-    }  # fmt: skip
+        "/me/nets/tree/main/": b"<html>",
+        "/archive.zip": archive,
+        "/me/nets/zipball/a/b": archive,
+        "/me/nets/zipball/main": (302, {"Location": "/archive.zip"}, b""),
+        "/me/nets/zipball/v1": (300, {}, b""),
+        "/me/nets/zipball/refs/heads/v1": archive,
+        "/me/nets/zipball/beef": archive,
+    }
     return site
 
 
@@ -224,8 +228,11 @@ def test_who_is_trusted_without_a_question(github, cache, answer):
 def test_trust_is_in_a_pair_of_owner_and_name(other, github, cache, answer):
     """Not in what the two look like side by side."""
     kind = "/api/repos/me/nets_x"
-    github.pages |= {f"{kind}/{path[len('/api/repos/me/nets/'):]}": page for path, page in github.pages.items()
-                     if path.startswith("/api/repos/me/nets/")}  # fmt: skip
+    github.pages |= {
+        f"{kind}/{path[len('/api/repos/me/nets/') :]}": page
+        for path, page in github.pages.items()
+        if path.startswith("/api/repos/me/nets/")
+    }
     github.pages["/me/nets_x/zipball/main"] = github.pages["/archive.zip"]
     asked = answer("n")
     assert hub.list("me/nets_x:main", trust_repo=True) == ["Tokens", "net"]

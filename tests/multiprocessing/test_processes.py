@@ -86,10 +86,13 @@ def test_a_long_text_comes_whole():
     [
         (3, "process 0 terminated with exit code 3", None),
         (-signal.SIGKILL, "process 0 terminated with signal SIGKILL", "SIGKILL"),
-        (-(signal.SIGRTMIN + 1), f"process 0 terminated with signal <Unknown signal {signal.SIGRTMIN + 1}>",
-         f"<Unknown signal {signal.SIGRTMIN + 1}>"),
+        (
+            -(signal.SIGRTMIN + 1),
+            f"process 0 terminated with signal <Unknown signal {signal.SIGRTMIN + 1}>",
+            f"<Unknown signal {signal.SIGRTMIN + 1}>",
+        ),
     ],
-)  # fmt: skip
+)
 def test_how_a_process_ended_is_told(code, text, name):
     with pytest.raises(mp.ProcessExitedException, match=f"^{text}$") as raised:
         mp.start_processes(functions.ends, (code,), start_method="forkserver")

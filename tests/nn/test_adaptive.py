@@ -21,9 +21,13 @@ def made(**options):
 def test_clusters_have_fewer_features():
     sizes = {name: tuple(value.shape) for name, value in made(head_bias=True).state_dict().items()}
     assert sizes == {
-        "head.weight": (5, 8), "head.bias": (5,), "tail.0.0.weight": (4, 8), "tail.0.1.weight": (4, 4),
-        "tail.1.0.weight": (2, 8), "tail.1.1.weight": (5, 2),
-    }  # fmt: skip
+        "head.weight": (5, 8),
+        "head.bias": (5,),
+        "tail.0.0.weight": (4, 8),
+        "tail.0.1.weight": (4, 4),
+        "tail.1.0.weight": (2, 8),
+        "tail.1.1.weight": (5, 2),
+    }
 
 
 def test_log_probabilities_are_those_of_all_classes():

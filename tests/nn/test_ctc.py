@@ -40,10 +40,12 @@ def alignments(probabilities, target, blank=0):
 def expected():
     p = np.exp(F.log_softmax(scores(4, 4, CLASSES), 2).numpy())
     with np.errstate(divide="ignore"):
-        return np.array([
-            -np.log(alignments(p[:time, n], TARGETS[n][:length]))
-            for n, (time, length) in enumerate(zip(LENGTHS, TARGET_LENGTHS, strict=True))
-        ])  # fmt: skip
+        return np.array(
+            [
+                -np.log(alignments(p[:time, n], TARGETS[n][:length]))
+                for n, (time, length) in enumerate(zip(LENGTHS, TARGET_LENGTHS, strict=True))
+            ]
+        )
 
 
 def losses(targets, *lengths, **options):
@@ -101,7 +103,8 @@ BAD = [
     ("(4, -1), (2, 2)", RuntimeError, f"^Expected input_lengths to have value at least 0, but got value -1 {WHERE}"),
     ("(4, 4), (2, -1)", RuntimeError, f"^Expected target_lengths to have value at least 0, but got value -1 {WHERE}"),
     (
-        "(4, 4), (2, 3)", RuntimeError,
+        "(4, 4), (2, 3)",
+        RuntimeError,
         f"^Expected tensor to have size at least 3 at dimension 1, but got size 2 for argument #2 'targets' {WHERE}",
     ),
     ("(4, 4, 4), (2, 2)", RuntimeError, "^input_lengths must be of size batch_size$"),
@@ -110,7 +113,7 @@ BAD = [
     ("(4, 4), (2, 2), 0, 'x'", ValueError, "^x is not a valid value for reduction$"),
     ("weft.tensor([4, 4]), (2, 2)", TypeError, "must both be tensors, or both tuples of ints$"),
     ("weft.tensor([4.0, 4]), weft.tensor([2, 2])", RuntimeError, "^input_lengths must be integral$"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("arguments", "error", "text"), BAD, ids=[case[0] for case in BAD])

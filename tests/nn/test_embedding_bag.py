@@ -27,9 +27,7 @@ def table():
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("padding", [None, 2, -1])
 def test_bags_of_a_vector_end_where_the_next_begins(mode, padding):
-    found = F.embedding_bag(
-        weft.tensor(INDICES), table(), weft.tensor(OFFSETS), mode=mode, padding_idx=padding
-    )  # fmt: skip
+    found = F.embedding_bag(weft.tensor(INDICES), table(), weft.tensor(OFFSETS), mode=mode, padding_idx=padding)
     padded = None if padding is None else padding % 6
     np.testing.assert_allclose(found.detach().numpy(), expected(BAGS, mode, padded), atol=1e-12)
 
@@ -42,9 +40,7 @@ def test_rows_of_indices_are_bags(mode):
 
 
 def test_a_last_offset_ends_the_last_bag():
-    found = F.embedding_bag(
-        weft.tensor(INDICES), table(), weft.tensor([0, 3, 4]), mode="sum", include_last_offset=True
-    )  # fmt: skip
+    found = F.embedding_bag(weft.tensor(INDICES), table(), weft.tensor([0, 3, 4]), mode="sum", include_last_offset=True)
     np.testing.assert_allclose(found.detach().numpy(), expected([[0, 2, 2], [5]], "sum"), atol=1e-12)
 
 
@@ -52,7 +48,7 @@ def test_gradients_of_sums_with_weights():
     weight, each = table(), weft.tensor([1.0, 2.0, 3.0, 4.0, 5.0]).double().requires_grad_()
     F.embedding_bag(
         weft.tensor(INDICES), weight, weft.tensor(OFFSETS), mode="sum", per_sample_weights=each
-    ).sum().backward()  # fmt: skip
+    ).sum().backward()
     np.testing.assert_allclose(weight.grad.numpy()[:, 0], [1, 5, 5, 0, 0, 4])
     np.testing.assert_allclose(each.grad.numpy(), TABLE[INDICES].sum(1))
 
@@ -106,19 +102,22 @@ BAD = [
     ("I([0]), table(), O, None, 2, True, 'max'", ValueError, "^max mode does not support scaling the gradient"),
     ("I([0]), table(), O, None, 2, False, 'max', True", ValueError, "^max mode does not support sparse weights$"),
     (
-        "I([0]), table(), O, None, 2, False, 'mean', False, weft.ones(1)", NotImplementedError,
+        "I([0]), table(), O, None, 2, False, 'mean', False, weft.ones(1)",
+        NotImplementedError,
         r"per_sample_weights is only supported for mode='sum' \(got mode='mean'\)",
     ),
     (
-        "I([0]), table(), O, None, 2, False, 'sum', False, weft.ones(2)", ValueError,
+        "I([0]), table(), O, None, 2, False, 'sum', False, weft.ones(2)",
+        ValueError,
         "is not None, then it must have the same shape as the input",
     ),
     ("I([0.0]), table(), O", RuntimeError, "^Expected tensor for argument #1 'indices' to have .* torch.FloatTensor"),
     (
-        "I([0]), table(), O, None, 2, False, 'sum', False, None, False, 6", RuntimeError,
+        "I([0]), table(), O, None, 2, False, 'sum', False, None, False, 6",
+        RuntimeError,
         "^padding_idx must be within the number of embeddings, -6 through 5, but got 6$",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("arguments", "error", "text"), BAD, ids=[case[0] for case in BAD])

@@ -146,9 +146,9 @@ def test_bad_arguments(call, error, text):
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "align"), [("upsample", "nearest", None), ("upsample_nearest", "nearest", None),
-                                ("upsample_bilinear", "bilinear", True)],
-)  # fmt: skip
+    ("name", "mode", "align"),
+    [("upsample", "nearest", None), ("upsample_nearest", "nearest", None), ("upsample_bilinear", "bilinear", True)],
+)
 def test_old_names_of_interpolate(name, mode, align):
     with pytest.warns(UserWarning, match=f"^`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` ins"):
         found = getattr(F, name)(weft.tensor(IMAGE), scale_factor=2)

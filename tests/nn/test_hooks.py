@@ -138,10 +138,16 @@ def test_hooks_of_all_modules_run_ahead_of_a_modules_own():
         for handle in added:
             handle.remove()
     assert calls == [
-        ("forward_pre_hook", 1), ("own forward_pre_hook", 1), ("forward_hook", 2), ("with kwargs", 3),
-        ("own forward_hook", 2), ("full_backward_pre_hook", 1), ("own full_backward_pre_hook", 1),
-        ("full_backward_hook", 2), ("own full_backward_hook", 2),
-    ]  # fmt: skip
+        ("forward_pre_hook", 1),
+        ("own forward_pre_hook", 1),
+        ("forward_hook", 2),
+        ("with kwargs", 3),
+        ("own forward_hook", 2),
+        ("full_backward_pre_hook", 1),
+        ("own full_backward_pre_hook", 1),
+        ("full_backward_hook", 2),
+        ("own full_backward_hook", 2),
+    ]
     calls.clear()
     nn.ReLU()(weft.ones(1))
     assert not calls

@@ -19,9 +19,21 @@ def cosines(*shape):
 def attended(x, layer, **options):
     """The function with the weights of a layer."""
     return F.multi_head_attention_forward(
-        x, x, x, 4, 2, layer.in_proj_weight, layer.in_proj_bias, layer.bias_k, layer.bias_v, layer.add_zero_attn, 0.0,
-        layer.out_proj.weight, layer.out_proj.bias, **options,
-    )  # fmt: skip
+        x,
+        x,
+        x,
+        4,
+        2,
+        layer.in_proj_weight,
+        layer.in_proj_bias,
+        layer.bias_k,
+        layer.bias_v,
+        layer.add_zero_attn,
+        0.0,
+        layer.out_proj.weight,
+        layer.out_proj.bias,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"add_bias_kv": True, "add_zero_attn": True}])
@@ -153,9 +165,15 @@ def test_an_old_name_of_a_loss():
 
 
 COMPARED = [
-    F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss,
-    nn.MSELoss(), nn.L1Loss(), nn.SmoothL1Loss(), nn.HuberLoss(),
-]  # fmt: skip
+    F.mse_loss,
+    F.l1_loss,
+    F.smooth_l1_loss,
+    F.huber_loss,
+    nn.MSELoss(),
+    nn.L1Loss(),
+    nn.SmoothL1Loss(),
+    nn.HuberLoss(),
+]
 
 
 @pytest.mark.parametrize("loss", COMPARED)
@@ -188,11 +206,16 @@ def test_a_warning_that_is_an_error_records_nothing():
 @pytest.mark.parametrize(
     ("function", "shape", "shared"),
     [
-        (F.dropout1d, (40, 3), (1,)), (F.dropout1d, (8, 5, 3), (2,)), (F.dropout2d, (8, 5, 2, 3), (2, 3)),
-        (F.dropout2d, (8, 5, 3), (2,)), (F.dropout2d, (40, 3), ()), (F.dropout3d, (40, 2, 2, 2), (1, 2, 3)),
-        (F.dropout3d, (8, 5, 2, 2, 2), (2, 3, 4)), (F.dropout3d, (40, 2, 3), (1, 2)),
+        (F.dropout1d, (40, 3), (1,)),
+        (F.dropout1d, (8, 5, 3), (2,)),
+        (F.dropout2d, (8, 5, 2, 3), (2, 3)),
+        (F.dropout2d, (8, 5, 3), (2,)),
+        (F.dropout2d, (40, 3), ()),
+        (F.dropout3d, (40, 2, 2, 2), (1, 2, 3)),
+        (F.dropout3d, (8, 5, 2, 2, 2), (2, 3, 4)),
+        (F.dropout3d, (40, 2, 3), (1, 2)),
     ],
-)  # fmt: skip
+)
 def test_which_dims_dropout_keeps_or_drops_as_one(function, shape, shared):
     usual = len(shape) != 3 if function is F.dropout2d else True
     usual = usual and len(shape) - int(function.__name__[7]) in (1, 2)
@@ -228,20 +251,24 @@ def test_smoothing_by_what_is_no_positive_number_is_none(smoothing):
     [
         lambda: F.adaptive_max_pool1d(weft.ones(1, 1, 4), 2**40),
         lambda: F.adaptive_avg_pool1d(weft.ones(1, 1, 4), 2**40),
-        lambda: F.interpolate(weft.ones(1, 1, 4), size=2**40, mode="linear"), lambda: weft.tril_indices(2**30, 2**30),
+        lambda: F.interpolate(weft.ones(1, 1, 4), size=2**40, mode="linear"),
+        lambda: weft.tril_indices(2**30, 2**30),
         lambda: F.max_pool1d(weft.ones(1, 1, 4), 2**60, padding=2**59, stride=2**59),
     ],
-)  # fmt: skip
+)
 def test_results_that_no_memory_holds_are_refused_before_anything_is_made(call):
     with pytest.raises(RuntimeError, match="DefaultCPUAllocator: can't allocate memory: you tried to allocate"):
         call()
 
 
-@pytest.mark.parametrize(("pool", "shape", "text"), [
-    (F.adaptive_avg_pool2d, (2, 3, 4, 4), r"avg_pool2d_backward\(\): .* has sizes \[2, 3, 0, 0\] with dimension 2"),
-    (F.adaptive_max_pool2d, (2, 3, 4, 4), r"max_pool2d_backward\(\): .* has sizes \[2, 3, 0, 0\] with dimension 2"),
-    (F.adaptive_avg_pool1d, (2, 3, 4), r"avg_pool2d_backward\(\): .* has sizes \[2, 3, 1, 0\] with dimension 3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pool", "shape", "text"),
+    [
+        (F.adaptive_avg_pool2d, (2, 3, 4, 4), r"avg_pool2d_backward\(\): .* has sizes \[2, 3, 0, 0\] with dimension 2"),
+        (F.adaptive_max_pool2d, (2, 3, 4, 4), r"max_pool2d_backward\(\): .* has sizes \[2, 3, 0, 0\] with dimension 2"),
+        (F.adaptive_avg_pool1d, (2, 3, 4), r"avg_pool2d_backward\(\): .* has sizes \[2, 3, 1, 0\] with dimension 3"),
+    ],
+)
 def test_pools_without_windows_can_be_read_and_refuse_a_backward_pass(pool, shape, text):
     x = weft.ones(shape, requires_grad=True)
     others = [x * i for i in range(40)]  # so many that a flush asks what derivatives will read

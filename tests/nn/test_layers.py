@@ -65,10 +65,12 @@ LAYERS = [
     ("nn.PixelShuffle(2)", (1, 4, 1, 2), (1, 1, 2, 4), 2.940111121351),
     (
         "nn.TransformerEncoderLayer(4, 2, 3, dropout=0.0, norm_first=True, activation='gelu')",
-        (2, 1, 4), (2, 1, 4), 4.216830866722,
+        (2, 1, 4),
+        (2, 1, 4),
+        4.216830866722,
     ),
     ("nn.Sequential(nn.Linear(3, 2), nn.Tanh())", (1, 3), (1, 2), 1.531747032126),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "shape", "expected_shape", "expected"), LAYERS, ids=[case[0] for case in LAYERS])
@@ -91,7 +93,7 @@ LOSSES = [
     ("nn.CrossEntropyLoss(ignore_index=0, reduction='sum')", 1.909326153729),
     ("nn.NLLLoss(weight=weft.tensor([1.0, 2.0, 3.0], dtype=weft.float64))", 0.396419606524),
     ("nn.MultiMarginLoss()", 1.129434037654),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "expected"), LOSSES, ids=[case[0] for case in LOSSES])
@@ -108,7 +110,7 @@ ATTENTION = [
     ("add_bias_kv=True, add_zero_attn=True", (3, 2, 4), (2, 3, 7), -0.677776277250, 1.901666616388),
     ("kdim=3, vdim=2", (3, 2, 4), (2, 3, 5), -0.437635746989, 2.527877676724),
     ("bias=False, batch_first=True", (3, 2, 4), (3, 2, 5), -1.861651096670, 3.192727299457),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("options", "shape", "weights_shape", "expected", "expected_weights"), ATTENTION)

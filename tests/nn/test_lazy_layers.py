@@ -10,26 +10,41 @@ from weft import nn
 LAYERS = [
     (lambda: nn.LazyLinear(4), (2, 3), nn.Linear, "in_features=3, out_features=4, bias=True", (4, 3)),
     (
-        lambda: nn.LazyConv1d(4, 3, stride=2), (2, 6, 5), nn.Conv1d, "6, 4, kernel_size=(3,), stride=(2,)",
+        lambda: nn.LazyConv1d(4, 3, stride=2),
+        (2, 6, 5),
+        nn.Conv1d,
+        "6, 4, kernel_size=(3,), stride=(2,)",
         (4, 6, 3),
     ),
     (
-        lambda: nn.LazyConv2d(4, 1, groups=2, bias=False), (6, 2, 2), nn.Conv2d,
-        "6, 4, kernel_size=(1, 1), stride=(1, 1), groups=2, bias=False", (4, 3, 1, 1),
+        lambda: nn.LazyConv2d(4, 1, groups=2, bias=False),
+        (6, 2, 2),
+        nn.Conv2d,
+        "6, 4, kernel_size=(1, 1), stride=(1, 1), groups=2, bias=False",
+        (4, 3, 1, 1),
     ),
     (
-        lambda: nn.LazyConvTranspose1d(4, 3, groups=2), (2, 6, 5), nn.ConvTranspose1d,
-        "6, 4, kernel_size=(3,), stride=(1,), groups=2", (6, 2, 3),
+        lambda: nn.LazyConvTranspose1d(4, 3, groups=2),
+        (2, 6, 5),
+        nn.ConvTranspose1d,
+        "6, 4, kernel_size=(3,), stride=(1,), groups=2",
+        (6, 2, 3),
     ),
     (
-        lambda: nn.LazyBatchNorm1d(bias=False), (2, 3), nn.BatchNorm1d,
-        "3, eps=1e-05, momentum=0.1, affine=True, bias=False, track_running_stats=True", (3,),
+        lambda: nn.LazyBatchNorm1d(bias=False),
+        (2, 3),
+        nn.BatchNorm1d,
+        "3, eps=1e-05, momentum=0.1, affine=True, bias=False, track_running_stats=True",
+        (3,),
     ),
     (
-        lambda: nn.LazyInstanceNorm1d(), (2, 3, 4), nn.InstanceNorm1d,
-        "3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True", (3,),
+        lambda: nn.LazyInstanceNorm1d(),
+        (2, 3, 4),
+        nn.InstanceNorm1d,
+        "3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True",
+        (3,),
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -91,12 +106,13 @@ def test_a_loaded_layer_finds_its_inputs():
 
 REFUSED = [
     (
-        lambda: nn.LazyConv2d(4, 3)(weft.ones(2, 3)), RuntimeError,
+        lambda: nn.LazyConv2d(4, 3)(weft.ones(2, 3)),
+        RuntimeError,
         r"^Expected 3D \(unbatched\) or 4D \(batched\) input to LazyConv2d, but got input of size: torch.Size",
     ),
     (lambda: nn.LazyConv1d(4, 3, groups=2)(weft.ones(3, 4)), ValueError, "^in_channels must be divisible by groups$"),
     (lambda: nn.LazyBatchNorm2d()(weft.ones(2, 3)), ValueError, r"^expected 4D input \(got 2D input\)$"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), REFUSED)

@@ -61,8 +61,10 @@ def expected(net, x, states):
                 for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
             ]
             own = [getattr(net, n, None) for n in names]
-            weights = [0.0 if w is None and "bias" in n else None if w is None else w.detach().numpy()
-                       for n, w in zip(names, own, strict=True)]  # fmt: skip
+            weights = [
+                0.0 if w is None and "bias" in n else None if w is None else w.detach().numpy()
+                for n, w in zip(names, own, strict=True)
+            ]
             h = tuple(s[len(ends)] for s in states)
             found = []
             for row in x[:: -1 if direction else 1]:
@@ -291,67 +293,123 @@ def test_copies_are_independent_and_equal():
 
 Z = weft.zeros
 REFUSED = [
-    (lambda: nn.LSTM(3, 4)(Z(2, 2, 5)), RuntimeError,
-     "input.size(-1) must be equal to input_size. Expected 3, got 5"),
+    (lambda: nn.LSTM(3, 4)(Z(2, 2, 5)), RuntimeError, "input.size(-1) must be equal to input_size. Expected 3, got 5"),
     (lambda: nn.LSTM(3, 4)(Z(3)), ValueError, "LSTM: Expected input to be 2D or 3D, got 1D instead"),
     (lambda: nn.RNN(3, 4)(Z(3)), ValueError, "RNN: Expected input to be 2D or 3D, got 1D tensor instead"),
-    (lambda: nn.GRU(3, 4)(Z(2, 2, 3, dtype=weft.float64)), ValueError,
-     "RNN input dtype (torch.float64) does not match weight dtype (torch.float32). Convert input: "
-     "input.to(torch.float32), or convert model: model.to(torch.float64)"),
-    (lambda: nn.LSTM(3, 4)(Z(2, 2, 3), (Z(1, 3, 4), Z(1, 2, 4))), RuntimeError,
-     "Expected hidden[0] size (1, 2, 4), got [1, 3, 4]"),
-    (lambda: nn.LSTM(3, 4)(Z(2, 2, 3), (Z(1, 2, 4), Z(1, 2, 5))), RuntimeError,
-     "Expected hidden[1] size (1, 2, 4), got [1, 2, 5]"),
-    (lambda: nn.LSTM(3, 4)(Z(2, 2, 3), (Z(2, 4), Z(2, 4))), RuntimeError,
-     "For batched 3-D input, hx and cx should also be 3-D but got (2-D, 2-D) tensors"),
-    (lambda: nn.LSTM(3, 4)(Z(2, 3), (Z(1, 2, 4), Z(1, 2, 4))), RuntimeError,
-     "For unbatched 2-D input, hx and cx should also be 2-D but got (3-D, 3-D) tensors"),
-    (lambda: nn.LSTM(3, 4)(Z(2, 2, 3), Z(1, 2, 4)), IndexError,
-     "index 1 is out of bounds for dimension 0 with size 1"),
-    (lambda: nn.LSTM(3, 4)(Z(2, 2, 3), Z(2, 1, 2, 4)), TypeError,
-     "lstm(): argument 'hx' must be tuple of Tensors, not Tensor"),
-    (lambda: nn.LSTM(3, 4)(Z(2, 2, 3), [Z(1, 2, 4)]), TypeError,
-     "LSTM: hx must be a pair (h_0, c_0) of tensors, got list"),
-    (lambda: nn.GRU(3, 4)(Z(2, 2, 3), Z(2, 4)), RuntimeError,
-     "For batched 3-D input, hx should also be 3-D but got 2-D tensor"),
-    (lambda: nn.GRU(3, 4)(Z(2, 3), Z(1, 2, 4)), RuntimeError,
-     "For unbatched 2-D input, hx should also be 2-D but got 3-D tensor"),
+    (
+        lambda: nn.GRU(3, 4)(Z(2, 2, 3, dtype=weft.float64)),
+        ValueError,
+        "RNN input dtype (torch.float64) does not match weight dtype (torch.float32). Convert input: "
+        "input.to(torch.float32), or convert model: model.to(torch.float64)",
+    ),
+    (
+        lambda: nn.LSTM(3, 4)(Z(2, 2, 3), (Z(1, 3, 4), Z(1, 2, 4))),
+        RuntimeError,
+        "Expected hidden[0] size (1, 2, 4), got [1, 3, 4]",
+    ),
+    (
+        lambda: nn.LSTM(3, 4)(Z(2, 2, 3), (Z(1, 2, 4), Z(1, 2, 5))),
+        RuntimeError,
+        "Expected hidden[1] size (1, 2, 4), got [1, 2, 5]",
+    ),
+    (
+        lambda: nn.LSTM(3, 4)(Z(2, 2, 3), (Z(2, 4), Z(2, 4))),
+        RuntimeError,
+        "For batched 3-D input, hx and cx should also be 3-D but got (2-D, 2-D) tensors",
+    ),
+    (
+        lambda: nn.LSTM(3, 4)(Z(2, 3), (Z(1, 2, 4), Z(1, 2, 4))),
+        RuntimeError,
+        "For unbatched 2-D input, hx and cx should also be 2-D but got (3-D, 3-D) tensors",
+    ),
+    (lambda: nn.LSTM(3, 4)(Z(2, 2, 3), Z(1, 2, 4)), IndexError, "index 1 is out of bounds for dimension 0 with size 1"),
+    (
+        lambda: nn.LSTM(3, 4)(Z(2, 2, 3), Z(2, 1, 2, 4)),
+        TypeError,
+        "lstm(): argument 'hx' must be tuple of Tensors, not Tensor",
+    ),
+    (
+        lambda: nn.LSTM(3, 4)(Z(2, 2, 3), [Z(1, 2, 4)]),
+        TypeError,
+        "LSTM: hx must be a pair (h_0, c_0) of tensors, got list",
+    ),
+    (
+        lambda: nn.GRU(3, 4)(Z(2, 2, 3), Z(2, 4)),
+        RuntimeError,
+        "For batched 3-D input, hx should also be 3-D but got 2-D tensor",
+    ),
+    (
+        lambda: nn.GRU(3, 4)(Z(2, 3), Z(1, 2, 4)),
+        RuntimeError,
+        "For unbatched 2-D input, hx should also be 2-D but got 3-D tensor",
+    ),
     (lambda: nn.GRU(3, 4)(Z(2, 2, 3), Z(1, 3, 4)), RuntimeError, "Expected hidden size (1, 2, 4), got [1, 3, 4]"),
-    (lambda: nn.GRU(3, 4)(Z(2, 2, 3), Z(1, 2, 4, dtype=weft.float64)), RuntimeError,
-     "mat1 and mat2 must have the same dtype, but got Double and Float"),
+    (
+        lambda: nn.GRU(3, 4)(Z(2, 2, 3), Z(1, 2, 4, dtype=weft.float64)),
+        RuntimeError,
+        "mat1 and mat2 must have the same dtype, but got Double and Float",
+    ),
     (lambda: nn.RNN(3, 4)(Z(0, 2, 3)), RuntimeError, "Expected sequence length to be larger than 0 in RNN"),
-    (lambda: nn.RNN(3, 4)(PackedSequence(Z(3), weft.tensor([2, 1]))), RuntimeError,
-     "input must have 2 dimensions, got 1"),
-    (lambda: nn.GRU(3, 4, proj_size=2), ValueError,
-     "proj_size argument is only supported for LSTM, not RNN or GRU"),
-    (lambda: nn.RNN(3, 4, nonlinearity="x"), ValueError,
-     "Unknown nonlinearity 'x'. Select from 'tanh' or 'relu'."),
-    (lambda: nn.LSTM(3, 4, dropout=2), ValueError,
-     "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"),
+    (
+        lambda: nn.RNN(3, 4)(PackedSequence(Z(3), weft.tensor([2, 1]))),
+        RuntimeError,
+        "input must have 2 dimensions, got 1",
+    ),
+    (lambda: nn.GRU(3, 4, proj_size=2), ValueError, "proj_size argument is only supported for LSTM, not RNN or GRU"),
+    (lambda: nn.RNN(3, 4, nonlinearity="x"), ValueError, "Unknown nonlinearity 'x'. Select from 'tanh' or 'relu'."),
+    (
+        lambda: nn.LSTM(3, 4, dropout=2),
+        ValueError,
+        "dropout should be a number in range [0, 1] representing the probability of an element being zeroed",
+    ),
     (lambda: nn.LSTM(3, 4, bias=1), TypeError, "bias should be of type bool, got: int"),
     (lambda: nn.LSTM(0, 4), ValueError, "input_size must be greater than zero"),
-    (lambda: nn.LSTM(3, 4, proj_size=-1), ValueError,
-     "proj_size should be a positive integer or zero to disable projections"),
+    (
+        lambda: nn.LSTM(3, 4, proj_size=-1),
+        ValueError,
+        "proj_size should be a positive integer or zero to disable projections",
+    ),
     (lambda: nn.LSTM(3, 4, proj_size=4), ValueError, "proj_size has to be smaller than hidden_size"),
     (lambda: nn.RNNBase("x", 3, 4), ValueError, "Unrecognized RNN mode: x"),
     (lambda: nn.RNNCell(3, 4)(Z(2, 2, 3)), ValueError, "RNNCell: Expected input to be 1D or 2D, got 3D instead"),
-    (lambda: nn.RNNCell(3, 4)(Z(2, 3), Z(2, 2, 4)), ValueError,
-     "RNNCell: Expected hidden to be 1D or 2D, got 3D instead"),
+    (
+        lambda: nn.RNNCell(3, 4)(Z(2, 3), Z(2, 2, 4)),
+        ValueError,
+        "RNNCell: Expected hidden to be 1D or 2D, got 3D instead",
+    ),
     (lambda: nn.RNNCell(3, 4, nonlinearity="x")(Z(2, 3)), RuntimeError, "Unknown nonlinearity: x"),
     (lambda: nn.GRUCell(3, 4)(Z(2, 5)), RuntimeError, "input has inconsistent input_size: got 5 expected 3"),
-    (lambda: nn.LSTMCell(3, 4)(Z(2, 3), (Z(2, 4), Z(3, 4))), RuntimeError,
-     "Input batch size 2 doesn't match hidden1 batch size 3"),
-    (lambda: nn.LSTMCell(3, 4)(Z(2, 3), (Z(2, 5), Z(2, 4))), RuntimeError,
-     "hidden0 has inconsistent hidden_size: got 5, expected 4"),
-    (lambda: nn.LSTMCell(3, 4)(Z(2, 3), (Z(2, 4), Z(2, 2, 4))), ValueError,
-     "LSTMCell: Expected hx[1] to be 1D or 2D, got 3D instead"),
-    (lambda: nn.LSTMCell(3, 4)(Z(2, 3), Z(2, 4)), TypeError,
-     "lstm_cell(): argument 'hx' (position 2) must be tuple of Tensors, not Tensor"),
-    (lambda: weft.lstm(Z(2, 2, 3), (Z(1, 2, 4),), [], False, 1, 0.0, False, False, False), RuntimeError,
-     "lstm expects two hidden states"),
-    (lambda: weft.gru(Z(2, 2, 3), Z(1, 2, 4), [Z(12, 3)], False, 1, 0.0, False, False, False), RuntimeError,
-     "GRU: expected 1 x 2 parameters, one group per layer and direction, but got 1"),
-]  # fmt: skip
+    (
+        lambda: nn.LSTMCell(3, 4)(Z(2, 3), (Z(2, 4), Z(3, 4))),
+        RuntimeError,
+        "Input batch size 2 doesn't match hidden1 batch size 3",
+    ),
+    (
+        lambda: nn.LSTMCell(3, 4)(Z(2, 3), (Z(2, 5), Z(2, 4))),
+        RuntimeError,
+        "hidden0 has inconsistent hidden_size: got 5, expected 4",
+    ),
+    (
+        lambda: nn.LSTMCell(3, 4)(Z(2, 3), (Z(2, 4), Z(2, 2, 4))),
+        ValueError,
+        "LSTMCell: Expected hx[1] to be 1D or 2D, got 3D instead",
+    ),
+    (
+        lambda: nn.LSTMCell(3, 4)(Z(2, 3), Z(2, 4)),
+        TypeError,
+        "lstm_cell(): argument 'hx' (position 2) must be tuple of Tensors, not Tensor",
+    ),
+    (
+        lambda: weft.lstm(Z(2, 2, 3), (Z(1, 2, 4),), [], False, 1, 0.0, False, False, False),
+        RuntimeError,
+        "lstm expects two hidden states",
+    ),
+    (
+        lambda: weft.gru(Z(2, 2, 3), Z(1, 2, 4), [Z(12, 3)], False, 1, 0.0, False, False, False),
+        RuntimeError,
+        "GRU: expected 1 x 2 parameters, one group per layer and direction, but got 1",
+    ),
+]
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), REFUSED, ids=[text[:40] for *_, text in REFUSED])

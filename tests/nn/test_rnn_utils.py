@@ -116,35 +116,65 @@ def test_a_pair_makes_a_packed_sequence():
 
 
 REFUSED = [
-    (lambda: pack_padded_sequence(Z(3, 2), [2, 0]), RuntimeError,
-     "Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0"),
-    (lambda: pack_sequence(rows(1, 2)), RuntimeError,
-     "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
-     "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you do not "
-     "need ONNX exportability."),
-    (lambda: pack_padded_sequence(Z(3, 2), [2, 1, 1]), RuntimeError,
-     "Expected `len(lengths)` to be equal to batch_size, but got 3 (batch_size=2)"),
-    (lambda: pack_padded_sequence(Z(3, 2), T([[2, 1]])), RuntimeError,
-     "'lengths' argument should be a 1D CPU int64 tensor, but got 2D cpu Long tensor"),
+    (
+        lambda: pack_padded_sequence(Z(3, 2), [2, 0]),
+        RuntimeError,
+        "Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0",
+    ),
+    (
+        lambda: pack_sequence(rows(1, 2)),
+        RuntimeError,
+        "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
+        "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you do "
+        "not need ONNX exportability.",
+    ),
+    (
+        lambda: pack_padded_sequence(Z(3, 2), [2, 1, 1]),
+        RuntimeError,
+        "Expected `len(lengths)` to be equal to batch_size, but got 3 (batch_size=2)",
+    ),
+    (
+        lambda: pack_padded_sequence(Z(3, 2), T([[2, 1]])),
+        RuntimeError,
+        "'lengths' argument should be a 1D CPU int64 tensor, but got 2D cpu Long tensor",
+    ),
     (lambda: pack_padded_sequence(Z(0, 2), [1, 1]), RuntimeError, "Cannot pack empty tensors."),
-    (lambda: pack_padded_sequence(Z(3), [1]), IndexError,
-     "Dimension out of range (expected to be in range of [-1, 0], but got 1)"),
-    (lambda: pad_packed_sequence(pack_sequence(rows(2)), total_length=1), ValueError,
-     "Expected total_length to be at least the length of the longest sequence in input, but got total_length=1 and "
-     "max sequence length being 2"),
-    (lambda: pad_sequence(3), RuntimeError,
-     "pad_sequence: Expected iterable for input sequences, but got arg of type: <class 'int'>"),
+    (
+        lambda: pack_padded_sequence(Z(3), [1]),
+        IndexError,
+        "Dimension out of range (expected to be in range of [-1, 0], but got 1)",
+    ),
+    (
+        lambda: pad_packed_sequence(pack_sequence(rows(2)), total_length=1),
+        ValueError,
+        "Expected total_length to be at least the length of the longest sequence in input, but got total_length=1 and "
+        "max sequence length being 2",
+    ),
+    (
+        lambda: pad_sequence(3),
+        RuntimeError,
+        "pad_sequence: Expected iterable for input sequences, but got arg of type: <class 'int'>",
+    ),
     (lambda: pad_sequence([]), RuntimeError, "received an empty list of sequences"),
-    (lambda: pad_sequence([Z(1)], padding_side="middle"), RuntimeError,
-     "Expected padding_side to be one of left or right, but got middle."),
+    (
+        lambda: pad_sequence([Z(1)], padding_side="middle"),
+        RuntimeError,
+        "Expected padding_side to be one of left or right, but got middle.",
+    ),
     (lambda: pad_sequence([Z(1), 3]), TypeError, "expected Tensor as element 1 in argument 0, but got int"),
-    (lambda: pad_sequence([Z(())]), RuntimeError,
-     "pad_sequence: sequences must have at least 1 dimension, but element 0 has none"),
-    (lambda: pad_sequence([Z(2, 2), Z(3, 3)]), RuntimeError,
-     "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 1"),
+    (
+        lambda: pad_sequence([Z(())]),
+        RuntimeError,
+        "pad_sequence: sequences must have at least 1 dimension, but element 0 has none",
+    ),
+    (
+        lambda: pad_sequence([Z(2, 2), Z(3, 3)]),
+        RuntimeError,
+        "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 1",
+    ),
     (lambda: unpad_sequence(Z(3, 2), T([1])), ValueError, "zip() argument 2 is shorter than argument 1"),
     (lambda: PackedSequence(Z(3)), AssertionError, "Expected data to be a list or tuple of length 2"),
-]  # fmt: skip
+]
 
 
 def test_a_length_beyond_the_steps_packs_what_there_is():

@@ -15,8 +15,14 @@ def test_a_state_dict_names_all_that_is_saved():
     net = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
     state = net.state_dict()
     assert list(state) == [
-        "0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked",
-    ]  # fmt: skip
+        "0.weight",
+        "0.bias",
+        "1.weight",
+        "1.bias",
+        "1.running_mean",
+        "1.running_var",
+        "1.num_batches_tracked",
+    ]
     assert state._metadata == {"": {"version": 1}, "0": {"version": 1}, "1": {"version": 2}}
     assert not state["0.weight"].requires_grad
     assert net.state_dict(keep_vars=True)["0.weight"] is net[0].weight

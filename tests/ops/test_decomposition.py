@@ -27,10 +27,13 @@ def test_the_product_is_that_of_the_reflectors():
     np.testing.assert_allclose(found.tolist(), wanted[:, :3], atol=1e-12)
 
 
-@pytest.mark.parametrize(("shape", "taus", "text"), [
-    ((2, 3), 2, r"input\.shape\[-2\] must be greater than or equal to input\.shape\[-1\]$"),
-    ((3, 2), 3, r"input\.shape\[-1\] must be greater than or equal to tau\.shape\[-1\]$"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "taus", "text"),
+    [
+        ((2, 3), 2, r"input\.shape\[-2\] must be greater than or equal to input\.shape\[-1\]$"),
+        ((3, 2), 3, r"input\.shape\[-1\] must be greater than or equal to tau\.shape\[-1\]$"),
+    ],
+)
 def test_too_many_reflectors_are_refused(shape, taus, text):
     with pytest.raises(RuntimeError, match=rf"^torch\.linalg\.householder_product: {text}"):
         weft.linalg.householder_product(weft.ones(shape), weft.ones(taus))

@@ -8,10 +8,19 @@ import weft
 from weft import optim
 
 OPTIMIZERS = [
-    ("SGD", {}), ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}), ("Adam", {}),
-    ("AdamW", {"amsgrad": True}), ("RMSprop", {"momentum": 0.9, "centered": True}), ("Adagrad", {}), ("Adadelta", {}),
-    ("Adamax", {}), ("NAdam", {}), ("RAdam", {}), ("ASGD", {}), ("Rprop", {}),
-]  # fmt: skip
+    ("SGD", {}),
+    ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("Adam", {}),
+    ("AdamW", {"amsgrad": True}),
+    ("RMSprop", {"momentum": 0.9, "centered": True}),
+    ("Adagrad", {}),
+    ("Adadelta", {}),
+    ("Adamax", {}),
+    ("NAdam", {}),
+    ("RAdam", {}),
+    ("ASGD", {}),
+    ("Rprop", {}),
+]
 
 
 def trained(name, options, start, scale, rate):

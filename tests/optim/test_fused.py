@@ -12,10 +12,21 @@ from weft._base.state import ambient
 from weft.optim import lr_scheduler
 
 ALL = [
-    "SGD(p, momentum=0.9)", "Adam(p, amsgrad=True)", "AdamW(p)", "RMSprop(p, momentum=0.5, centered=True)",
-    "Adagrad(p)", "Adadelta(p)", "Adamax(p)", "NAdam(p)", "RAdam(p)", "ASGD(p)", "Rprop(p)", "SparseAdam(p)",
-    "Adafactor(p)", "Muon(p)",
-]  # fmt: skip
+    "SGD(p, momentum=0.9)",
+    "Adam(p, amsgrad=True)",
+    "AdamW(p)",
+    "RMSprop(p, momentum=0.5, centered=True)",
+    "Adagrad(p)",
+    "Adadelta(p)",
+    "Adamax(p)",
+    "NAdam(p)",
+    "RAdam(p)",
+    "ASGD(p)",
+    "Rprop(p)",
+    "SparseAdam(p)",
+    "Adafactor(p)",
+    "Muon(p)",
+]
 
 
 def two():

@@ -60,9 +60,18 @@ def test_a_loaded_optimizer_goes_on_where_the_other_stopped():
                 optimizer = optim.LBFGS([x], lr=0.5, max_iter=3, history_size=3)
                 optimizer.load_state_dict(saved)
         assert list(optimizer.state[x]) == [
-            "func_evals", "n_iter", "al", "d", "t", "old_dirs", "old_stps", "ro", "H_diag", "prev_flat_grad",
+            "func_evals",
+            "n_iter",
+            "al",
+            "d",
+            "t",
+            "old_dirs",
+            "old_stps",
+            "ro",
+            "H_diag",
+            "prev_flat_grad",
             "prev_loss",
-        ]  # fmt: skip
+        ]
         assert len(optimizer.state[x]["old_dirs"]) <= 3
         ends.append(x.tolist())
     assert ends[0] == ends[1]
@@ -97,11 +106,12 @@ REFUSED = [
     ("optim.LBFGS([x], lr=-1)", ValueError, "Invalid learning rate: -1"),
     ("optim.LBFGS([x], lr=math.nan)", ValueError, "Invalid learning rate: nan"),
     (
-        "optim.LBFGS([{'params': [x]}, {'params': [start()]}])", ValueError,
+        "optim.LBFGS([{'params': [x]}, {'params': [start()]}])",
+        ValueError,
         r"LBFGS doesn't support per-parameter options \(parameter groups\)",
     ),
     ("optim.LBFGS([x], line_search_fn='no').step(None)", RuntimeError, "only 'strong_wolfe' is supported"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "kind", "message"), REFUSED, ids=[case[0] for case in REFUSED])

@@ -227,8 +227,13 @@ def test_users_write_schedules():
     schedule.step()
     assert schedule.get_last_lr() == [0.25]
     assert list(schedule.state_dict()) == [
-        "base_lrs", "last_epoch", "_step_count", "_is_initial", "_get_lr_called_within_step", "_last_lr",
-    ]  # fmt: skip
+        "base_lrs",
+        "last_epoch",
+        "_step_count",
+        "_is_initial",
+        "_get_lr_called_within_step",
+        "_last_lr",
+    ]
 
 
 class Factor:
@@ -257,7 +262,7 @@ def test_the_state_of_a_function_is_saved(text):
 REFUSED = [
     ("StepLR(3, 1)", TypeError, "int is not an Optimizer"),
     ("LambdaLR(sgd(), [1, 2])", ValueError, "Expected 1 lr_lambdas, but got 2"),
-    ("StepLR(sgd(), 1, last_epoch=3)", KeyError, '"param \'initial_lr\' is not specified in param_groups'),
+    ("StepLR(sgd(), 1, last_epoch=3)", KeyError, "\"param 'initial_lr' is not specified in param_groups"),
     ("ConstantLR(sgd(), 2)", ValueError, "Constant multiplicative factor expected to be between 0 and 1."),
     ("MultiplicativeLR(sgd(), 1)", TypeError, "lr_lambda should be a function, but got int"),
     ("ReduceLROnPlateau(sgd(), factor=1)", ValueError, "Factor should be < 1.0."),
@@ -266,11 +271,13 @@ REFUSED = [
     ("ReduceLROnPlateau(sgd(), min_lr=[1, 2])", ValueError, "expected 1 min_lrs, got 2"),
     ("CyclicLR(sgd(), 0, 1, mode='no')", ValueError, "mode is invalid and scale_fn is None"),
     (
-        "CyclicLR(sgd(), [0, 1], 1)", ValueError,
+        "CyclicLR(sgd(), [0, 1], 1)",
+        ValueError,
         r"base_lr must have the same length as optimizer.param_groups. base_lr has 2 values, param_groups has 1\.$",
     ),
     (
-        "CyclicLR(optim.Adagrad([weft.ones(1)]), 0, 1)", ValueError,
+        "CyclicLR(optim.Adagrad([weft.ones(1)]), 0, 1)",
+        ValueError,
         "optimizer must support momentum or beta1 with `cycle_momentum` option enabled",
     ),
     ("OneCycleLR(3, 1)", TypeError, "int is not an Optimizer"),
@@ -285,20 +292,23 @@ REFUSED = [
     ("ChainedScheduler([])", ValueError, "ChainedScheduler expects at least one scheduler to be chained, but got no"),
     ("ChainedScheduler([3], sgd())", TypeError, "ChainedScheduler at index 0 should have `optimizer` as its attribute"),
     (
-        "ChainedScheduler([lr_scheduler.ReduceLROnPlateau(sgd())])", ValueError,
+        "ChainedScheduler([lr_scheduler.ReduceLROnPlateau(sgd())])",
+        ValueError,
         "ChainedScheduler does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs",
     ),
     (
-        "LinearLR(sgd(), 0)", ValueError,
+        "LinearLR(sgd(), 0)",
+        ValueError,
         "Starting multiplicative factor expected to be greater than 0 and less or equal",
     ),
     ("LinearLR(sgd(), 1, 2)", ValueError, "Ending multiplicative factor expected to be between 0 and 1."),
     ("SequentialLR(sgd(), [], [])", ValueError, "SequentialLR expects at least one scheduler, but got no scheduler."),
     (
-        "SequentialLR(sgd(), [lr_scheduler.StepLR(sgd(), 1)], [])", ValueError,
+        "SequentialLR(sgd(), [lr_scheduler.StepLR(sgd(), 1)], [])",
+        ValueError,
         "SequentialLR expects all schedulers to belong to the same optimizer",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "kind", "message"), REFUSED, ids=[case[0] for case in REFUSED])

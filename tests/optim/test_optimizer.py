@@ -155,14 +155,31 @@ def test_state_is_laid_out_as_in_pytorch():
     step = state["state"][0]["step"]
     assert (step.dtype, step.item(), state["state"][1]["step"].item()) == (weft.float32, 4, 3)
     assert state["param_groups"][0] == {
-        "lr": 0.5, "betas": (0.9, 0.999), "eps": 1e-08, "weight_decay": 0.01, "amsgrad": False, "maximize": False,
-        "foreach": None, "capturable": False, "differentiable": False, "fused": None, "decoupled_weight_decay": True,
+        "lr": 0.5,
+        "betas": (0.9, 0.999),
+        "eps": 1e-08,
+        "weight_decay": 0.01,
+        "amsgrad": False,
+        "maximize": False,
+        "foreach": None,
+        "capturable": False,
+        "differentiable": False,
+        "fused": None,
+        "decoupled_weight_decay": True,
         "params": [0],
-    }  # fmt: skip
+    }
     assert list(optim.SGD(p, lr=1).state_dict()["param_groups"][0]) == [
-        "lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "foreach", "differentiable", "fused",
+        "lr",
+        "momentum",
+        "dampening",
+        "weight_decay",
+        "nesterov",
+        "maximize",
+        "foreach",
+        "differentiable",
+        "fused",
         "params",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("text", [STEPS[1][0], STEPS[4][0], STEPS[6][0]])
@@ -262,7 +279,8 @@ def test_an_optimizer_is_pickled_with_its_parameters():
 REFUSED = [
     ("optim.SGD([], lr=1)", ValueError, "optimizer got an empty parameter list"),
     (
-        "optim.SGD(x, lr=1)", TypeError,
+        "optim.SGD(x, lr=1)",
+        TypeError,
         "params argument given to the optimizer should be an iterable of Tensors or dicts",
     ),
     ("optim.SGD([x], lr=-1)", ValueError, "Invalid learning rate: -1"),
@@ -285,7 +303,8 @@ REFUSED = [
     ("optim.Rprop([x], etas=(1.0, 0.5))", ValueError, "Invalid eta values: 1.0, 0.5"),
     ("optim.SparseAdam([x], lr=0)", ValueError, "Invalid learning rate: 0"),
     (
-        "optim.SparseAdam([weft.ones(1, dtype=weft.complex64)])", ValueError,
+        "optim.SparseAdam([weft.ones(1, dtype=weft.complex64)])",
+        ValueError,
         r"Complex params at indices \[\[0, 0\]\]: SparseAdam does not support complex parameters",
     ),
     ("optim.Adafactor([x], lr=-1)", ValueError, "Learning rate should be >= 0 but is: -1"),
@@ -300,47 +319,55 @@ REFUSED = [
     ("optim.Muon([x], adjust_lr_fn='no')", ValueError, "Adjust learning rate function no is not supported"),
     ("optim.Adam([x], lr=x)", ValueError, "Tensor lr must be 1-element"),
     (
-        "optim.Adam([x], lr=x.sum(), foreach=True)", ValueError,
+        "optim.Adam([x], lr=x.sum(), foreach=True)",
+        ValueError,
         "lr as a Tensor is not supported for capturable=False and foreach=True",
     ),
     ("optim.Adam([x], betas=(0.5, x.sum()))", ValueError, "betas must be either both floats or both Tensors"),
     ("optim.Adam([x], betas=(x, x))", ValueError, r"Tensor betas\[0\] must be 1-element"),
     (
-        "optim.Adam([x], betas=(x.sum(), x.sum()), foreach=True)", ValueError,
+        "optim.Adam([x], betas=(x.sum(), x.sum()), foreach=True)",
+        ValueError,
         r"betas\[0\] as a Tensor is not supported for capturable=False and foreach=True",
     ),
     ("optim.Adam([x], fused=True, differentiable=True)", RuntimeError, "`fused` does not support `differentiable`"),
     ("optim.SGD([x], fused=True, foreach=True)", RuntimeError, "`fused` and `foreach` cannot be `True` together."),
     (
-        "optim.Optimizer([{'params': x}], {'lr': optim.optimizer.required})", ValueError,
+        "optim.Optimizer([{'params': x}], {'lr': optim.optimizer.required})",
+        ValueError,
         "parameter group didn't specify a value of required optimization parameter lr",
     ),
     ("optim.SGD([3], lr=1)", TypeError, "optimizer can only optimize Tensors, but one of the params is int"),
     ("optim.SGD([weft.ones(1, requires_grad=True) * 2], lr=1)", ValueError, "can't optimize a non-leaf Tensor"),
     (
-        "optim.SGD([{'params': {x}}], lr=1)", TypeError,
+        "optim.SGD([{'params': {x}}], lr=1)",
+        TypeError,
         "optimizer parameters need to be organized in ordered collections",
     ),
     (
-        "optim.SGD([{'params': x}, {'params': x}])", ValueError,
+        "optim.SGD([{'params': x}, {'params': x}])",
+        ValueError,
         "some parameters appear in more than one parameter group",
     ),
     ("optim.SGD([x, x])", ValueError, "optimizer contains a parameter group with duplicate parameters"),
     ("optim.SGD([x]).add_param_group(3)", TypeError, "param_group must be a dict, but got <class 'int'>"),
     ("optim.SGD([('x', x), weft.ones(1)])", ValueError, "all optimizer params should be with/without names. Some"),
     (
-        "optim.SGD([('x', x)]).add_param_group({'params': weft.ones(1)})", ValueError,
+        "optim.SGD([('x', x)]).add_param_group({'params': weft.ones(1)})",
+        ValueError,
         "all optimizer param groups should be with/without names. cannot add param group without names",
     ),
     (
-        "optim.SGD([x]).load_state_dict({'state': {}, 'param_groups': []})", StateDictError,
+        "optim.SGD([x]).load_state_dict({'state': {}, 'param_groups': []})",
+        StateDictError,
         "loaded state dict has a different number of parameter groups",
     ),
     (
-        "optim.SGD([x]).load_state_dict({'state': {}, 'param_groups': [{'params': [1, 2]}]})", ValueError,
+        "optim.SGD([x]).load_state_dict({'state': {}, 'param_groups': [{'params': [1, 2]}]})",
+        ValueError,
         "loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "kind", "message"), REFUSED, ids=[case[0] for case in REFUSED])

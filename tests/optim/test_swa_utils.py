@@ -99,13 +99,14 @@ REFUSED = [
     ("get_ema_avg_fn(1.5)", ValueError, r"Invalid decay value 1.5 provided. Please provide a value in \[0,1\] range."),
     ("get_ema_multi_avg_fn(-1)", ValueError, "Invalid decay value -1 provided. Please provide a value"),
     (
-        "AveragedModel(line(1.0), avg_fn=max, multi_avg_fn=max)", AssertionError,
+        "AveragedModel(line(1.0), avg_fn=max, multi_avg_fn=max)",
+        AssertionError,
         "Only one of avg_fn and multi_avg_fn should be provided",
     ),
     ("SWALR(o, 1, -1)", ValueError, "anneal_epochs must be equal or greater than 0, got -1"),
     ("SWALR(o, 1, 1, 'no')", ValueError, "anneal_strategy must be one of 'cos' or 'linear', instead got no"),
     ("SWALR(o, [1, 2])", ValueError, "swa_lr must have the same length as optimizer.param_groups. swa_lr has 2 values"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "kind", "message"), REFUSED, ids=[case[0] for case in REFUSED])

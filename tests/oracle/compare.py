@@ -12,9 +12,13 @@ from weft import Tensor
 
 # (relative, absolute); both frameworks add and round in orders of their own
 TOLERANCES = {
-    "float64": (1e-7, 1e-7), "complex128": (1e-7, 1e-7), "float32": (1e-5, 1e-5), "complex64": (1e-5, 1e-5),
-    "bfloat16": (3e-2, 1e-2), "float16": (1e-3, 1e-3),
-}  # fmt: skip
+    "float64": (1e-7, 1e-7),
+    "complex128": (1e-7, 1e-7),
+    "float32": (1e-5, 1e-5),
+    "complex64": (1e-5, 1e-5),
+    "bfloat16": (3e-2, 1e-2),
+    "float16": (1e-3, 1e-3),
+}
 
 
 def difference(case: Case, outputs: Any, gradients: list[Tensor | None]) -> str:

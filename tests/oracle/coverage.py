@@ -53,19 +53,21 @@ def section(what: str, rows: dict[str, dict[str, Any]], names: list[str]) -> str
     passing = sum(not row["failed"] for row in rows.values())
     calls = sum(sum(row["dtypes"].values()) for row in rows.values())
     missing = [name for name in names if name not in rows]
-    return "\n".join([
-        f"## {what.capitalize()}s\n",
-        f"{passing} of {len(rows)} {what}s pass, in {calls} calls. {len(missing)} of the database's {len(names)} "
-        "entries have no counterpart.\n",
-        f"| {' | '.join(columns)} |",
-        f"|{'---|' * len(columns)}",
-        *(_line(name, row) for name, row in rows.items()),
-        f"\n### Known differences of {what}s\n",
-        *(f"- `{name}`: {reason}." for name, row in rows.items() for reason in row["known"]),
-        f"\n### Entries of the {what} database without a counterpart\n",
-        ", ".join(f"`{name}`" for name in sorted(missing)),
-        "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"## {what.capitalize()}s\n",
+            f"{passing} of {len(rows)} {what}s pass, in {calls} calls. {len(missing)} of the database's {len(names)} "
+            "entries have no counterpart.\n",
+            f"| {' | '.join(columns)} |",
+            f"|{'---|' * len(columns)}",
+            *(_line(name, row) for name, row in rows.items()),
+            f"\n### Known differences of {what}s\n",
+            *(f"- `{name}`: {reason}." for name, row in rows.items() for reason in row["known"]),
+            f"\n### Entries of the {what} database without a counterpart\n",
+            ", ".join(f"`{name}`" for name in sorted(missing)),
+            "",
+        ]
+    )
 
 
 def main() -> None:

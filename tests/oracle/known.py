@@ -8,14 +8,40 @@ from typing import Any
 
 from tests.oracle.cases import DTYPES, Case
 
-UNDEFINED = frozenset({
-    "bernoulli", "empty", "empty_like", "multinomial", "new_empty", "new_empty_strided", "normal",
-    "normal_in_place", "normal_number_mean", "rand_like", "randint", "randint_like", "randn", "randn_like",
-    "nn_functional_alpha_dropout", "nn_functional_dropout", "nn_functional_dropout2d", "nn_functional_dropout3d",
-    "nn_functional_feature_alpha_dropout_with_train", "nn_functional_rrelu", "uniform", "exponential", "cauchy",
-    "geometric", "log_normal", "empty_permuted", "empty_strided", "nn_functional_multi_head_attention_forward",
-    "nn_functional_fractional_max_pool2d", "nn_functional_fractional_max_pool3d",
-})  # fmt: skip
+UNDEFINED = frozenset(
+    {
+        "bernoulli",
+        "empty",
+        "empty_like",
+        "multinomial",
+        "new_empty",
+        "new_empty_strided",
+        "normal",
+        "normal_in_place",
+        "normal_number_mean",
+        "rand_like",
+        "randint",
+        "randint_like",
+        "randn",
+        "randn_like",
+        "nn_functional_alpha_dropout",
+        "nn_functional_dropout",
+        "nn_functional_dropout2d",
+        "nn_functional_dropout3d",
+        "nn_functional_feature_alpha_dropout_with_train",
+        "nn_functional_rrelu",
+        "uniform",
+        "exponential",
+        "cauchy",
+        "geometric",
+        "log_normal",
+        "empty_permuted",
+        "empty_strided",
+        "nn_functional_multi_head_attention_forward",
+        "nn_functional_fractional_max_pool2d",
+        "nn_functional_fractional_max_pool3d",
+    }
+)
 """Operators whose values are drawn at random or not initialised: dtypes and shapes are compared."""
 
 SIGN_FREE = frozenset({"linalg_eigh", "linalg_qr", "linalg_svd", "qr", "svd"})
@@ -33,9 +59,14 @@ REORDERED: dict[str, Callable[..., tuple[Any, ...]]] = {
 """Functions whose samples come in another order of arguments: how the database calls them."""
 
 
-WRAPPED = frozenset({
-    "linalg_lstsq_grad_oriented", "linalg_pinv_singular", "pca_lowrank", "svd_lowrank",
-})  # fmt: skip
+WRAPPED = frozenset(
+    {
+        "linalg_lstsq_grad_oriented",
+        "linalg_pinv_singular",
+        "pca_lowrank",
+        "svd_lowrank",
+    }
+)
 """Entries of the database that call a function on something computed from their samples."""
 
 RENAMED = {"normal_in_place": "normal_"}

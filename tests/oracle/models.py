@@ -28,10 +28,17 @@ def _mlp(torch: Any) -> tuple[Any, Any, Any]:
 def _cnn(torch: Any) -> tuple[Any, Any, Any]:
     nn = torch.nn
     model = nn.Sequential(
-        nn.Conv2d(2, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(6, 8, 3, stride=2, bias=False), nn.GroupNorm(2, 8), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Conv2d(2, 6, 3, padding=1),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 8, 3, stride=2, bias=False),
+        nn.GroupNorm(2, 8),
+        nn.SiLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
         nn.Linear(8, 4),
-    )  # fmt: skip
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
     return model, optimizer, nn.functional.cross_entropy
 
@@ -92,9 +99,13 @@ def _resnet20(torch: Any) -> tuple[Any, Any, Any]:
 
     plan = [(4, 4, 1)] * 3 + [(4, 8, 2), (8, 8, 1), (8, 8, 1), (8, 16, 2), (16, 16, 1), (16, 16, 1)]
     model = nn.Sequential(
-        norm(3, 3, 4), nn.ReLU(), *(Block(*sizes) for sizes in plan), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        norm(3, 3, 4),
+        nn.ReLU(),
+        *(Block(*sizes) for sizes in plan),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
         nn.Linear(16, 10),
-    )  # fmt: skip
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9, weight_decay=1e-4)
     return model, optimizer, functional.cross_entropy
 
@@ -161,9 +172,14 @@ def _transformer(torch: Any) -> tuple[Any, Any, Any]:
 
 
 MODELS = {
-    "mlp": _mlp, "cnn": _cnn, "gpt": _gpt, "resnet20": _resnet20, "lstm": _lstm, "vae": _vae,
+    "mlp": _mlp,
+    "cnn": _cnn,
+    "gpt": _gpt,
+    "resnet20": _resnet20,
+    "lstm": _lstm,
+    "vae": _vae,
     "transformer": _transformer,
-}  # fmt: skip
+}
 
 
 def batches(name: str, dtype: str) -> list[tuple[np.ndarray, np.ndarray]]:

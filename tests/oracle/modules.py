@@ -53,9 +53,11 @@ class Unconvertible(Exception):
 
 
 _NAMESPACES = (
-    (torch.nn.functional, weft.nn.functional), (torch.nn, weft.nn), (torch, weft),
+    (torch.nn.functional, weft.nn.functional),
+    (torch.nn, weft.nn),
+    (torch, weft),
     (torch.nn.modules.linear, weft.nn._attention),
-)  # fmt: skip
+)
 
 
 def _named(x: Any) -> Any:
@@ -268,9 +270,11 @@ def build(entry: ModuleInfo, sample: Any, dtype: str, training: bool) -> Twins:
     ours = counterpart(entry)(*converted(made.args), **converted(made.kwargs))
     memo: dict[int, Any] = {}
     twins = Twins(
-        theirs.to(getattr(torch, dtype)).train(training), ours.to(getattr(weft, dtype)).train(training), called,
+        theirs.to(getattr(torch, dtype)).train(training),
+        ours.to(getattr(weft, dtype)).train(training),
+        called,
         Call(converted(called.args, memo), converted(called.kwargs, memo)),
-    )  # fmt: skip
+    )
     if entry.is_lazy:  # the first call decides on shapes
         theirs(*called.args, **called.kwargs)
         ours(*twins.our_call.args, **twins.our_call.kwargs)

@@ -35,10 +35,16 @@ def views(draw, shape):
     dim, other = (draw.randrange(-ndim, ndim) if ndim else 0 for _ in range(2))
     sizes = factors(draw, prod(shape)) if prod(shape) else list(shape)[::-1]
     found = {
-        "squeeze": lambda x: x.squeeze(), "unsqueeze": lambda x: x.unsqueeze(dim), "view": lambda x: x.view(sizes),
-        "reshape": lambda x: x.reshape(sizes), "flatten": lambda x: x.flatten(), "ravel": lambda x: x.ravel(),
-        "contiguous": lambda x: x.contiguous(), "itself": lambda x: x[...], "detach": lambda x: x.detach(),
-    }  # fmt: skip
+        "squeeze": lambda x: x.squeeze(),
+        "unsqueeze": lambda x: x.unsqueeze(dim),
+        "view": lambda x: x.view(sizes),
+        "reshape": lambda x: x.reshape(sizes),
+        "flatten": lambda x: x.flatten(),
+        "ravel": lambda x: x.ravel(),
+        "contiguous": lambda x: x.contiguous(),
+        "itself": lambda x: x[...],
+        "detach": lambda x: x.detach(),
+    }
     if not ndim:
         return found
     start, stop, step = draw.randrange(4), draw.randrange(6), draw.randrange(1, 4)
@@ -49,17 +55,22 @@ def views(draw, shape):
     least, last = sorted((dim % ndim, other % ndim))
     found |= {
         "slice": lambda x: x[(slice(None),) * (dim % ndim) + (slice(start, stop, step),)],
-        "transpose": lambda x: x.transpose(dim, other), "permute": lambda x: x.permute(order),
-        "movedim": lambda x: x.movedim(dim, other), "expand": lambda x: x.expand(wide),
-        "lead": lambda x: x.expand(lead, *[-1] * ndim), "narrow": lambda x: x.narrow(dim, first, length),
-        "chunk": lambda x: x.chunk(2, dim)[-1], "flatten some": lambda x: x.flatten(least, last),
-    }  # fmt: skip
+        "transpose": lambda x: x.transpose(dim, other),
+        "permute": lambda x: x.permute(order),
+        "movedim": lambda x: x.movedim(dim, other),
+        "expand": lambda x: x.expand(wide),
+        "lead": lambda x: x.expand(lead, *[-1] * ndim),
+        "narrow": lambda x: x.narrow(dim, first, length),
+        "chunk": lambda x: x.chunk(2, dim)[-1],
+        "flatten some": lambda x: x.flatten(least, last),
+    }
     if shape[dim]:
         at, size = draw.randrange(-shape[dim], shape[dim]), draw.randrange(1, shape[dim] + 1)
         found |= {
-            "select": lambda x: x.select(dim, at), "unbind": lambda x: x.unbind(dim)[at],
+            "select": lambda x: x.select(dim, at),
+            "unbind": lambda x: x.unbind(dim)[at],
             "unfold": lambda x: x.unfold(dim, size, step),
-        }  # fmt: skip
+        }
     if ndim > 1 and dim % ndim != other % ndim:
         offset = draw.randrange(-2, 3)
         found |= {"diagonal": lambda x: x.diagonal(offset, dim, other), "mT": lambda x: x.mT, "mH": lambda x: x.mH}
@@ -69,9 +80,11 @@ def views(draw, shape):
 def parts():
     """What complex tensors may be asked for, besides."""
     return {
-        "real": lambda x: x.real, "imag": lambda x: x.imag, "conj": lambda x: x.conj(),
+        "real": lambda x: x.real,
+        "imag": lambda x: x.imag,
+        "conj": lambda x: x.conj(),
         "view_as_real": lambda x: (torch if isinstance(x, torch.Tensor) else weft).view_as_real(x),
-    }  # fmt: skip
+    }
 
 
 def tried(function, tensor):
@@ -136,10 +149,13 @@ class Sharing:
         )
         x, other = self.handles[k][0], self.handles[j][0]
         table = {
-            "detach": lambda m, h: h[k].detach(), "data": lambda m, h: h[k].data, "times": lambda m, h: h[k] * n,
-            "parameter": lambda m, h: m.nn.Parameter(h[k]), "through data": lambda m, h: void(h[k].data.add_(n)),
+            "detach": lambda m, h: h[k].detach(),
+            "data": lambda m, h: h[k].data,
+            "times": lambda m, h: h[k] * n,
+            "parameter": lambda m, h: m.nn.Parameter(h[k]),
+            "through data": lambda m, h: void(h[k].data.add_(n)),
             "frozen": lambda m, h: m.nn.Parameter(h[k].data, requires_grad=False),
-        }  # fmt: skip
+        }
         if x.ndim and x.shape[0] > 1:
             table["slice"] = lambda m, h: h[k][1:]
         if x.ndim == 1 and not x.numel() % 2:

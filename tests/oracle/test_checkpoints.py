@@ -33,8 +33,10 @@ def assert_same(ours, theirs):
     """Equal in value and kind, with tensors of both packages in the same places."""
     if isinstance(theirs, torch.Tensor):
         assert (str(ours.dtype), tuple(ours.shape), ours.requires_grad) == (
-            str(theirs.dtype), tuple(theirs.shape), theirs.requires_grad,
-        )  # fmt: skip
+            str(theirs.dtype),
+            tuple(theirs.shape),
+            theirs.requires_grad,
+        )
         assert ours.tolist() == theirs.tolist()
     elif isinstance(theirs, np.ndarray):
         np.testing.assert_array_equal(ours, theirs, strict=True)

@@ -37,12 +37,35 @@ def plain(found):
 
 
 SAMPLES = [
-    [1, 2], [1.5, 2], [True, False], ["a", "b"], [b"a"], [(1, 2), (3, 4)], [[1, 2], [3, 4]], [Pair(1, "x")] * 2,
-    [{"a": 1}, {"a": 2}], [OrderedDict(a=1)] * 2, [UserList([1, 2]), UserList([3, 4])], [range(2), range(2)],
-    [np.float32(1), np.float32(2)], [np.int8(1)], [np.bool_(True)], [np.ones(2, np.float16)] * 2, [np.array(3)],
-    [np.ones(2), np.ones(3)], [np.array(["a"])], [[1], [1, 2]], [(), ()], [{}, {}], [{"a": 1}, {"b": 1}],
-    [((1, 2.0), "s"), ((3, 4.0), "t")], [np.str_("a")], [{1, 2}], [{"a": [1, (2, "x")]}] * 2, [np.zeros((0, 2))] * 2,
-]  # fmt: skip
+    [1, 2],
+    [1.5, 2],
+    [True, False],
+    ["a", "b"],
+    [b"a"],
+    [(1, 2), (3, 4)],
+    [[1, 2], [3, 4]],
+    [Pair(1, "x")] * 2,
+    [{"a": 1}, {"a": 2}],
+    [OrderedDict(a=1)] * 2,
+    [UserList([1, 2]), UserList([3, 4])],
+    [range(2), range(2)],
+    [np.float32(1), np.float32(2)],
+    [np.int8(1)],
+    [np.bool_(True)],
+    [np.ones(2, np.float16)] * 2,
+    [np.array(3)],
+    [np.ones(2), np.ones(3)],
+    [np.array(["a"])],
+    [[1], [1, 2]],
+    [(), ()],
+    [{}, {}],
+    [{"a": 1}, {"b": 1}],
+    [((1, 2.0), "s"), ((3, 4.0), "t")],
+    [np.str_("a")],
+    [{1, 2}],
+    [{"a": [1, (2, "x")]}] * 2,
+    [np.zeros((0, 2))] * 2,
+]
 
 
 @pytest.mark.parametrize("batch", SAMPLES, ids=repr)
@@ -75,12 +98,22 @@ def test_splits_have_the_same_sizes(shares):
 
 
 OPTIONS = [
-    {"num_workers": -1}, {"timeout": -1}, {"prefetch_factor": 2}, {"num_workers": 1, "prefetch_factor": -1},
-    {"persistent_workers": True}, {"multiprocessing_context": "spawn"},
-    {"num_workers": 1, "multiprocessing_context": "x"}, {"num_workers": 1, "multiprocessing_context": 3},
-    {"sampler": [0], "shuffle": True}, {"batch_sampler": [[0]], "batch_size": 2}, {"batch_size": 0},
-    {"batch_size": None, "drop_last": True}, {"batch_size": 1.5}, {"drop_last": 3}, {"shuffle": True, "batch_size": -1},
-]  # fmt: skip
+    {"num_workers": -1},
+    {"timeout": -1},
+    {"prefetch_factor": 2},
+    {"num_workers": 1, "prefetch_factor": -1},
+    {"persistent_workers": True},
+    {"multiprocessing_context": "spawn"},
+    {"num_workers": 1, "multiprocessing_context": "x"},
+    {"num_workers": 1, "multiprocessing_context": 3},
+    {"sampler": [0], "shuffle": True},
+    {"batch_sampler": [[0]], "batch_size": 2},
+    {"batch_size": 0},
+    {"batch_size": None, "drop_last": True},
+    {"batch_size": 1.5},
+    {"drop_last": 3},
+    {"shuffle": True, "batch_size": -1},
+]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -247,9 +247,13 @@ def averaged(framework, options, arrays):
 
 
 AVERAGES = [
-    {}, {"use_buffers": True}, {"avg_fn": ("get_swa_avg_fn",)}, {"multi_avg_fn": ("get_swa_multi_avg_fn",)},
-    {"avg_fn": ("get_ema_avg_fn", 0.7)}, {"multi_avg_fn": ("get_ema_multi_avg_fn", 0.7), "use_buffers": True},
-]  # fmt: skip
+    {},
+    {"use_buffers": True},
+    {"avg_fn": ("get_swa_avg_fn",)},
+    {"multi_avg_fn": ("get_swa_multi_avg_fn",)},
+    {"avg_fn": ("get_ema_avg_fn", 0.7)},
+    {"multi_avg_fn": ("get_ema_multi_avg_fn", 0.7), "use_buffers": True},
+]
 
 
 @pytest.mark.parametrize("options", AVERAGES, ids=str)

@@ -26,12 +26,29 @@ _MODULES = {"": torch, "nn.functional": torch.nn.functional}
 _ARITHMETIC = ("elementwise", "unary", "compare")  # files of rows whose results are defined to the last bit
 _ULPS = {
     # PyTorch adds up a product without rounding it first, or XLA does
-    "add": 4, "sub": 4, "subtract": 4, "rsub": 4, "addcmul": 1, "lerp": 1,
+    "add": 4,
+    "sub": 4,
+    "subtract": 4,
+    "rsub": 4,
+    "addcmul": 1,
+    "lerp": 1,
     # PyTorch rounds between its steps, or computes a function less exactly
-    "floor_divide": 1, "pow": 1, "pow_number": 1, "logaddexp": 1, "logaddexp2": 1, "atan2": 1, "hypot": 1, "ldexp": 1,
-    "arctan2": 1, "xlogy": 1, "erf": 4, "lgamma": 2, "gelu": np.inf, "logit": np.inf,
+    "floor_divide": 1,
+    "pow": 1,
+    "pow_number": 1,
+    "logaddexp": 1,
+    "logaddexp2": 1,
+    "atan2": 1,
+    "hypot": 1,
+    "ldexp": 1,
+    "arctan2": 1,
+    "xlogy": 1,
+    "erf": 4,
+    "lgamma": 2,
+    "gelu": np.inf,
+    "logit": np.inf,
     "hardshrink": np.inf,  # a bound that is rounded moves elements across
-}  # fmt: skip
+}
 
 
 def _is_of_elements(row: OpDef) -> bool:
@@ -113,8 +130,9 @@ def test_16_bit_results(name: str):
     draw = np.random.default_rng(0)
     columns = [
         np.concatenate([draw.standard_normal(400) * 3, draw.uniform(-0.999, 0.999, 300), draw.uniform(0.1, 4, 300)]),
-        np.concatenate([draw.standard_normal(500) * 3, draw.uniform(0.1, 4, 500)]), draw.uniform(-2, 2, 1000),
-    ]  # fmt: skip
+        np.concatenate([draw.standard_normal(500) * 3, draw.uniform(0.1, 4, 500)]),
+        draw.uniform(-2, 2, 1000),
+    ]
     exact = row.impl.__module__.rpartition(".")[2] in _ARITHMETIC
     for dtype, numbers in itertools.product(_HALVES, (False, True)[: 1 + _takes_numbers(row)]):
         for wanted, found, kind in _both(row, columns, dtype, numbers):
@@ -153,15 +171,27 @@ def test_special_values(name: str):
                 case
                 for case in zip(*columns, wanted, found, _alike(name, wanted, found, kind), strict=True)
                 if not case[-1] and not _is_known(name, dtype, case)
-            ]  # fmt: skip
+            ]
             assert not cases, f"{dtype}: (arguments, PyTorch's result, the result) {cases[:5]}"
 
 
-_ZEROS_ARE_EQUAL = frozenset({
-    "relu", "relu6", "gelu", "logsigmoid", "softshrink", "hardswish",
-    "maximum", "minimum", "fmax", "fmin", "clamp_min",
-    "clamp_max", "logaddexp2",
-})  # fmt: skip
+_ZEROS_ARE_EQUAL = frozenset(
+    {
+        "relu",
+        "relu6",
+        "gelu",
+        "logsigmoid",
+        "softshrink",
+        "hardswish",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "clamp_min",
+        "clamp_max",
+        "logaddexp2",
+    }
+)
 """Functions of which zeros have whatever sign comes out."""
 
 

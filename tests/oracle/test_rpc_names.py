@@ -18,13 +18,26 @@ pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore:.*torch.jit
 MISSING = {
     "rpc": {
         "RpcAgent",  # a class in C++; what it does is reached by functions
-        "RemoteProfilerManager", "enable_gil_profiling",  # of the old profiler
-        "AllGatherStates", "method_factory", "new_method",  # inner parts that are public by oversight
+        "RemoteProfilerManager",
+        "enable_gil_profiling",  # of the old profiler
+        "AllGatherStates",
+        "method_factory",
+        "new_method",  # inner parts that are public by oversight
         "Store",  # imported from elsewhere
     },
     "rpc.api": {
-        "AllGatherStates", "GenericWithOneTypeVar", "PyRRef", "PythonUDF", "RPCExecMode", "RemoteProfilerManager", "T",
-        "docstring", "method", "method_factory", "method_name", "new_method",
+        "AllGatherStates",
+        "GenericWithOneTypeVar",
+        "PyRRef",
+        "PythonUDF",
+        "RPCExecMode",
+        "RemoteProfilerManager",
+        "T",
+        "docstring",
+        "method",
+        "method_factory",
+        "method_name",
+        "new_method",
     },
     "rpc.backend_registry": set(),
     "rpc.options": set(),
@@ -35,16 +48,37 @@ MISSING = {
     "nn.api.remote_module": {"Parameter", "RemovableHandle", "T", "Tensor"},
     "optim": set(),
     "remote_device": set(),
-}  # fmt: skip
+}
 # what other modules of PyTorch have put there
 FOREIGN = {
-    "Any", "Future", "Generator", "Generic", "Iterator", "Mapping", "ParamSpec", "Self", "TYPE_CHECKING", "TypeVar",
-    "annotations", "cast", "device", "dtype", "group", "logger", "timedelta", "urlparse",
-}  # fmt: skip
+    "Any",
+    "Future",
+    "Generator",
+    "Generic",
+    "Iterator",
+    "Mapping",
+    "ParamSpec",
+    "Self",
+    "TYPE_CHECKING",
+    "TypeVar",
+    "annotations",
+    "cast",
+    "device",
+    "dtype",
+    "group",
+    "logger",
+    "timedelta",
+    "urlparse",
+}
 INNER = {
-    "_all_gather", "_barrier", "_is_current_rpc_agent_set", "_remote_device", "_require_initialized",
-    "_set_rpc_timeout", "_wait_all",
-}  # fmt: skip
+    "_all_gather",
+    "_barrier",
+    "_is_current_rpc_agent_set",
+    "_remote_device",
+    "_require_initialized",
+    "_set_rpc_timeout",
+    "_wait_all",
+}
 
 
 def modules(name):
@@ -93,9 +127,22 @@ def test_classes_have_pytorchs_members(name):
 
 @pytest.mark.parametrize(
     "text",
-    ["trainer0/cpu", "trainer0", "ps0/cuda:0", "rank:0/cpu", "rank:0", "rank:12/cuda:1", "cpu", "cuda:1", "/cpu",
-     "a/b/c", "rank:x/cpu", "worker/nodevice", ""],
-)  # fmt: skip
+    [
+        "trainer0/cpu",
+        "trainer0",
+        "ps0/cuda:0",
+        "rank:0/cpu",
+        "rank:0",
+        "rank:12/cuda:1",
+        "cpu",
+        "cuda:1",
+        "/cpu",
+        "a/b/c",
+        "rank:x/cpu",
+        "worker/nodevice",
+        "",
+    ],
+)
 def test_remote_devices_are_read_alike(text):
     results = []
     for made in (torch.distributed._remote_device, weft.distributed._remote_device):

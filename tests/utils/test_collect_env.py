@@ -12,12 +12,24 @@ import weft
 from weft.utils import collect_env
 
 FOUND = collect_env.SystemEnv(
-    weft_version="0.1", jax_version="0.10.2", jaxlib_version="0.10.1", numpy_version="2.4", os="Debian 12 (x86_64)",
-    libc_version="glibc-2.36", gcc_version="gcc 12.2", clang_version=None, python_version="3.11.7 (64-bit runtime)",
-    python_platform="Linux-6", devices=["cuda:0 H100", "cuda:1 H100"], nvidia_driver_version="550.1",
-    cpu_model="A {fine} CPU", cpu_count=8, memory_bytes=12 * 2**30, environment=["XLA_FLAGS=--a --b"],
+    weft_version="0.1",
+    jax_version="0.10.2",
+    jaxlib_version="0.10.1",
+    numpy_version="2.4",
+    os="Debian 12 (x86_64)",
+    libc_version="glibc-2.36",
+    gcc_version="gcc 12.2",
+    clang_version=None,
+    python_version="3.11.7 (64-bit runtime)",
+    python_platform="Linux-6",
+    devices=["cuda:0 H100", "cuda:1 H100"],
+    nvidia_driver_version="550.1",
+    cpu_model="A {fine} CPU",
+    cpu_count=8,
+    memory_bytes=12 * 2**30,
+    environment=["XLA_FLAGS=--a --b"],
     pip_packages=["jax==0.10.2", "numpy==2.4"],
-)  # fmt: skip
+)
 
 REPORT = """\
 Weft version: 0.1
@@ -77,10 +89,17 @@ def test_this_machine_is_looked_at(monkeypatch):
 @pytest.mark.parametrize(
     "name",
     [
-        "WEFT_JOB_KEY", "WEFT_API_TOKEN", "JAX_my_secret", "XLA_PASSWORD", "WEFT_CREDENTIALS", "WEFT_PASSPHRASE",
-        "WEFT_PWD", "XLA_CRED", "JAX_AUTH",
+        "WEFT_JOB_KEY",
+        "WEFT_API_TOKEN",
+        "JAX_my_secret",
+        "XLA_PASSWORD",
+        "WEFT_CREDENTIALS",
+        "WEFT_PASSPHRASE",
+        "WEFT_PWD",
+        "XLA_CRED",
+        "JAX_AUTH",
     ],
-)  # fmt: skip
+)
 def test_values_of_secrets_are_not_shown(name, monkeypatch):
     monkeypatch.setenv(name, "do not tell")
     report = collect_env.get_pretty_env_info()

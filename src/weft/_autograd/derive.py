@@ -84,9 +84,14 @@ def _derive(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int
         sizes = signature.general[1]
         general, trace = (traced_here.general, sizes), trace.with_sizes(sizes)
     derived = Signature(
-        f"grad of {signature.name}", traced_here.function(signature, structs_of(avals)), tuple(avals[i] for i in read),
-        device=signature.outputs[0].aval.device, rounds=signature.rounds, trace=trace, general=general,
-    )  # fmt: skip
+        f"grad of {signature.name}",
+        traced_here.function(signature, structs_of(avals)),
+        tuple(avals[i] for i in read),
+        device=signature.outputs[0].aval.device,
+        rounds=signature.rounds,
+        trace=trace,
+        general=general,
+    )
     derived.require(None, doubtful=signature.doubtful)
     if signature.costs is COMPILED_AT_ONCE:
         derived.costs = COMPILED_AT_ONCE
@@ -180,9 +185,10 @@ def _numbers(signature: Signature) -> set[int]:
     """
     kinds = kinds_of(signature.call) if signature.call is not None else []
     return {
-        i for i, kind in enumerate(kinds)
+        i
+        for i, kind in enumerate(kinds)
         if signature.avals[i].weak and (kind is Kind.SCALAR or (kind is Kind.OPERAND and i > 1))
-    }  # fmt: skip
+    }
 
 
 def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

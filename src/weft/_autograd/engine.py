@@ -188,9 +188,9 @@ class BackwardPass:
     def _needed(self, inputs: Sequence[Value]) -> tuple[int, ...]:
         """Positions of the inputs whose gradients are needed."""
         useful = self.useful
-        return tuple([
-            i for i, x in enumerate(inputs) if x.tape is not None and (useful is None or key_of(x) in useful)
-        ])  # fmt: skip
+        return tuple(
+            [i for i, x in enumerate(inputs) if x.tape is not None and (useful is None or key_of(x) in useful)]
+        )
 
     # --- executing --------------------------------------------------------------------------------------------
 

@@ -26,9 +26,14 @@ class IncrementalBackwardPass(BackwardPass):
     """
 
     def __init__(
-        self, roots: Sequence[Value], *, deliver: Deliver, ends: Callable[[Vertex], bool],
-        arrived_at: Callable[[Vertex, Value | None], None], retain_graph: bool,
-    ) -> None:  # fmt: skip
+        self,
+        roots: Sequence[Value],
+        *,
+        deliver: Deliver,
+        ends: Callable[[Vertex], bool],
+        arrived_at: Callable[[Vertex, Value | None], None],
+        retain_graph: bool,
+    ) -> None:
         super().__init__(deliver, None, retain_graph)
         self.awaited = len(roots)
         self._ends = ends

@@ -75,9 +75,22 @@ complex64 = DType("complex64", np.complex64, COMPLEX, "cfloat")
 complex128 = DType("complex128", np.complex128, COMPLEX, "cdouble")
 
 DTYPES = (
-    bool_, uint8, int8, int16, int32, int64, uint16, uint32, uint64,
-    float16, bfloat16, float32, float64, complex64, complex128,
-)  # fmt: skip
+    bool_,
+    uint8,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint16,
+    uint32,
+    uint64,
+    float16,
+    bfloat16,
+    float32,
+    float64,
+    complex64,
+    complex128,
+)
 _BY_NAME = {d.name: d for d in DTYPES}
 _BY_NUMPY = {d.numpy: d for d in DTYPES}
 _REAL = {complex64: float32, complex128: float64}

@@ -99,9 +99,13 @@ def enter(**fields: Any) -> Any:
     """Set fields until `leave` is called with what this returns."""
     old = ambient()
     kept = {
-        "pending": old.pending, "grad": old.grad, "inference": old.inference, "anomaly": old.anomaly,
-        "eager": old.eager, "capture": old.capture,
-    }  # fmt: skip
+        "pending": old.pending,
+        "grad": old.grad,
+        "inference": old.inference,
+        "anomaly": old.anomaly,
+        "eager": old.eager,
+        "capture": old.capture,
+    }
     return _ambient.set(Ambient(**{**kept, **fields}))
 
 

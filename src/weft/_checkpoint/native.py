@@ -113,10 +113,12 @@ def _describe_tensor(tensor: Tensor, storages: dict[int, tuple[int, Any]], share
     plain = tensor.data if is_lazy(tensor) else tensor
     description = {
         "kind": f"Uninitialized{kind}" if is_lazy(tensor) else kind,
-        "dtype": tensor.dtype.name, "shape": list(plain.shape), "device": str(tensor.device),
+        "dtype": tensor.dtype.name,
+        "shape": list(plain.shape),
+        "device": str(tensor.device),
         "requires_grad": tensor.requires_grad,
         "data": _stored(elements_of(owner_of(plain) if shares else plain), storages),
-    }  # fmt: skip
+    }
     if shares:
         layout = layout_of(tensor, exact=True)
         description |= {"stride": list(layout.strides), "offset": layout.offset}
@@ -226,9 +228,11 @@ class _Entries:
         wholes: dict[str, dict[str, Any]] = {}
         for entry in self._tensors:
             name, shape, dtype = _fields(entry)
-            if not entry.get("offset") and entry.get("stride") == list(row_major(shape)) and (
-                prod(shape) * dtype.itemsize == self._reader.size(name)
-            ):  # fmt: skip
+            if (
+                not entry.get("offset")
+                and entry.get("stride") == list(row_major(shape))
+                and (prod(shape) * dtype.itemsize == self._reader.size(name))
+            ):
                 wholes.setdefault(name, entry)
         return wholes
 

@@ -128,13 +128,19 @@ class Plain:
     def table(self) -> dict[str, Any]:
         """The globals of plain objects by name."""
         makers: dict[str, Callable[..., Any]] = {
-            "collections.OrderedDict": self._ordered, "collections.Counter": self._counter,
-            "builtins.set": self._set, "builtins.frozenset": lambda items=(): frozenset(self._set(items)),
-            "builtins.bytearray": self._bytearray, "builtins.complex": self._complex,
+            "collections.OrderedDict": self._ordered,
+            "collections.Counter": self._counter,
+            "builtins.set": self._set,
+            "builtins.frozenset": lambda items=(): frozenset(self._set(items)),
+            "builtins.bytearray": self._bytearray,
+            "builtins.complex": self._complex,
             "builtins.bytes": lambda: b"",  # how protocols before 3 spell an empty one
-            "_codecs.encode": self._encode, "torch.Size": self._size, "torch.device": self._device,
-            "numpy.dtype": self._numpy_type, "numpy.ndarray": self._no_array,
-        }  # fmt: skip
+            "_codecs.encode": self._encode,
+            "torch.Size": self._size,
+            "torch.device": self._device,
+            "numpy.dtype": self._numpy_type,
+            "numpy.ndarray": self._no_array,
+        }
         for core in ("numpy._core", "numpy.core"):
             makers[f"{core}.multiarray.scalar"] = self._scalar
             makers[f"{core}.multiarray._reconstruct"] = self._empty_array

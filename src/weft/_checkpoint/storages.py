@@ -41,8 +41,11 @@ def view_of_storage(storage: Tensor, places: Layout) -> Tensor:
     """The tensor at these places of a storage, outside of the tape."""
     whole = layout_of(storage)
     if (whole.sizes, whole.strides, whole.offset, whole.dtype) == (
-        places.sizes, places.strides, places.offset, places.dtype,
-    ):  # fmt: skip
+        places.sizes,
+        places.strides,
+        places.offset,
+        places.dtype,
+    ):
         return storage.detach()
     with using(grad=False):
         return strided_view(storage, places.sizes, places.strides, places.offset, dtype=places.dtype)

@@ -23,8 +23,15 @@ from weft.errors import CheckpointError
 _LENGTH = 8  # bytes of the header's length
 _MOST_HEADER = 100_000_000
 _METADATA = "__metadata__"
-_WORDS = {"bool": "BOOL", "bfloat16": "BF16", "complex64": "C64", "complex128": "C128",
-          "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}  # fmt: skip
+_WORDS = {
+    "bool": "BOOL",
+    "bfloat16": "BF16",
+    "complex64": "C64",
+    "complex128": "C128",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
+}
 _LETTERS = {"i": "I", "u": "U", "f": "F"}
 
 
@@ -54,8 +61,10 @@ def writer_of(tensors: Any, metadata: Mapping[str, str] | None) -> Callable[[IO[
     end = 0
     for name, tensor in ordered:
         header[name] = {
-            "dtype": _word(tensor.dtype), "shape": list(tensor.shape), "data_offsets": [end, end + tensor.nbytes],
-        }  # fmt: skip
+            "dtype": _word(tensor.dtype),
+            "shape": list(tensor.shape),
+            "data_offsets": [end, end + tensor.nbytes],
+        }
         end += tensor.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-(_LENGTH + len(text)) % ALIGNMENT)

@@ -33,13 +33,24 @@ _REFUSED = {
 }
 
 FUNCTIONS = (
-    *(f"torch._utils.{name}" for name in (
-        "_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter",
-        "_rebuild_parameter_with_state", "_rebuild_device_tensor_from_cpu_tensor", *_REFUSED,
-    )),
-    "torch._tensor._rebuild_from_type_v2", "torch.serialization._get_layout", "torch.Tensor",
-    "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer",
-)  # fmt: skip
+    *(
+        f"torch._utils.{name}"
+        for name in (
+            "_rebuild_tensor",
+            "_rebuild_tensor_v2",
+            "_rebuild_tensor_v3",
+            "_rebuild_parameter",
+            "_rebuild_parameter_with_state",
+            "_rebuild_device_tensor_from_cpu_tensor",
+            *_REFUSED,
+        )
+    ),
+    "torch._tensor._rebuild_from_type_v2",
+    "torch.serialization._get_layout",
+    "torch.Tensor",
+    "torch.nn.parameter.Parameter",
+    "torch.nn.parameter.Buffer",
+)
 """Names of PyTorch's that build tensors."""
 
 

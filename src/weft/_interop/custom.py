@@ -33,9 +33,14 @@ class CustomOp:
     """An operator made by `custom_op`: call it on tensors."""
 
     def __init__(
-        self, name: str, body: Callable[..., Any], mutates: tuple[str, ...], dims: Rule | None, cast: Cast,
+        self,
+        name: str,
+        body: Callable[..., Any],
+        mutates: tuple[str, ...],
+        dims: Rule | None,
+        cast: Cast,
         vjp: Callable[..., Any] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         params, of_tensors = _params(name, body)
         self._name = name
         self._body = body
@@ -184,15 +189,23 @@ class CustomOp:
         call.defvjp(
             lambda *arrays: (call(*arrays), arrays),
             lambda arrays, _: jax.pure_callback(refuse, arrays),
-        )  # fmt: skip
+        )
         return call(*flat.inputs)
 
 
 def custom_op(
-    name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: str | Iterable[str] = (),
-    device_types: Any = None, schema: str | None = None, tags: Any = None, dims: Rule | None = None,
-    cast: Cast = Cast.NONE, vjp: Callable[..., Any] | None = None,
-) -> Any:  # fmt: skip
+    name: str,
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    mutates_args: str | Iterable[str] = (),
+    device_types: Any = None,
+    schema: str | None = None,
+    tags: Any = None,
+    dims: Rule | None = None,
+    cast: Cast = Cast.NONE,
+    vjp: Callable[..., Any] | None = None,
+) -> Any:
     """Make an operator of the decorated function, called `namespace::name`.
 
     Its parameters are annotated: `weft.Tensor` for a body over tensors or `jax.Array` for one over arrays (also
@@ -258,7 +271,10 @@ def _flat(grads: Iterable[Any]) -> list[Any]:
 def _filled(grads: Iterable[Any], arrays: Any) -> list[Any]:
     """The gradients with arrays in place of tensors."""
     return [
-        [None if x is None else next(arrays) for x in g] if isinstance(g, (list, tuple))
-        else None if g is None else next(arrays)
+        [None if x is None else next(arrays) for x in g]
+        if isinstance(g, (list, tuple))
+        else None
+        if g is None
+        else next(arrays)
         for g in grads
-    ]  # fmt: skip
+    ]

@@ -133,9 +133,13 @@ _ALIAS = call_of(TABLE["alias"], (ONE,))
 
 
 def traced(
-    function: Callable[[list[Tensor]], Sequence[Tensor]], arrays: Sequence[Any], name: str, *, key: Any = None,
+    function: Callable[[list[Tensor]], Sequence[Tensor]],
+    arrays: Sequence[Any],
+    name: str,
+    *,
+    key: Any = None,
     on_tape: bool = False,
-) -> list[jax.Array]:  # fmt: skip
+) -> list[jax.Array]:
     """What `function` gives for tensors that stand for `arrays`, as arrays that depend on them.
 
     With `on_tape` the tensors require gradients, so that the function says where gradients stop.

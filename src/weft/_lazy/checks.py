@@ -152,8 +152,10 @@ def _codes_at_hand(signature: Signature, recipe: _Recipe, inputs: tuple[Value, .
     arrays = {i: _at_hand(inputs[i]) for i in recipe.inputs}
     if any(array is None for array in arrays.values()):
         return None
-    full = [arrays[i] if i in arrays else np.broadcast_to(np.zeros((), a.dtype.numpy), a.shape)
-            for i, a in enumerate(signature.avals)]  # fmt: skip
+    full = [
+        arrays[i] if i in arrays else np.broadcast_to(np.zeros((), a.dtype.numpy), a.shape)
+        for i, a in enumerate(signature.avals)
+    ]
     return [int(code) for code in precondition.codes(*full)]
 
 

@@ -221,10 +221,12 @@ def filled(avals: Sequence[Aval], sizes: Iterator[SymbolicSize]) -> list[jax.Sha
 
 def static_with(call: Call, sizes: Iterator[SymbolicSize]) -> tuple[Any, ...]:
     """The static arguments of a call with other sizes for their integers."""
-    return tuple([
-        _with_sizes(entry, sizes) if param.kind in _SIZED else entry
-        for param, entry in zip(call.op.params, call.static, strict=True)
-    ])  # fmt: skip
+    return tuple(
+        [
+            _with_sizes(entry, sizes) if param.kind in _SIZED else entry
+            for param, entry in zip(call.op.params, call.static, strict=True)
+        ]
+    )
 
 
 def _with_sizes(entry: Any, sizes: Iterator[SymbolicSize]) -> Any:

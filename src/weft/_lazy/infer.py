@@ -160,9 +160,18 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
         types = None if trace is None else [dtype for _, dtype in trace.types()]
         body = _bodied(call, avals, structs, types)
         signature = Signature(
-            op.name, body.fn, avals, device=device, aux=op.aux, differentiable=op.differentiable, call=call,
-            grads=body.grads, rounds=op.arithmetic is not Arithmetic.NONE, trace=trace, general=general,
-        )  # fmt: skip
+            op.name,
+            body.fn,
+            avals,
+            device=device,
+            aux=op.aux,
+            differentiable=op.differentiable,
+            call=call,
+            grads=body.grads,
+            rounds=op.arithmetic is not Arithmetic.NONE,
+            trace=trace,
+            general=general,
+        )
         if op.check is not None:
             signature.require(_precondition(op, body.unflatten, structs, None if general is None else general[0]))
     except WeftError as error:

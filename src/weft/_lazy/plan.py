@@ -140,8 +140,17 @@ class _Numbering:
     """
 
     __slots__ = (
-        "doubtful", "entries", "leaves", "nodes", "shared", "steps", "taped", "unconfirmed", "uses", "with_extras",
-    )  # fmt: skip
+        "doubtful",
+        "entries",
+        "leaves",
+        "nodes",
+        "shared",
+        "steps",
+        "taped",
+        "unconfirmed",
+        "uses",
+        "with_extras",
+    )
 
     def __init__(self) -> None:
         self.entries: list[Value] = []

@@ -227,10 +227,15 @@ def join_runtime(path: str, rank: int, size: int, seconds: float) -> None:
     try:
         with _errors_only():
             jax.distributed.initialize(
-                f"unix:{path}", size, rank, None if local is None else [int(local)],
-                cluster_detection_method="deactivate", initialization_timeout=max(1, int(seconds)),
-                heartbeat_timeout_seconds=_NEVER, coordinator_bind_address=f"unix:{path}",
-            )  # fmt: skip
+                f"unix:{path}",
+                size,
+                rank,
+                None if local is None else [int(local)],
+                cluster_detection_method="deactivate",
+                initialization_timeout=max(1, int(seconds)),
+                heartbeat_timeout_seconds=_NEVER,
+                coordinator_bind_address=f"unix:{path}",
+            )
     except RuntimeError as error:
         if "before any JAX" in " ".join(str(error).split()):
             raise DistBackendError(

@@ -97,13 +97,26 @@ def named_result(name: str, fields: Sequence[str]) -> Any:
 # --- writing the functions ------------------------------------------------------------------------------------
 
 _SCOPE: dict[str, Any] = {
-    **arguments.SCOPE, "_ONE": ONE, "_Exact": Exact, "_many": many, "_operand": operand,
-    "_operands": arguments.operands, "_any": arguments.operand_or_number, "_filling": arguments.filling,
-    "_scalar": arguments.scalar_value, "_within": arguments.within, "_constant": arguments.constant,
-    "_sizes": arguments.sizes, "_sizes_one_by_one": arguments.sizes_one_by_one,
-    "_device": _device, "_draw": _draw, "_finish": _finish, "_finish_view": _finish_view, "_write_out": write_out,
+    **arguments.SCOPE,
+    "_ONE": ONE,
+    "_Exact": Exact,
+    "_many": many,
+    "_operand": operand,
+    "_operands": arguments.operands,
+    "_any": arguments.operand_or_number,
+    "_filling": arguments.filling,
+    "_scalar": arguments.scalar_value,
+    "_within": arguments.within,
+    "_constant": arguments.constant,
+    "_sizes": arguments.sizes,
+    "_sizes_one_by_one": arguments.sizes_one_by_one,
+    "_device": _device,
+    "_draw": _draw,
+    "_finish": _finish,
+    "_finish_view": _finish_view,
+    "_write_out": write_out,
     "_type_of_out": type_of_out,
-}  # fmt: skip
+}
 
 
 def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:

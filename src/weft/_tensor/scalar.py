@@ -18,11 +18,16 @@ from weft.ops._type_names import c_name
 
 Number = bool | int | float | complex
 
-_WEAK = {kind: aval_of((), dtype, weak=True) for kind, dtype in
-         ((bool, bool_), (int, int64), (float, float64), (complex, complex128))}  # fmt: skip
+_WEAK = {
+    kind: aval_of((), dtype, weak=True)
+    for kind, dtype in ((bool, bool_), (int, int64), (float, float64), (complex, complex128))
+}
 _ABSTRACT: tuple[tuple[Any, type], ...] = (
-    (bool, np.bool_), (int, numbers.Integral), (float, numbers.Real), (complex, numbers.Complex),
-)  # fmt: skip
+    (bool, np.bool_),
+    (int, numbers.Integral),
+    (float, numbers.Real),
+    (complex, numbers.Complex),
+)
 
 
 def number(x: Any, name: str = "", op: str = "") -> Value:

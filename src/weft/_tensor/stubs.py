@@ -20,14 +20,25 @@ from weft.ops._table import TABLE, Kind, OpDef, Param
 
 _ROOT = Path(__file__).resolve().parent.parent
 _TYPES = {
-    Kind.ARRAY: "Tensor", Kind.OPERAND: "Tensor | Number", Kind.SCALAR: "Tensor | Number",
-    Kind.ARRAYS: "Sequence[Tensor]", Kind.DIM: "int", Kind.DIMS: "int | Sequence[int]", Kind.SHAPE: "Sequence[int]",
+    Kind.ARRAY: "Tensor",
+    Kind.OPERAND: "Tensor | Number",
+    Kind.SCALAR: "Tensor | Number",
+    Kind.ARRAYS: "Sequence[Tensor]",
+    Kind.DIM: "int",
+    Kind.DIMS: "int | Sequence[int]",
+    Kind.SHAPE: "Sequence[int]",
     Kind.DTYPE: "DType",
-}  # fmt: skip
+}
 _KEYWORDS = {
-    "generator": "Generator | None", "device": "Any", "requires_grad": "bool", "pin_memory": "bool", "layout": "Any",
-    "out": "Any", "axis": "Any", "keepdims": "bool",
-}  # fmt: skip
+    "generator": "Generator | None",
+    "device": "Any",
+    "requires_grad": "bool",
+    "pin_memory": "bool",
+    "layout": "Any",
+    "out": "Any",
+    "axis": "Any",
+    "keepdims": "bool",
+}
 _STATIC = {"bool", "int", "float", "str", "int | float"}
 
 _PROPERTIES = {"layout": "Any", "name": "None", "output_nr": "int"}

@@ -160,10 +160,7 @@ def _linked(
             "modified inplace must all be outputs of the Function."
         )
     _check_dirty(ctx, args, results)
-    smooth = [
-        r for r in results
-        if isinstance(r, Tensor) and r.dtype.is_differentiable and id(r) not in ctx._plain
-    ]  # fmt: skip
+    smooth = [r for r in results if isinstance(r, Tensor) and r.dtype.is_differentiable and id(r) not in ctx._plain]
     if not smooth:
         return results
     operands = (*[r._read() for r in smooth], *inputs)

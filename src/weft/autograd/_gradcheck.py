@@ -118,9 +118,13 @@ def gradgradcheck(
         here, cotangents = both[:count], both[count:]
         wanted = [a for a in here if isinstance(a, Tensor) and a.requires_grad]
         gradients = grad(
-            _smooth_outputs(func(*here)), wanted, list(cotangents), create_graph=True, allow_unused=True,
+            _smooth_outputs(func(*here)),
+            wanted,
+            list(cotangents),
+            create_graph=True,
+            allow_unused=True,
             materialize_grads=True,
-        )  # fmt: skip
+        )
         return tuple(g for g in gradients if g is not None)
 
     return gradcheck(first, [*args, *seeds], **options)

@@ -27,15 +27,19 @@ from weft.futures import Future
 
 def one_tensor(x: Any, name: str, operation: str) -> Tensor:
     if not isinstance(x, Tensor):
-        raise ArgumentError(f"{operation}: Invalid function argument. Expected parameter `{name}` of type torch.Tensor "
-                            f"but got {kind_of(x)} instead.")  # fmt: skip
+        raise ArgumentError(
+            f"{operation}: Invalid function argument. Expected parameter `{name}` of type torch.Tensor "
+            f"but got {kind_of(x)} instead."
+        )
     return x
 
 
 def _tensors(xs: Any, name: str, operation: str) -> list[Tensor]:
     if not isinstance(xs, (list, tuple)) or not all(isinstance(x, Tensor) for x in xs):
-        raise ArgumentError(f"{operation}: Invalid function argument. Expected parameter `{name}` of type "
-                            "List[torch.Tensor] with elements of type torch.Tensor.")  # fmt: skip
+        raise ArgumentError(
+            f"{operation}: Invalid function argument. Expected parameter `{name}` of type "
+            "List[torch.Tensor] with elements of type torch.Tensor."
+        )
     return list(xs)
 
 
@@ -264,9 +268,13 @@ def _parts(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operatio
 
 
 def reduce(
-    tensor: Any, dst: int | None = None, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False,
+    tensor: Any,
+    dst: int | None = None,
+    op: Reduction = ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
     group_dst: int | None = None,
-) -> Work | None:  # fmt: skip
+) -> Work | None:
     """Combine the tensors of all ranks, and leave the result in that of rank `dst`."""
     target = one_tensor(tensor, "tensor", "reduce")
     reduction = _reduction(op, [target], "reduce")
@@ -284,9 +292,13 @@ def reduce(
 
 
 def gather(
-    tensor: Any, gather_list: Any = None, dst: int | None = None, group: Any = None, async_op: bool = False,
+    tensor: Any,
+    gather_list: Any = None,
+    dst: int | None = None,
+    group: Any = None,
+    async_op: bool = False,
     group_dst: int | None = None,
-) -> Work | None:  # fmt: skip
+) -> Work | None:
     """Put the tensor of rank i into `gather_list[i]` of rank `dst` (0 unless given); others give no list."""
     source = one_tensor(tensor, "tensor", "gather")
     process_group = member_of(group, "gather")
@@ -304,9 +316,13 @@ def gather(
 
 
 def scatter(
-    tensor: Any, scatter_list: Any = None, src: int | None = None, group: Any = None, async_op: bool = False,
+    tensor: Any,
+    scatter_list: Any = None,
+    src: int | None = None,
+    group: Any = None,
+    async_op: bool = False,
     group_src: int | None = None,
-) -> Work | None:  # fmt: skip
+) -> Work | None:
     """Put `scatter_list[i]` of rank `src` (0 unless given) into the tensor of rank i; others give no list."""
     target = one_tensor(tensor, "tensor", "scatter")
     process_group = member_of(group, "scatter")
@@ -390,9 +406,13 @@ def all_to_all(
 
 
 def all_to_all_single(
-    output: Any, input: Any, output_split_sizes: Sequence[int] | None = None,
-    input_split_sizes: Sequence[int] | None = None, group: Any = None, async_op: bool = False,
-) -> Work | None:  # fmt: skip
+    output: Any,
+    input: Any,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: Any = None,
+    async_op: bool = False,
+) -> Work | None:
     """Give a part of `input` along the first dim to each rank, and put what they give one after the other.
 
     Parts have one size, or those of `input_split_sizes` and `output_split_sizes`.
@@ -404,9 +424,12 @@ def all_to_all_single(
         return None
     _same_type(target, source, "output", name)
     return _exchange(
-        process_group, name, _split(source, input_split_sizes, process_group.size(), "input"),
-        _split(target, output_split_sizes, process_group.size(), "output"), async_op=async_op,
-    )  # fmt: skip
+        process_group,
+        name,
+        _split(source, input_split_sizes, process_group.size(), "input"),
+        _split(target, output_split_sizes, process_group.size(), "output"),
+        async_op=async_op,
+    )
 
 
 def _exchange(
@@ -422,12 +445,16 @@ def _split(x: Tensor, sizes: Sequence[int] | None, count: int, name: str) -> lis
         raise ShapeError(f"all_to_all_single: `{name}` must have at least one dim")
     if not sizes:
         if length % count:
-            raise ShapeError(f"Tensor's dim 0 does not divide equally across group size: {name} has {length} rows, "
-                             f"and the group {count} ranks; pass {name}_split_sizes")  # fmt: skip
+            raise ShapeError(
+                f"Tensor's dim 0 does not divide equally across group size: {name} has {length} rows, "
+                f"and the group {count} ranks; pass {name}_split_sizes"
+            )
         sizes = [length // count] * count
     if len(sizes) != count or sum(sizes) != length:
-        raise ShapeError(f"Split sizes doesn't match total dim 0 size: {name}_split_sizes is {list(sizes)} for "
-                         f"{length} rows and {count} ranks")  # fmt: skip
+        raise ShapeError(
+            f"Split sizes doesn't match total dim 0 size: {name}_split_sizes is {list(sizes)} for "
+            f"{length} rows and {count} ranks"
+        )
     return list(x.split(list(sizes)))  # pyright: ignore[reportAttributeAccessIssue]  derived
 
 

@@ -55,21 +55,40 @@ class DistributedDataParallel(Module, Joinable):
     """
 
     def __init__(
-        self, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0,
-        broadcast_buffers: bool | None = None, init_sync: bool = True, process_group: Any = None,
-        bucket_cap_mb: float | None = None, find_unused_parameters: bool = False, check_reduction: bool = False,
-        gradient_as_bucket_view: bool = False, static_graph: bool = False, delay_all_reduce_named_params: Any = None,
-        param_to_hook_all_reduce: Any = None, mixed_precision: Any = None, device_mesh: Any = None,
-        skip_all_reduce_unused_params: bool = False, bucket_cap_mb_list: list[float] | None = None,
-        batched_grad_copy: bool = False, forward_sync_buffers: bool | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        module: Any,
+        device_ids: Any = None,
+        output_device: Any = None,
+        dim: int = 0,
+        broadcast_buffers: bool | None = None,
+        init_sync: bool = True,
+        process_group: Any = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        delay_all_reduce_named_params: Any = None,
+        param_to_hook_all_reduce: Any = None,
+        mixed_precision: Any = None,
+        device_mesh: Any = None,
+        skip_all_reduce_unused_params: bool = False,
+        bucket_cap_mb_list: list[float] | None = None,
+        batched_grad_copy: bool = False,
+        forward_sync_buffers: bool | None = None,
+    ) -> None:
         super().__init__()
         Joinable.__init__(self)
         del skip_all_reduce_unused_params, batched_grad_copy  # what they speed up costs nothing here
         require_options(
-            mixed_precision, device_mesh, delay_all_reduce_named_params, param_to_hook_all_reduce, check_reduction,
-            broadcast_buffers, forward_sync_buffers,
-        )  # fmt: skip
+            mixed_precision,
+            device_mesh,
+            delay_all_reduce_named_params,
+            param_to_hook_all_reduce,
+            check_reduction,
+            broadcast_buffers,
+            forward_sync_buffers,
+        )
         limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
         if isinstance(module, Compiled):
             self._compiled_module, module = module, module._function
@@ -92,9 +111,13 @@ class DistributedDataParallel(Module, Joinable):
             self._verify(trained)
             self._broadcast(self._states(forward_sync_buffers is not None or formerly), 0)
         self.reducer = Reducer(
-            [p for _, p in trained], [name for name, _ in trained], self.process_group, limits,
-            find_unused=find_unused_parameters, in_buckets=gradient_as_bucket_view,
-        )  # fmt: skip
+            [p for _, p in trained],
+            [name for name, _ in trained],
+            self.process_group,
+            limits,
+            find_unused=find_unused_parameters,
+            in_buckets=gradient_as_bucket_view,
+        )
         if static_graph:
             self._set_static_graph()
 

@@ -24,29 +24,40 @@ def bucket_limits(cap_mb: float | None, caps_mb: Sequence[float] | None) -> list
 
 
 def require_options(
-    mixed_precision: Any, device_mesh: Any, delayed: Any, delayed_to: Any, check_reduction: bool,
-    broadcast_buffers: bool | None, forward_sync_buffers: bool | None,
-) -> None:  # fmt: skip
+    mixed_precision: Any,
+    device_mesh: Any,
+    delayed: Any,
+    delayed_to: Any,
+    check_reduction: bool,
+    broadcast_buffers: bool | None,
+    forward_sync_buffers: bool | None,
+) -> None:
     """Raise for what is not supported, and warn of what PyTorch has deprecated."""
     if (delayed is None) != (delayed_to is None):
         raise ValueRangeError(
             "delay_all_reduce_named_params and param_to_hook_all_reduce need to be set at the same time."
         )
     refused = {
-        "mixed_precision": (mixed_precision, "cast the module before it is wrapped, or compress what is exchanged "
-                            "with bf16_compress_hook"),
+        "mixed_precision": (
+            mixed_precision,
+            "cast the module before it is wrapped, or compress what is exchanged with bf16_compress_hook",
+        ),
         "device_mesh": (device_mesh, "give the group of its dim as process_group"),
-        "delay_all_reduce_named_params": (delayed, "list the names in module._ddp_params_and_buffers_to_ignore and "
-                                          "all_reduce these gradients after the backward pass"),
-    }  # fmt: skip
+        "delay_all_reduce_named_params": (
+            delayed,
+            "list the names in module._ddp_params_and_buffers_to_ignore and "
+            "all_reduce these gradients after the backward pass",
+        ),
+    }
     for name, (value, instead) in refused.items():
         if value is not None:
             raise OptionError(f"DistributedDataParallel does not support {name}; {instead}")
     if check_reduction:
         warnings.warn(
             "The `check_reduction` argument in `DistributedDataParallel` module is deprecated. Please avoid using it.",
-            FutureWarning, stacklevel=3,
-        )  # fmt: skip
+            FutureWarning,
+            stacklevel=3,
+        )
     if broadcast_buffers is not None:
         warnings.warn(_about_buffers(forward_sync_buffers is not None), FutureWarning, stacklevel=3)
 

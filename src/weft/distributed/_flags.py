@@ -77,9 +77,19 @@ _SWITCHES = (
     _Flag(("--virtual-local-rank",), False, "LOCAL_RANK is 0 in each worker, which sees one GPU"),
 )
 _OF_THE_NODES = {
-    "nnodes", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "standalone", "node_rank", "master_addr",
-    "master_port", "local_addr", "print_manifest", "container_image",
-}  # fmt: skip
+    "nnodes",
+    "rdzv_backend",
+    "rdzv_endpoint",
+    "rdzv_id",
+    "rdzv_conf",
+    "standalone",
+    "node_rank",
+    "master_addr",
+    "master_port",
+    "local_addr",
+    "print_manifest",
+    "container_image",
+}
 
 
 def _alike(word: str, names: list[str]) -> list[str]:

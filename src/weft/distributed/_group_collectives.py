@@ -86,9 +86,14 @@ class GroupCollectives:
     # --- one rank gives or gets -------------------------------------------------------------------------------
 
     def reduce(
-        self, tensors: Any, opts: Any = None, op: Reduction | None = None, timeout: timedelta | None = None, *,
+        self,
+        tensors: Any,
+        opts: Any = None,
+        op: Reduction | None = None,
+        timeout: timedelta | None = None,
+        *,
         root: int | None = None,
-    ) -> Work:  # fmt: skip
+    ) -> Work:
         """`reduce` to a rank in the group; `opts` may also be that rank."""
         opts = _merged(options.ReduceOptions, opts, timeout, rootRank=root, reduceOp=op)
         with self._as(opts):
@@ -97,9 +102,14 @@ class GroupCollectives:
             )
 
     def gather(
-        self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: timedelta | None = None, *,
+        self,
+        output_tensors: Any,
+        input_tensors: Any,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
         root: int | None = None,
-    ) -> Work:  # fmt: skip
+    ) -> Work:
         """`gather` to a rank in the group, where others give an empty list; `opts` may also be that rank."""
         opts = _merged(options.GatherOptions, opts, timeout, rootRank=root)
         results, x = _only_list(output_tensors) or None, _only(input_tensors)
@@ -107,9 +117,14 @@ class GroupCollectives:
             return _started(dist.gather(x, results, group=self, group_dst=opts.rootRank, async_op=True))
 
     def scatter(
-        self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: timedelta | None = None, *,
+        self,
+        output_tensors: Any,
+        input_tensors: Any,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
         root: int | None = None,
-    ) -> Work:  # fmt: skip
+    ) -> Work:
         """`scatter` from a rank in the group, where others give an empty list; `opts` may also be that rank."""
         opts = _merged(options.ScatterOptions, opts, timeout, rootRank=root)
         result, xs = _only(output_tensors), _only_list(input_tensors) or None
@@ -119,9 +134,14 @@ class GroupCollectives:
     # --- everybody gives to everybody -------------------------------------------------------------------------
 
     def reduce_scatter(
-        self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: timedelta | None = None, *,
+        self,
+        output_tensors: Any,
+        input_tensors: Any,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
         op: Reduction | None = None,
-    ) -> Work:  # fmt: skip
+    ) -> Work:
         """`reduce_scatter` of the list in `input_tensors`; `opts` may also be the reduction."""
         opts = _merged(options.ReduceScatterOptions, opts, timeout, reduceOp=op)
         result, xs = _only(output_tensors), _only_list(input_tensors)
@@ -148,9 +168,13 @@ class GroupCollectives:
             return _started(dist.all_to_all(output_tensors, input_tensors, self, async_op=True))
 
     def all_to_all_single(
-        self, output: Tensor, input: Tensor, output_split_sizes: Sequence[int], input_split_sizes: Sequence[int],
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_split_sizes: Sequence[int],
+        input_split_sizes: Sequence[int],
         opts: Any = None,
-    ) -> Work:  # fmt: skip
+    ) -> Work:
         """`all_to_all_single`; empty lists stand for parts of one size."""
         with self._as(_merged(options.AllToAllOptions, opts)):
             return _started(

@@ -253,12 +253,23 @@ def _finished(total: jax.Array, like: jax.Array, word: str) -> jax.Array:
 
 
 _NATIVE: dict[str, Callable[[jax.Array, str], jax.Array]] = {
-    "sum": lax.psum, "avg": lax.psum, "premul_sum": lax.psum, "min": lax.pmin, "max": lax.pmax,
-}  # fmt: skip
+    "sum": lax.psum,
+    "avg": lax.psum,
+    "premul_sum": lax.psum,
+    "min": lax.pmin,
+    "max": lax.pmax,
+}
 _PAIRWISE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
-    "sum": jnp.add, "avg": jnp.add, "premul_sum": jnp.add, "prod": jnp.multiply, "min": jnp.minimum,
-    "max": jnp.maximum, "band": jnp.bitwise_and, "bor": jnp.bitwise_or, "bxor": jnp.bitwise_xor,
-}  # fmt: skip
+    "sum": jnp.add,
+    "avg": jnp.add,
+    "premul_sum": jnp.add,
+    "prod": jnp.multiply,
+    "min": jnp.minimum,
+    "max": jnp.maximum,
+    "band": jnp.bitwise_and,
+    "bor": jnp.bitwise_or,
+    "bxor": jnp.bitwise_xor,
+}
 
 
 def _multiplied(x: Array, op: Reduction) -> Array:

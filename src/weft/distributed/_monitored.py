@@ -15,9 +15,13 @@ _LATER = timedelta(seconds=5)  # how much longer than the first rank, which name
 
 
 def pass_barrier(
-    backend: GroupBackend, ranks: Sequence[int], timeout: timedelta | None = None, *, wait_all_ranks: bool = False,
+    backend: GroupBackend,
+    ranks: Sequence[int],
+    timeout: timedelta | None = None,
+    *,
+    wait_all_ranks: bool = False,
     operation: str = "monitored_barrier",
-) -> None:  # fmt: skip
+) -> None:
     """Return once all ranks have called this for the same `operation`. `ranks` are those of the job.
 
     `timeout`, the group's unless given, is that of the group's first rank: its error names the first missing rank, or

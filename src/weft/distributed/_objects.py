@@ -66,9 +66,12 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
 
 
 def gather_object(
-    obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None, group: Any = None,
+    obj: Any,
+    object_gather_list: list[Any] | None = None,
+    dst: int | None = None,
+    group: Any = None,
     group_dst: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Put the object of rank i into `object_gather_list[i]` of rank `dst` (0 unless given); others give no list.
 
     Further entries of the list stay.
@@ -109,9 +112,12 @@ def broadcast_object_list(
 
 
 def scatter_object_list(
-    scatter_object_output_list: list[Any], scatter_object_input_list: Sequence[Any] | None = None,
-    src: int | None = None, group: Any = None, group_src: int | None = None,
-) -> None:  # fmt: skip
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: Sequence[Any] | None = None,
+    src: int | None = None,
+    group: Any = None,
+    group_src: int | None = None,
+) -> None:
     """Put object i of rank `src`'s list (rank 0 unless given) into the first place of rank i's output list."""
     process_group = member_of(group, "scatter_object_list")
     if process_group is None:
@@ -138,9 +144,13 @@ def scatter_object_list(
 
 
 def send_object_list(
-    object_list: Sequence[Any], dst: int | None = None, group: Any = None, device: Any = None,
-    group_dst: int | None = None, use_batch: bool = False,
-) -> None:  # fmt: skip
+    object_list: Sequence[Any],
+    dst: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_dst: int | None = None,
+    use_batch: bool = False,
+) -> None:
     """Send objects to rank `dst`, which calls `recv_object_list` with a list of this length."""
     del device, use_batch  # for communicators of pairs, which there are none of here
     packed = _all_packed(object_list, "send_object_list: object_list")
@@ -149,9 +159,13 @@ def send_object_list(
 
 
 def recv_object_list(
-    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None,
-    group_src: int | None = None, use_batch: bool = False,
-) -> int:  # fmt: skip
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_src: int | None = None,
+    use_batch: bool = False,
+) -> int:
     """Put the objects that rank `src`, or any, sends into the list; the rank that sent them."""
     del device, use_batch
     sizes = zeros(len(object_list), dtype=int64)

@@ -16,8 +16,9 @@ from weft.errors import ArgumentError, ValueRangeError
 def _peer(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
     peer = rank_of(group, rank, group_rank, name)
     if peer == group.rank():
-        raise ValueRangeError("Invalid destination rank: destination rank should not be the same as the rank of the "
-                              "current process.")  # fmt: skip
+        raise ValueRangeError(
+            "Invalid destination rank: destination rank should not be the same as the rank of the current process."
+        )
     return peer
 
 
@@ -63,12 +64,19 @@ class P2POp:
     """A send or receive for `batch_isend_irecv`: `op` is `isend` or `irecv`."""
 
     def __init__(
-        self, op: Callable[..., Any], tensor: Tensor, peer: int | None = None, group: Any = None, tag: int = 0,
+        self,
+        op: Callable[..., Any],
+        tensor: Tensor,
+        peer: int | None = None,
+        group: Any = None,
+        tag: int = 0,
         group_peer: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if op not in (isend, irecv):
-            raise ValueRangeError("Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or "
-                                  "``torch.distributed.irecv``.")  # fmt: skip
+            raise ValueRangeError(
+                "Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or "
+                "``torch.distributed.irecv``."
+            )
         self.op = op
         self.tensor = one_tensor(tensor, "tensor", "P2POp")
         self.peer = peer
@@ -80,7 +88,8 @@ class P2POp:
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
     """Begin all of them; returns their works in order, which may be waited for in any order."""
     if not all(isinstance(op, P2POp) for op in p2p_op_list):
-        raise ArgumentError("Invalid ``p2p_op_list``. Each op is expected to to be of type "
-                            "``torch.distributed.P2POp``.")  # fmt: skip
+        raise ArgumentError(
+            "Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``."
+        )
     works = [one.op(one.tensor, one.peer, one.group, one.tag, one.group_peer) for one in p2p_op_list]
     return [work for work in works if work is not None]

@@ -48,9 +48,15 @@ class Reducer:
     """
 
     def __init__(
-        self, parameters: Sequence[Any], names: Sequence[str], group: ProcessGroup, limits: Sequence[int],
-        *, find_unused: bool, in_buckets: bool,
-    ) -> None:  # fmt: skip
+        self,
+        parameters: Sequence[Any],
+        names: Sequence[str],
+        group: ProcessGroup,
+        limits: Sequence[int],
+        *,
+        find_unused: bool,
+        in_buckets: bool,
+    ) -> None:
         self.parameters = list(parameters)
         self.names = list(names)
         self.group = group

@@ -62,9 +62,14 @@ def _store_at(host: str, port: int, rank: int, world_size: int, timeout: timedel
     """The store of an address: one for all processes of this address, and the launcher's if it serves the address."""
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and str(port) == os.environ.get("MASTER_PORT")
     store = TCPStore(
-        host, port, world_size, is_master=rank == 0 and not hosted, timeout=timeout,
-        wait_for_workers=wait_for_workers, multi_tenant=True,
-    )  # fmt: skip
+        host,
+        port,
+        world_size,
+        is_master=rank == 0 and not hosted,
+        timeout=timeout,
+        wait_for_workers=wait_for_workers,
+        multi_tenant=True,
+    )
     if not hosted:
         return store
     # One server sees many starts of the workers, which must not find what earlier ones left.

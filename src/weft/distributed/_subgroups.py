@@ -29,9 +29,13 @@ _log = logging.getLogger(__name__)
 
 
 def new_subgroups(
-    group_size: int | None = None, group: Any = None, timeout: timedelta | None = None, backend: str | None = None,
-    pg_options: Any = None, group_desc: str | None = None,
-) -> tuple[Any, list[Any]]:  # fmt: skip
+    group_size: int | None = None,
+    group: Any = None,
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
+) -> tuple[Any, list[Any]]:
     """Groups of `group_size` ranks that follow each other in `group`, all of whose ranks call: this rank's, and all.
 
     The size is the number of this host's GPUs unless given.
@@ -53,9 +57,12 @@ def new_subgroups(
 
 
 def new_subgroups_by_enumeration(
-    ranks_per_subgroup_list: Sequence[Sequence[int]], timeout: timedelta | None = None, backend: str | None = None,
-    pg_options: Any = None, group_desc: str | None = None,
-) -> tuple[Any, list[Any]]:  # fmt: skip
+    ranks_per_subgroup_list: Sequence[Sequence[int]],
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
+) -> tuple[Any, list[Any]]:
     """Groups of these ranks of the job, none of which is in two: this rank's, or None, and all of them."""
     groups_of: dict[int, Sequence[int]] = {}
     for ranks in ranks_per_subgroup_list:
@@ -74,9 +81,13 @@ def _enumerated(
 
 
 def split_group(
-    parent_pg: Any = None, split_ranks: Sequence[Sequence[int]] | None = None, timeout: timedelta | None = None,
-    pg_options: Any = None, group_desc: str | None = None, backend: str | None = None,
-) -> ProcessGroup | None:  # fmt: skip
+    parent_pg: Any = None,
+    split_ranks: Sequence[Sequence[int]] | None = None,
+    timeout: timedelta | None = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
+    backend: str | None = None,
+) -> ProcessGroup | None:
     """The one of these groups that this rank is in, or None; all members of `parent_pg` call.
 
     `split_ranks` lists ranks of `parent_pg`, which is the default group unless given; `backend` is the parent's unless
@@ -89,8 +100,9 @@ def split_group(
         if not ranks:
             raise ValueRangeError("the split group cannot be empty")
         if len(ranks) > parent.size():
-            raise ValueRangeError("the split group's size should be less or equal to the world_size set by "
-                                  "init_process_group")  # fmt: skip
+            raise ValueRangeError(
+                "the split group's size should be less or equal to the world_size set by init_process_group"
+            )
         if len(set(ranks)) < len(ranks):
             raise ValueRangeError("the split group cannot have duplicate ranks")
         _require_ranks(ranks, parent)
@@ -157,11 +169,15 @@ def shrink_group(
 def _kept(excluded: Any, group: ProcessGroup, flags: int) -> list[int]:
     """The ranks that stay, where the arguments of `shrink_group` are as they should be."""
     if not isinstance(excluded, list):
-        raise ArgumentError(f"ranks_to_exclude must be a list, but got {type(excluded).__name__}. Example: [1, 3, 5] "
-                            "to exclude ranks 1, 3, and 5.")  # fmt: skip
+        raise ArgumentError(
+            f"ranks_to_exclude must be a list, but got {type(excluded).__name__}. Example: [1, 3, 5] "
+            "to exclude ranks 1, 3, and 5."
+        )
     if not excluded:
-        raise ValueRangeError("ranks_to_exclude cannot be empty. To shrink a group, you must specify at least one rank "
-                              "to exclude. Example: [failed_rank_id]")  # fmt: skip
+        raise ValueRangeError(
+            "ranks_to_exclude cannot be empty. To shrink a group, you must specify at least one rank "
+            "to exclude. Example: [failed_rank_id]"
+        )
     if flags not in (SHRINK_DEFAULT, SHRINK_ABORT):
         raise ValueRangeError(
             f"Invalid shrink_flags value: {flags}. Must be one of: SHRINK_DEFAULT ({SHRINK_DEFAULT}) or SHRINK_ABORT "

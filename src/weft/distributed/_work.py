@@ -83,8 +83,9 @@ class Work:
         if not self._observed and (error := self.exception()) is not None:
             _log.warning(
                 "%s, which was started with async_op=True, has failed, and nobody has called wait(): %s",
-                self._operation, error,
-            )  # fmt: skip
+                self._operation,
+                error,
+            )
 
     def result(self) -> Any:
         """The tensors with the results, once they are there."""

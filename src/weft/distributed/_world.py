@@ -105,10 +105,16 @@ group = GroupMember
 
 
 def init_process_group(
-    backend: str | None = None, init_method: str | None = None, timeout: timedelta | None = None,
-    world_size: int = -1, rank: int = -1, store: Store | None = None, group_name: str = "",
-    pg_options: Any = None, device_id: Any = None,
-) -> None:  # fmt: skip
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: timedelta | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Store | None = None,
+    group_name: str = "",
+    pg_options: Any = None,
+    device_id: Any = None,
+) -> None:
     """Join the other processes of the job; returns when all have come.
 
     `init_method` is `env://` (the default: what `weft run` sets), `tcp://HOST:PORT` of the rank 0, or `file:///PATH`;
@@ -228,10 +234,15 @@ def register_group(group: ProcessGroup, *, default: bool = False, desc: str | No
 
 
 def new_group(
-    ranks: Sequence[int] | None = None, timeout: timedelta | None = None, backend: str | None = None,
-    pg_options: Any = None, use_local_synchronization: bool = False, group_desc: str | None = None,
-    device_id: Any = None, sort_ranks: bool = True,
-) -> Any:  # fmt: skip
+    ranks: Sequence[int] | None = None,
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any = None,
+    use_local_synchronization: bool = False,
+    group_desc: str | None = None,
+    device_id: Any = None,
+    sort_ranks: bool = True,
+) -> Any:
     """A group of some ranks of the job. Every rank of the job makes this call, in the same order of groups.
 
     With `use_local_synchronization` only the members do. Ranks that are no members get

@@ -13,9 +13,14 @@ from weft.nn.utils.stateless import call_with
 
 
 def functional_call(
-    module: Module, parameter_and_buffer_dicts: Any, args: Any = None, kwargs: dict[str, Any] | None = None, *,
-    tie_weights: bool = True, strict: bool = False,
-) -> Any:  # fmt: skip
+    module: Module,
+    parameter_and_buffer_dicts: Any,
+    args: Any = None,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
     """Call a module with other tensors in the place of its parameters and buffers, given by name.
 
     They come in one dict or in several; gradients flow to them. `args` is a tuple of arguments, or one argument. Names

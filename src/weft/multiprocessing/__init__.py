@@ -7,9 +7,12 @@ from multiprocessing import __all__ as __all__
 
 from weft._base.exports import on_first_use as _on_first_use
 
-__getattr__, __dir__ = _on_first_use(__name__, {
-    "multiprocessing": tuple(__all__),
-    "weft.errors": ("ProcessException", "ProcessExitedException", "ProcessRaisedException"),
-    "weft.multiprocessing._processes": ("ProcessContext", "SpawnContext", "spawn", "start_processes"),
-    "weft.multiprocessing._sharing": ("get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy"),
-})  # fmt: skip
+__getattr__, __dir__ = _on_first_use(
+    __name__,
+    {
+        "multiprocessing": tuple(__all__),
+        "weft.errors": ("ProcessException", "ProcessExitedException", "ProcessRaisedException"),
+        "weft.multiprocessing._processes": ("ProcessContext", "SpawnContext", "spawn", "start_processes"),
+        "weft.multiprocessing._sharing": ("get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy"),
+    },
+)

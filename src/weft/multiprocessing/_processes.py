@@ -157,9 +157,13 @@ class SpawnContext(ProcessContext):
 
 
 def start_processes(
-    fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, daemon: bool = False,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
     start_method: str = "spawn",
-) -> ProcessContext | None:  # fmt: skip
+) -> ProcessContext | None:
     """Call `fn(index, *args)` in `nprocs` processes, with indices 0, 1, …; they end when this process does.
 
     With `join` this waits for all, and raises what `ProcessContext.join` raises; else it returns their context.
@@ -209,9 +213,13 @@ def _xla_runs() -> bool:
 
 
 def spawn(
-    fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, daemon: bool = False,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
     start_method: str = "spawn",
-) -> ProcessContext | None:  # fmt: skip
+) -> ProcessContext | None:
     """`start_processes` with the start method `spawn`: each process imports the main program anew."""
     if start_method != "spawn":
         warnings.warn(

@@ -20,22 +20,34 @@ def _make(name: str, function: Any, doc: str, repr_format: str | None = "", **fi
 
 ReLU = _make("ReLU", F.relu, "max(0, x).", inplace=False)
 RReLU = _make(
-    "RReLU", F.rrelu, "x where positive, else x times a slope drawn from [lower, upper] in training.",
-    "lower={lower}, upper={upper}", lower=1 / 8, upper=1 / 3, inplace=False,
-)  # fmt: skip
+    "RReLU",
+    F.rrelu,
+    "x where positive, else x times a slope drawn from [lower, upper] in training.",
+    "lower={lower}, upper={upper}",
+    lower=1 / 8,
+    upper=1 / 3,
+    inplace=False,
+)
 LeakyReLU = _make(
-    "LeakyReLU", F.leaky_relu, "x where positive, else `negative_slope` x.", "negative_slope={negative_slope}",
-    negative_slope=0.01, inplace=False,
-)  # fmt: skip
+    "LeakyReLU",
+    F.leaky_relu,
+    "x where positive, else `negative_slope` x.",
+    "negative_slope={negative_slope}",
+    negative_slope=0.01,
+    inplace=False,
+)
 ELU = _make("ELU", F.elu, "x where positive, else alpha (exp(x) - 1).", "alpha={alpha}", alpha=1.0, inplace=False)
 CELU = _make(
     "CELU", F.celu, "x where positive, else alpha (exp(x / alpha) - 1).", "alpha={alpha}", alpha=1.0, inplace=False
 )
 SELU = _make("SELU", F.selu, "The ELU that keeps mean 0 and variance 1.", inplace=False)
 GELU = _make(
-    "GELU", F.gelu, "x times the normal distribution function of x.", "approximate={approximate!r}",
+    "GELU",
+    F.gelu,
+    "x times the normal distribution function of x.",
+    "approximate={approximate!r}",
     approximate="none",
-)  # fmt: skip
+)
 SiLU = _make("SiLU", F.silu, "x times its sigmoid.", inplace=False)
 Mish = _make("Mish", F.mish, "x times the tanh of its softplus.", inplace=False)
 Hardsigmoid = _make("Hardsigmoid", F.hardsigmoid, "x / 6 + 1 / 2, cut off at 0 and 1.", None, inplace=False)
@@ -44,17 +56,26 @@ Hardshrink = _make("Hardshrink", F.hardshrink, "0 where |x| <= lambd, else x.", 
 Softshrink = _make("Softshrink", F.softshrink, "x moved towards 0 by `lambd`.", "{lambd}", lambd=0.5)
 Tanhshrink = _make("Tanhshrink", F.tanhshrink, "x - tanh(x).")
 Threshold = _make(
-    "Threshold", F.threshold, "x where above `threshold`, else `value`.", "threshold={threshold}, value={value}",
-    threshold=REQUIRED, value=REQUIRED, inplace=False,
-)  # fmt: skip
+    "Threshold",
+    F.threshold,
+    "x where above `threshold`, else `value`.",
+    "threshold={threshold}, value={value}",
+    threshold=REQUIRED,
+    value=REQUIRED,
+    inplace=False,
+)
 Sigmoid = _make("Sigmoid", F.sigmoid, "1 / (1 + exp(-x)).")
 LogSigmoid = _make("LogSigmoid", F.logsigmoid, "The logarithm of the sigmoid.")
 Tanh = _make("Tanh", F.tanh, "The hyperbolic tangent.")
 Softsign = _make("Softsign", F.softsign, "x / (1 + |x|).")
 Softplus = _make(
-    "Softplus", F.softplus, "log(1 + exp(beta x)) / beta.", "beta={beta}, threshold={threshold}", beta=1.0,
+    "Softplus",
+    F.softplus,
+    "log(1 + exp(beta x)) / beta.",
+    "beta={beta}, threshold={threshold}",
+    beta=1.0,
     threshold=20.0,
-)  # fmt: skip
+)
 GLU = _make("GLU", F.glu, "One half along `dim`, times the sigmoid of the other.", "dim={dim}", dim=-1)
 
 
@@ -72,10 +93,18 @@ def _settle_bounds(hardtanh: Any) -> None:
 
 
 Hardtanh = _make(
-    "Hardtanh", F.hardtanh, "x cut off at `min_val` and `max_val`.", "min_val={min_val}, max_val={max_val}",
-    settle=_settle_bounds, hidden=("min_value", "max_value"), min_val=-1.0, max_val=1.0, inplace=False,
-    min_value=None, max_value=None,
-)  # fmt: skip
+    "Hardtanh",
+    F.hardtanh,
+    "x cut off at `min_val` and `max_val`.",
+    "min_val={min_val}, max_val={max_val}",
+    settle=_settle_bounds,
+    hidden=("min_value", "max_value"),
+    min_val=-1.0,
+    max_val=1.0,
+    inplace=False,
+    min_value=None,
+    max_value=None,
+)
 
 
 class ReLU6(Hardtanh):

@@ -24,10 +24,19 @@ class MultiheadAttention(Module):
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
-        add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = False,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueRangeError(
@@ -74,9 +83,16 @@ class MultiheadAttention(Module):
             init.zeros_(self.out_proj.bias)
 
     def forward(
-        self, query: Any, key: Any, value: Any, key_padding_mask: Any = None, need_weights: bool = True,
-        attn_mask: Any = None, average_attn_weights: bool = True, is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        key_padding_mask: Any = None,
+        need_weights: bool = True,
+        attn_mask: Any = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
         """The attended values, and the weights (or None if not `need_weights`), averaged over heads by default.
 
         Masks are true (or -inf) where a key may not be attended to: `attn_mask` is (queries, keys) or (batch * heads,
@@ -101,7 +117,11 @@ class MultiheadAttention(Module):
     def _projections(self) -> Projections:
         separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         return Projections(
-            self.num_heads, self.in_proj_weight if self._qkv_same_embed_dim else separate, self.in_proj_bias,
-            self.out_proj.weight, self.out_proj.bias, None if self.bias_k is None else (self.bias_k, self.bias_v),
+            self.num_heads,
+            self.in_proj_weight if self._qkv_same_embed_dim else separate,
+            self.in_proj_bias,
+            self.out_proj.weight,
+            self.out_proj.bias,
+            None if self.bias_k is None else (self.bias_k, self.bias_v),
             zero_attention=self.add_zero_attn,
-        )  # fmt: skip
+        )

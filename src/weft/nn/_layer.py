@@ -45,9 +45,13 @@ def layer(
 
 
 def _methods(
-    name: str, function: Callable[..., Any], fields: dict[str, Any], hidden: tuple[str, ...], by_keyword: bool,
+    name: str,
+    function: Callable[..., Any],
+    fields: dict[str, Any],
+    hidden: tuple[str, ...],
+    by_keyword: bool,
     settle: Callable[[Any], None] | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The constructor and `forward`, written as source and compiled: Python then words the errors about arguments."""
     parameters = inspect.signature(function).parameters
     leading = takewhile(lambda parameter: parameter.name not in fields, parameters.values())

@@ -73,9 +73,14 @@ class Bilinear(Module):
     """x1 weight x2' + bias, with one matrix per output feature."""
 
     def __init__(
-        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, device: Any = None,
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
         dtype: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if in1_features <= 0:
             raise ValueRangeError(f"in1_features must be > 0, but got (in1_features={in1_features})")

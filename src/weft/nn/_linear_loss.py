@@ -52,11 +52,20 @@ class LinearCrossEntropyLoss(Module):
     weight: Tensor | None
 
     def __init__(
-        self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (), bias: bool = False,
-        device: Any = None, dtype: Any = None, reduction: str = "mean", weight: Tensor | None = None,
-        ignore_index: int | None = None, label_smoothing: float = 0.0,
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
         options: LinearCrossEntropyOptions | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if weight is not None and tuple(weight.shape) != (num_classes,):
             raise ShapeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
         if not 0 <= label_smoothing <= 1:
@@ -76,10 +85,16 @@ class LinearCrossEntropyLoss(Module):
         outputs = (self.num_classes, *self.out_features)
         bias = self.linear.bias
         return F.linear_cross_entropy(
-            input, self.linear.weight.reshape((*outputs, self.linear.in_features)), target,
-            linear_bias=None if bias is None else bias.reshape(outputs), weight=self.weight, reduction=self.reduction,
-            ignore_index=self.ignore_index, label_smoothing=self.label_smoothing, options=self.options,
-        )  # fmt: skip
+            input,
+            self.linear.weight.reshape((*outputs, self.linear.in_features)),
+            target,
+            linear_bias=None if bias is None else bias.reshape(outputs),
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            options=self.options,
+        )
 
     def extra_repr(self) -> str:
         """The constructor's arguments."""

@@ -50,9 +50,14 @@ L1Loss = _loss("L1Loss", F.l1_loss, "|x - y|.", **_OLD)
 MSELoss = _loss("MSELoss", F.mse_loss, "(x - y)².", **_OLD)
 SmoothL1Loss = _loss("SmoothL1Loss", F.smooth_l1_loss, "Squares below `beta`, absolute above.", **_OLD, beta=1.0)
 HuberLoss = layer(
-    "HuberLoss", __name__, F.huber_loss, "Squares below `delta`, `delta` times absolute above.",
-    settle=_require_delta, reduction="mean", delta=1.0,
-)  # fmt: skip
+    "HuberLoss",
+    __name__,
+    F.huber_loss,
+    "Squares below `delta`, `delta` times absolute above.",
+    settle=_require_delta,
+    reduction="mean",
+    delta=1.0,
+)
 KLDivLoss = _loss(
     "KLDivLoss", F.kl_div, "The Kullback-Leibler divergence of log-probabilities.", **_OLD, log_target=False
 )
@@ -64,10 +69,17 @@ MultiLabelMarginLoss = _loss(
 
 class PoissonNLLLoss(
     _loss(
-        "PoissonNLLLoss", F.poisson_nll_loss, "", log_input=True, full=False, size_average=None, eps=1e-8, reduce=None,
+        "PoissonNLLLoss",
+        F.poisson_nll_loss,
+        "",
+        log_input=True,
+        full=False,
+        size_average=None,
+        eps=1e-8,
+        reduce=None,
         reduction="mean",
     )
-):  # fmt: skip
+):
     """The negative log-likelihood of Poisson counts."""
 
     def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
@@ -76,9 +88,15 @@ class PoissonNLLLoss(
 
 
 GaussianNLLLoss = layer(
-    "GaussianNLLLoss", __name__, F.gaussian_nll_loss, "The negative log-likelihood of normal numbers.",
-    by_keyword=True, full=False, eps=1e-6, reduction="mean",
-)  # fmt: skip
+    "GaussianNLLLoss",
+    __name__,
+    F.gaussian_nll_loss,
+    "The negative log-likelihood of normal numbers.",
+    by_keyword=True,
+    full=False,
+    eps=1e-6,
+    reduction="mean",
+)
 HingeEmbeddingLoss = _loss(
     "HingeEmbeddingLoss", F.hinge_embedding_loss, "x where y is 1, max(0, margin - x) where -1.", margin=1.0, **_OLD
 )
@@ -89,9 +107,16 @@ CosineEmbeddingLoss = _loss(
     "CosineEmbeddingLoss", F.cosine_embedding_loss, "How far cosines are from 1, or above `margin`.", margin=0.0, **_OLD
 )
 TripletMarginLoss = _loss(
-    "TripletMarginLoss", F.triplet_margin_loss, "max(0, |a - p| - |a - n| + margin).", _settle_margin, margin=1.0,
-    p=2.0, eps=1e-6, swap=False, **_OLD,
-)  # fmt: skip
+    "TripletMarginLoss",
+    F.triplet_margin_loss,
+    "max(0, |a - p| - |a - n| + margin).",
+    _settle_margin,
+    margin=1.0,
+    p=2.0,
+    eps=1e-6,
+    swap=False,
+    **_OLD,
+)
 
 
 class _Weighted(Module):
@@ -123,9 +148,14 @@ class CrossEntropyLoss(_Weighted):
     _options = ("ignore_index", "label_smoothing")
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
-        reduction: str = "mean", label_smoothing: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        weight: Tensor | None = None,
+        size_average: Any = None,
+        ignore_index: int = -100,
+        reduce: Any = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
         self._setup(weight, size_average, reduce, reduction, ignore_index=ignore_index, label_smoothing=label_smoothing)
 
 
@@ -136,9 +166,13 @@ class NLLLoss(_Weighted):
     _options = ("ignore_index",)
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
+        self,
+        weight: Tensor | None = None,
+        size_average: Any = None,
+        ignore_index: int = -100,
+        reduce: Any = None,
         reduction: str = "mean",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._setup(weight, size_average, reduce, reduction, ignore_index=ignore_index)
 
 
@@ -173,9 +207,13 @@ class BCEWithLogitsLoss(_Weighted):
     _options = ("pos_weight",)
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+        self,
+        weight: Tensor | None = None,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
         pos_weight: Tensor | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._setup(weight, size_average, reduce, reduction)
         self.register_buffer("pos_weight", pos_weight)
 
@@ -198,9 +236,14 @@ class MultiMarginLoss(_Weighted):
     _options = ("p", "margin")
 
     def __init__(
-        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: Any = None,
-        reduce: Any = None, reduction: str = "mean",
-    ) -> None:  # fmt: skip
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ) -> None:
         if p not in (1, 2):
             raise ValueRangeError("only p == 1 and p == 2 supported")
         if weight is not None and weight.ndim != 1:
@@ -217,12 +260,24 @@ def _settle_distance(loss: Any) -> None:
 
 
 TripletMarginWithDistanceLoss = layer(
-    "TripletMarginWithDistanceLoss", __name__, F.triplet_margin_with_distance_loss,
-    "`TripletMarginLoss` with a distance of your own.", settle=_settle_distance, by_keyword=True,
-    distance_function=None, margin=1.0, swap=False, reduction="mean",
-)  # fmt: skip
+    "TripletMarginWithDistanceLoss",
+    __name__,
+    F.triplet_margin_with_distance_loss,
+    "`TripletMarginLoss` with a distance of your own.",
+    settle=_settle_distance,
+    by_keyword=True,
+    distance_function=None,
+    margin=1.0,
+    swap=False,
+    reduction="mean",
+)
 CTCLoss = layer(
-    "CTCLoss", __name__, F.ctc_loss,
+    "CTCLoss",
+    __name__,
+    F.ctc_loss,
     "-log of the probability of sequences of labels, summed over their alignments with (time, batch, classes).",
-    None, blank=0, reduction="mean", zero_infinity=False,
-)  # fmt: skip
+    None,
+    blank=0,
+    reduction="mean",
+    zero_infinity=False,
+)

@@ -41,9 +41,14 @@ class Module(Lookup):
         if not self.call_super_init and (args or kwargs):
             raise ArgumentError(_surplus(type(self).__name__, args, kwargs))
         self.__dict__.update(
-            training=True, _parameters={}, _buffers={}, _non_persistent_buffers_set=set(), _modules={},
-            _is_full_backward_hook=None, **_hooks.empty_tables(),
-        )  # fmt: skip
+            training=True,
+            _parameters={},
+            _buffers={},
+            _non_persistent_buffers_set=set(),
+            _modules={},
+            _is_full_backward_hook=None,
+            **_hooks.empty_tables(),
+        )
         if self.call_super_init:
             super().__init__(*args, **kwargs)
 
@@ -61,9 +66,12 @@ class Module(Lookup):
         if state is not None and state.capture is not None:
             state.capture.called(self, GLOBAL_HOOKS)
         if (
-            own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
+            own["_forward_hooks"]
+            or own["_forward_pre_hooks"]
+            or own["_backward_hooks"]
+            or own["_backward_pre_hooks"]
             or GLOBAL_HOOKS
-        ):  # fmt: skip
+        ):
             return _hooks.call(self, args, kwargs)
         return self.forward(*args, **kwargs)
 
@@ -388,9 +396,15 @@ class Module(Lookup):
         return _state_dict.load(self, state_dict, strict, assign)
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], strict: bool, missing_keys: list[str],
-        unexpected_keys: list[str], error_msgs: list[str],
-    ) -> None:  # fmt: skip
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         """Plan what to write to this module's own tensors. The writes are made when the whole tree fits."""
         for hook in list(self._load_state_dict_pre_hooks.values()):
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)

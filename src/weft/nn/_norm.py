@@ -43,9 +43,14 @@ class LayerNorm(_Affine):
     """The last dims normalised to mean 0 and variance 1, then scaled and shifted."""
 
     def __init__(
-        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        normalized_shape: Any,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         self.normalized_shape = ntuple(normalized_shape, 1)
         self.eps = eps
@@ -69,9 +74,13 @@ class RMSNorm(_Affine):
     """The last dims divided by their root mean square, then scaled."""
 
     def __init__(
-        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, device: Any = None,
+        self,
+        normalized_shape: Any,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
         dtype: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.normalized_shape = ntuple(normalized_shape, 1)
         self.eps = eps
@@ -92,9 +101,16 @@ class GroupNorm(_Affine):
     """Groups of channels normalised within each sample, then scaled and shifted by channel."""
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-        dtype: Any = None, *, bias: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         if num_channels % num_groups:
             raise ValueRangeError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
@@ -124,9 +140,17 @@ class _NormBase(_Affine):
     _version = 2  # since then `num_batches_tracked` is saved
 
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         self.num_features = num_features
         self.eps = eps
@@ -159,9 +183,15 @@ class _NormBase(_Affine):
             raise ValueRangeError(f"expected {wanted} input (got {input.ndim}D input)")
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], strict: bool, missing_keys: list[str],
-        unexpected_keys: list[str], error_msgs: list[str],
-    ) -> None:  # fmt: skip
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         key = f"{prefix}num_batches_tracked"
         if self.track_running_stats and local_metadata.get("version", 1) < 2 and key not in state_dict:
             state_dict[key] = self.num_batches_tracked
@@ -191,9 +221,15 @@ class _BatchNorm(_NormBase):
         use_batch = self.training or self.running_mean is None
         tracked = not self.training or self.track_running_stats
         return F.batch_norm(
-            input, self.running_mean if tracked else None, self.running_var if tracked else None, self.weight,
-            self.bias, use_batch, 0.0 if momentum is None else momentum, self.eps,
-        )  # fmt: skip
+            input,
+            self.running_mean if tracked else None,
+            self.running_var if tracked else None,
+            self.weight,
+            self.bias,
+            use_batch,
+            0.0 if momentum is None else momentum,
+            self.eps,
+        )
 
 
 class BatchNorm1d(_BatchNorm):
@@ -218,9 +254,17 @@ class _InstanceNorm(_NormBase):
     """Each channel of each sample normalised over its spatial dims."""
 
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -231,9 +275,15 @@ class _InstanceNorm(_NormBase):
         use_input = self.training or not self.track_running_stats
         momentum = 0.0 if self.momentum is None else self.momentum
         output = F.instance_norm(
-            op.unsqueeze(input, 0) if single else input, self.running_mean, self.running_var, self.weight, self.bias,
-            use_input, momentum, self.eps,
-        )  # fmt: skip
+            op.unsqueeze(input, 0) if single else input,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            use_input,
+            momentum,
+            self.eps,
+        )
         return op.select(output, 0, 0) if single else output
 
     def _require_channels(self, input: Tensor, dim: int) -> None:
@@ -269,9 +319,16 @@ class InstanceNorm3d(_InstanceNorm):
 
 
 LocalResponseNorm = layer(
-    "LocalResponseNorm", __name__, F.local_response_norm, "Channels divided by a power of their neighbours' squares.",
-    "{size}, alpha={alpha}, beta={beta}, k={k}", size=REQUIRED, alpha=1e-4, beta=0.75, k=1.0,
-)  # fmt: skip
+    "LocalResponseNorm",
+    __name__,
+    F.local_response_norm,
+    "Channels divided by a power of their neighbours' squares.",
+    "{size}, alpha={alpha}, beta={beta}, k={k}",
+    size=REQUIRED,
+    alpha=1e-4,
+    beta=0.75,
+    k=1.0,
+)
 
 
 def _across_maps(input: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
@@ -287,7 +344,13 @@ def _across_maps(input: Tensor, size: int, alpha: float, beta: float, k: float) 
 
 
 CrossMapLRN2d = layer(
-    "CrossMapLRN2d", __name__, _across_maps,
+    "CrossMapLRN2d",
+    __name__,
+    _across_maps,
     "Channels divided by a power of the squares of their neighbours, and of the first channel.",
-    "{size}, alpha={alpha}, beta={beta}, k={k}", size=REQUIRED, alpha=1e-4, beta=0.75, k=1,
-)  # fmt: skip
+    "{size}, alpha={alpha}, beta={beta}, k={k}",
+    size=REQUIRED,
+    alpha=1e-4,
+    beta=0.75,
+    k=1,
+)

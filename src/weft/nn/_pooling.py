@@ -25,21 +25,37 @@ def _one_tuples(pool: Any) -> None:
 
 def _max_pool(n: int) -> Any:
     return layer(
-        f"MaxPool{n}d", __name__, getattr(F, f"max_pool{n}d"), f"The largest element of each window over {n} dims.",
+        f"MaxPool{n}d",
+        __name__,
+        getattr(F, f"max_pool{n}d"),
+        f"The largest element of each window over {n} dims.",
         "kernel_size={kernel_size}, stride={stride}, padding={padding}, dilation={dilation}, ceil_mode={ceil_mode}",
-        settle=_stride_of_kernel, kernel_size=REQUIRED, stride=None, padding=0, dilation=1, return_indices=False,
+        settle=_stride_of_kernel,
+        kernel_size=REQUIRED,
+        stride=None,
+        padding=0,
+        dilation=1,
+        return_indices=False,
         ceil_mode=False,
-    )  # fmt: skip
+    )
 
 
 def _avg_pool(n: int) -> Any:
     extra: dict[str, Any] = {} if n == 1 else {"divisor_override": None}
     return layer(
-        f"AvgPool{n}d", __name__, getattr(F, f"avg_pool{n}d"), f"The mean of each window over {n} dims.",
+        f"AvgPool{n}d",
+        __name__,
+        getattr(F, f"avg_pool{n}d"),
+        f"The mean of each window over {n} dims.",
         "kernel_size={kernel_size}, stride={stride}, padding={padding}",
-        settle=_one_tuples if n == 1 else _stride_of_kernel, kernel_size=REQUIRED, stride=None, padding=0,
-        ceil_mode=False, count_include_pad=True, **extra,
-    )  # fmt: skip
+        settle=_one_tuples if n == 1 else _stride_of_kernel,
+        kernel_size=REQUIRED,
+        stride=None,
+        padding=0,
+        ceil_mode=False,
+        count_include_pad=True,
+        **extra,
+    )
 
 
 def _adaptive(kind: str, n: int, **extra: Any) -> Any:
@@ -57,10 +73,16 @@ AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = (_adaptive("max", n, r
 
 def _lp_pool(n: int) -> Any:
     return layer(
-        f"LPPool{n}d", __name__, getattr(F, f"lp_pool{n}d"), f"The p-norm of each window over {n} dims.",
+        f"LPPool{n}d",
+        __name__,
+        getattr(F, f"lp_pool{n}d"),
+        f"The p-norm of each window over {n} dims.",
         "norm_type={norm_type}, kernel_size={kernel_size}, stride={stride}, ceil_mode={ceil_mode}",
-        norm_type=REQUIRED, kernel_size=REQUIRED, stride=None, ceil_mode=False,
-    )  # fmt: skip
+        norm_type=REQUIRED,
+        kernel_size=REQUIRED,
+        stride=None,
+        ceil_mode=False,
+    )
 
 
 LPPool1d, LPPool2d, LPPool3d = map(_lp_pool, (1, 2, 3))
@@ -112,9 +134,13 @@ class _FractionalMaxPool(Module):
     _random_samples: Tensor | None
 
     def __init__(
-        self, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+        self,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
         _random_samples: Tensor | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         n, name = self._sides, type(self).__name__
         self.kernel_size = ntuple(kernel_size, n)

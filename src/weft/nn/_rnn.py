@@ -29,10 +29,19 @@ class RNNBase(Module):
     """
 
     def __init__(
-        self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         self.mode = mode
         self.input_size = input_size
@@ -55,8 +64,11 @@ class RNNBase(Module):
             columns = self.input_size if not layer else state * (1 + self.bidirectional)
             shapes = ((rows, columns), (rows, state), (rows,), (rows,), (self.proj_size, self.hidden_size))
             for suffix in ("", "_reverse")[: 1 + self.bidirectional]:
-                group = {f"{name}_l{layer}{suffix}": shape for name, shape in zip(_NAMES, shapes, strict=True)
-                         if (self.bias or len(shape) > 1) and all(shape)}  # fmt: skip
+                group = {
+                    f"{name}_l{layer}{suffix}": shape
+                    for name, shape in zip(_NAMES, shapes, strict=True)
+                    if (self.bias or len(shape) > 1) and all(shape)
+                }
                 for name, shape in group.items():
                     self.register_parameter(name, fresh(shape, device, dtype))
                 names.append(list(group))
@@ -171,9 +183,14 @@ class RNNBase(Module):
             weights.append(group if self.mode == "LSTM" else group[:4])
         states = hx if self.mode == "LSTM" else (hx,)
         output, ends = run(
-            self.mode, padded, states, weights, bidirectional=self.bidirectional, lengths=lengths,
+            self.mode,
+            padded,
+            states,
+            weights,
+            bidirectional=self.bidirectional,
+            lengths=lengths,
             dropout=self.dropout if self.training else 0.0,
-        )  # fmt: skip
+        )
         return output, ends if self.mode == "LSTM" else ends[0]
 
     def _zeros(self, input: Any, batch: int) -> Any:
@@ -280,8 +297,9 @@ class LSTM(RNNBase):
         """Refuse an input and initial states that do not fit."""
         self.check_input(input, batch_sizes)
         sizes = (
-            self.get_expected_hidden_size(input, batch_sizes), self.get_expected_cell_size(input, batch_sizes),
-        )  # fmt: skip
+            self.get_expected_hidden_size(input, batch_sizes),
+            self.get_expected_cell_size(input, batch_sizes),
+        )
         for at, (state, size) in enumerate(zip(hidden, sizes, strict=True)):
             self.check_hidden_size(state, size, f"Expected hidden[{at}] size {{}}, got {{}}")
 

@@ -12,9 +12,14 @@ from weft.nn._layer import REQUIRED, layer
 from weft.ops._neural import ntuple
 
 Flatten = layer(
-    "Flatten", __name__, op.flatten, "Dims from `start_dim` to `end_dim` as one.",
-    "start_dim={start_dim}, end_dim={end_dim}", start_dim=1, end_dim=-1,
-)  # fmt: skip
+    "Flatten",
+    __name__,
+    op.flatten,
+    "Dims from `start_dim` to `end_dim` as one.",
+    "start_dim={start_dim}, end_dim={end_dim}",
+    start_dim=1,
+    end_dim=-1,
+)
 
 
 def _unflatten(input: Tensor, dim: Any, unflattened_size: Any) -> Tensor:
@@ -33,31 +38,62 @@ def _settle_unflatten(unflatten: Any) -> None:
 
 
 Unflatten = layer(
-    "Unflatten", __name__, _unflatten, "One dim as several.", "dim={dim}, unflattened_size={unflattened_size}",
-    settle=_settle_unflatten, dim=REQUIRED, unflattened_size=REQUIRED,
-)  # fmt: skip
+    "Unflatten",
+    __name__,
+    _unflatten,
+    "One dim as several.",
+    "dim={dim}, unflattened_size={unflattened_size}",
+    settle=_settle_unflatten,
+    dim=REQUIRED,
+    unflattened_size=REQUIRED,
+)
 Fold = layer(
-    "Fold", __name__, F.fold, "Columns summed into images.",
+    "Fold",
+    __name__,
+    F.fold,
+    "Columns summed into images.",
     "output_size={output_size}, kernel_size={kernel_size}, dilation={dilation}, padding={padding}, stride={stride}",
-    output_size=REQUIRED, kernel_size=REQUIRED, dilation=1, padding=0, stride=1,
-)  # fmt: skip
+    output_size=REQUIRED,
+    kernel_size=REQUIRED,
+    dilation=1,
+    padding=0,
+    stride=1,
+)
 Unfold = layer(
-    "Unfold", __name__, F.unfold, "Sliding blocks of images as columns.",
-    "kernel_size={kernel_size}, dilation={dilation}, padding={padding}, stride={stride}", kernel_size=REQUIRED,
-    dilation=1, padding=0, stride=1,
-)  # fmt: skip
+    "Unfold",
+    __name__,
+    F.unfold,
+    "Sliding blocks of images as columns.",
+    "kernel_size={kernel_size}, dilation={dilation}, padding={padding}, stride={stride}",
+    kernel_size=REQUIRED,
+    dilation=1,
+    padding=0,
+    stride=1,
+)
 PixelShuffle = layer(
-    "PixelShuffle", __name__, F.pixel_shuffle, "Channels spread over larger images.",
-    "upscale_factor={upscale_factor}", upscale_factor=REQUIRED,
-)  # fmt: skip
+    "PixelShuffle",
+    __name__,
+    F.pixel_shuffle,
+    "Channels spread over larger images.",
+    "upscale_factor={upscale_factor}",
+    upscale_factor=REQUIRED,
+)
 PixelUnshuffle = layer(
-    "PixelUnshuffle", __name__, F.pixel_unshuffle, "Pixels gathered into channels.",
-    "downscale_factor={downscale_factor}", downscale_factor=REQUIRED,
-)  # fmt: skip
+    "PixelUnshuffle",
+    __name__,
+    F.pixel_unshuffle,
+    "Pixels gathered into channels.",
+    "downscale_factor={downscale_factor}",
+    downscale_factor=REQUIRED,
+)
 ChannelShuffle = layer(
-    "ChannelShuffle", __name__, F.channel_shuffle, "Channels of all groups interleaved.", "groups={groups}",
+    "ChannelShuffle",
+    __name__,
+    F.channel_shuffle,
+    "Channels of all groups interleaved.",
+    "groups={groups}",
     groups=REQUIRED,
-)  # fmt: skip
+)
 CosineSimilarity = layer(
     "CosineSimilarity", __name__, F.cosine_similarity, "The cosine of the angle along `dim`.", dim=1, eps=1e-8
 )
@@ -68,9 +104,15 @@ def _settle_distance(distance: Any) -> None:
 
 
 PairwiseDistance = layer(
-    "PairwiseDistance", __name__, F.pairwise_distance, "The p-norm of the difference of rows.",
-    settle=_settle_distance, p=2.0, eps=1e-6, keepdim=False,
-)  # fmt: skip
+    "PairwiseDistance",
+    __name__,
+    F.pairwise_distance,
+    "The p-norm of the difference of rows.",
+    settle=_settle_distance,
+    p=2.0,
+    eps=1e-6,
+    keepdim=False,
+)
 
 
 # --- resizing -------------------------------------------------------------------------------------------------
@@ -87,10 +129,18 @@ def _settle_upsample(upsample: Any) -> None:
 
 class Upsample(
     layer(
-        "Upsample", __name__, F.interpolate, "", settle=_settle_upsample, size=None, scale_factor=None,
-        mode="nearest", align_corners=None, recompute_scale_factor=None,
+        "Upsample",
+        __name__,
+        F.interpolate,
+        "",
+        settle=_settle_upsample,
+        size=None,
+        scale_factor=None,
+        mode="nearest",
+        align_corners=None,
+        recompute_scale_factor=None,
     )
-):  # fmt: skip
+):
     """Images resized."""
 
     def extra_repr(self) -> str:

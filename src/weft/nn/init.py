@@ -14,9 +14,18 @@ from weft._tensor.generator import Generator
 from weft.errors import ValueRangeError
 
 _GAINS = {
-    "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0, "conv_transpose2d": 1.0,
-    "conv_transpose3d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4,
-}  # fmt: skip
+    "linear": 1.0,
+    "conv1d": 1.0,
+    "conv2d": 1.0,
+    "conv3d": 1.0,
+    "conv_transpose1d": 1.0,
+    "conv_transpose2d": 1.0,
+    "conv_transpose3d": 1.0,
+    "sigmoid": 1.0,
+    "tanh": 5 / 3,
+    "relu": math.sqrt(2),
+    "selu": 3 / 4,
+}
 
 Init = Callable[..., Any]
 
@@ -60,9 +69,13 @@ def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Generat
 
 @_untaped
 def trunc_normal_(
-    tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
+    tensor: Any,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
     generator: Generator | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Normal numbers, drawn again where they fall outside of [a, b]."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
@@ -159,9 +172,12 @@ def _is_empty(tensor: Any) -> bool:
 
 
 def kaiming_uniform_(
-    tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    tensor: Any,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Uniform numbers that keep the variance behind a rectifier with negative slope `a` (He et al., 2015)."""
     if _is_empty(tensor):
         return tensor
@@ -170,9 +186,12 @@ def kaiming_uniform_(
 
 
 def kaiming_normal_(
-    tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    tensor: Any,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Normal numbers that keep the variance behind a rectifier with negative slope `a` (He et al., 2015)."""
     if _is_empty(tensor):
         return tensor

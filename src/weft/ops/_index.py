@@ -40,8 +40,10 @@ def require_vector(index: Array, message: str, error: type[WeftError] = IndexRan
 
 def cells(index: Array, dim: int) -> tuple[Array, ...]:
     """Coordinates of the cells that `index` names along `dim`: one array per dim, which broadcast."""
-    grid = [jax.lax.broadcasted_iota(index.dtype, (1,) * d + (n,) + (1,) * (index.ndim - d - 1), d)
-            for d, n in enumerate(index.shape)]  # fmt: skip
+    grid = [
+        jax.lax.broadcasted_iota(index.dtype, (1,) * d + (n,) + (1,) * (index.ndim - d - 1), d)
+        for d, n in enumerate(index.shape)
+    ]
     grid[dim] = index
     return tuple(grid)
 

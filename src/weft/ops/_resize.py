@@ -59,9 +59,13 @@ def _cubic(size: int, count: int, scale: float | None, align: bool) -> Taps:
 
 
 MODES: dict[str, tuple[Callable[..., Taps], int]] = {  # taps, and the number of spatial dims or 0 for any
-    "nearest": (_nearest, 0), "nearest-exact": (_nearest_exact, 0), "linear": (_linear, 1),
-    "bilinear": (_linear, 2), "trilinear": (_linear, 3), "bicubic": (_cubic, 2),
-}  # fmt: skip
+    "nearest": (_nearest, 0),
+    "nearest-exact": (_nearest_exact, 0),
+    "linear": (_linear, 1),
+    "bilinear": (_linear, 2),
+    "trilinear": (_linear, 3),
+    "bicubic": (_cubic, 2),
+}
 
 
 def resized(x: Array, axis: int, taps: Taps) -> Array:

@@ -211,9 +211,11 @@ def diagonals(layout: Layout, offset: int = 0, dim1: int = 0, dim2: int = 1) -> 
     rest = without(lambda sizes: (dim1, dim2))(layout)
     assert rest is not None, "dims can always be left out"
     return replace(
-        rest, sizes=(*rest.sizes, count), strides=(*rest.strides, layout.strides[dim1] + layout.strides[dim2]),
+        rest,
+        sizes=(*rest.sizes, count),
+        strides=(*rest.strides, layout.strides[dim1] + layout.strides[dim2]),
         offset=layout.offset + first * bool(count),
-    )  # fmt: skip
+    )
 
 
 def windows(layout: Layout, dimension: int, size: int, step: int) -> Layout:
@@ -223,9 +225,7 @@ def windows(layout: Layout, dimension: int, size: int, step: int) -> Layout:
     sizes, strides = list(layout.sizes), list(layout.strides)
     each = strides[dimension]
     sizes[dimension], strides[dimension] = (sizes[dimension] - size) // step + 1, each * step
-    return replace(
-        layout, sizes=(*sizes, size), strides=(*strides, each), spread=layout.spread or step < size
-    )  # fmt: skip
+    return replace(layout, sizes=(*sizes, size), strides=(*strides, each), spread=layout.spread or step < size)
 
 
 def conjugated(layout: Layout) -> Layout:
@@ -244,17 +244,23 @@ def part(layout: Layout, place: int = 0) -> Layout:
     if not layout.dtype.is_complex:
         return layout
     return replace(
-        layout, strides=tuple(2 * step for step in layout.strides), offset=2 * layout.offset + place,
-        dtype=layout.dtype.to_real(), changed=layout.changed and place == 1,
-    )  # fmt: skip
+        layout,
+        strides=tuple(2 * step for step in layout.strides),
+        offset=2 * layout.offset + place,
+        dtype=layout.dtype.to_real(),
+        changed=layout.changed and place == 1,
+    )
 
 
 def as_numbers(layout: Layout) -> Layout:
     """Pairs of real numbers, which lie side by side, as complex ones."""
     return replace(
-        layout, sizes=layout.sizes[:-1], strides=tuple(step // 2 for step in layout.strides[:-1]),
-        offset=layout.offset // 2, dtype=layout.dtype.to_complex(),
-    )  # fmt: skip
+        layout,
+        sizes=layout.sizes[:-1],
+        strides=tuple(step // 2 for step in layout.strides[:-1]),
+        offset=layout.offset // 2,
+        dtype=layout.dtype.to_complex(),
+    )
 
 
 def strided(layout: Layout, size: Sequence[int], stride: Sequence[int], storage_offset: int) -> Layout:

@@ -98,10 +98,20 @@ TENSOR_KINDS = frozenset({Kind.ARRAY, Kind.OPERAND, Kind.ARRAYS})
 INPUT_KINDS = TENSOR_KINDS | {Kind.SCALAR, Kind.KEY}
 
 _KINDS: dict[str, Kind] = {
-    "Array": Kind.ARRAY, "Array | None": Kind.ARRAY, "Operand": Kind.OPERAND, "Operand | None": Kind.OPERAND,
-    "Filling": Kind.OPERAND, "Scalar": Kind.SCALAR, "Scalar | None": Kind.SCALAR, "Arrays": Kind.ARRAYS,
-    "Key": Kind.KEY, "Dim": Kind.DIM, "Dims": Kind.DIMS, "Shape": Kind.SHAPE, "DTypeArg": Kind.DTYPE,
-}  # fmt: skip
+    "Array": Kind.ARRAY,
+    "Array | None": Kind.ARRAY,
+    "Operand": Kind.OPERAND,
+    "Operand | None": Kind.OPERAND,
+    "Filling": Kind.OPERAND,
+    "Scalar": Kind.SCALAR,
+    "Scalar | None": Kind.SCALAR,
+    "Arrays": Kind.ARRAYS,
+    "Key": Kind.KEY,
+    "Dim": Kind.DIM,
+    "Dims": Kind.DIMS,
+    "Shape": Kind.SHAPE,
+    "DTypeArg": Kind.DTYPE,
+}
 
 REQUIRED = inspect.Parameter.empty
 
@@ -252,14 +262,49 @@ def defop(
             text = "" if promote is not Promote.NONE else _OTHER_ELEMENTS if dims is pointwise else OTHER_OUT
         usual = Arithmetic.NONE if view else Arithmetic.OWN if cast is Cast.LOWER else Arithmetic.WIDE
         row = OpDef(
-            row_name, impl, params, dims, promote, cast, arithmetic or usual, exact_numbers, vjp,
-            tuple(outputs), aux, partial, linear, view, by_layout, itself, spreads, write,
-            check, check_text, check_error, warning, differentiable, saves, grad_name, function,
+            row_name,
+            impl,
+            params,
+            dims,
+            promote,
+            cast,
+            arithmetic or usual,
+            exact_numbers,
+            vjp,
+            tuple(outputs),
+            aux,
+            partial,
+            linear,
+            view,
+            by_layout,
+            itself,
+            spreads,
+            write,
+            check,
+            check_text,
+            check_error,
+            warning,
+            differentiable,
+            saves,
+            grad_name,
+            function,
             row_name if is_method is True else is_method or "",
-            property, (dunder,) if isinstance(dunder, str) else tuple(dunder), inplace,
-            uniform, inplace_argument, text, out_decides, tuple(separate),
-            factory, module, also, inspect.getdoc(impl) or "", of_numbers, limits, types,
-        )  # fmt: skip
+            property,
+            (dunder,) if isinstance(dunder, str) else tuple(dunder),
+            inplace,
+            uniform,
+            inplace_argument,
+            text,
+            out_decides,
+            tuple(separate),
+            factory,
+            module,
+            also,
+            inspect.getdoc(impl) or "",
+            of_numbers,
+            limits,
+            types,
+        )
         TABLE[row_name] = row
         return row
 

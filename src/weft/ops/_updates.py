@@ -44,10 +44,17 @@ def decayed(old: Array, new: Array, keep: Scalar) -> Array:
 
 
 def each(
-    rule: Callable[..., Sequence[Array | None]], params: Arrays, grads: Arrays, states: Sequence[Arrays], *,
-    maximize: bool, weight_decay: Scalar = 0.0, shrink_rate: Scalar | None = None,
-    facts: Sequence[Sequence[Any]] = ((),), age: Sequence[int] = (),
-) -> list[Array]:  # fmt: skip
+    rule: Callable[..., Sequence[Array | None]],
+    params: Arrays,
+    grads: Arrays,
+    states: Sequence[Arrays],
+    *,
+    maximize: bool,
+    weight_decay: Scalar = 0.0,
+    shrink_rate: Scalar | None = None,
+    facts: Sequence[Sequence[Any]] = ((),),
+    age: Sequence[int] = (),
+) -> list[Array]:
     """New parameters, then the new states, list after list.
 
     `rule(p, g, *facts, *state)` gives a parameter and its state, all in the wide type; a state whose list is empty

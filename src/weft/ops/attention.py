@@ -102,9 +102,16 @@ def _over_time(scores: Array, x: Array) -> Array:
 
 
 def _gradients(
-    g: Array, out: Array, probabilities: Array, thin: Callable[[Array], Array],
-    query: Array, key: Array, value: Array, mask: Array | None, scale: float,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    g: Array,
+    out: Array,
+    probabilities: Array,
+    thin: Callable[[Array], Array],
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None,
+    scale: float,
+) -> tuple[Array | None, ...]:
     """Gradients of query, key, value and mask; `thin` is dropout, or does nothing.
 
     The softmax needs sum(dP * P), which equals sum(g * out) and is cheaper so (https://arxiv.org/abs/2205.14135).
@@ -123,9 +130,16 @@ def _gradients(
 
 
 def _attention_vjp(
-    g: Array, out: Any, query: Array, key: Array, value: Array, attn_mask: Array | None = None,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    g: Array,
+    out: Any,
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Array | None, ...]:
     del is_causal, enable_gqa
     y, probabilities = out
     return _gradients(g, y, probabilities, lambda p: p, query, key, value, attn_mask, _scale(query, scale))
@@ -139,20 +153,31 @@ def _attention_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
     whole = {"s", "e", "v", "t"} | ({len(lead) - 1} if static.get("enable_gqa") else set())
     masks = tuple(((*lead, "t", "s")[ndim - len(m) :]) for m in mask)
     ins = (
-        (*lead, "t", "e"), (*lead[len(lead) - len(key) + 2 :], "s", "e"),
-        (*lead[len(lead) - len(value) + 2 :], "s", "v"), *masks,
-    )  # fmt: skip
+        (*lead, "t", "e"),
+        (*lead[len(lead) - len(key) + 2 :], "s", "e"),
+        (*lead[len(lead) - len(value) + 2 :], "s", "v"),
+        *masks,
+    )
     return Factors(ins, ((*lead, "t", "v"),), frozenset(whole))
 
 
 @defop(
-    dims=_attention_dims, cast=Cast.LOWER, aux=1, vjp=_attention_vjp,
-    function=False, method=False,
-)  # fmt: skip
+    dims=_attention_dims,
+    cast=Cast.LOWER,
+    aux=1,
+    vjp=_attention_vjp,
+    function=False,
+    method=False,
+)
 def attention(
-    query: Array, key: Array, value: Array, attn_mask: Array | None = None,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> tuple[Array, Array]:  # fmt: skip
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Array, Array]:
     """softmax(query key' * scale + mask) value over the last two dims (time, features).
 
     `scale` defaults to 1 / sqrt(features). The second output holds the probabilities.
@@ -169,10 +194,19 @@ def _dropped(kept: Array, p: float) -> Callable[[Array], Array]:
 
 
 def _attention_dropout_vjp(
-    g: Array, out: Any, query: Array, key: Array, value: Array, attn_mask: Array | None = None,
-    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-    *, rng: Key,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    g: Array,
+    out: Any,
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    rng: Key,
+) -> tuple[Array | None, ...]:
     del rng, is_causal, enable_gqa
     y, probabilities, kept = out
     thin = _dropped(kept, dropout_p)
@@ -180,14 +214,25 @@ def _attention_dropout_vjp(
 
 
 @defop(
-    dims=_attention_dims, cast=Cast.LOWER, aux=2, vjp=_attention_dropout_vjp,
-    function=False, method=False,
-)  # fmt: skip
+    dims=_attention_dims,
+    cast=Cast.LOWER,
+    aux=2,
+    vjp=_attention_dropout_vjp,
+    function=False,
+    method=False,
+)
 def attention_dropout(
-    query: Array, key: Array, value: Array, attn_mask: Array | None = None,
-    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-    *, rng: Key,
-) -> tuple[Array, Array, Array]:  # fmt: skip
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    rng: Key,
+) -> tuple[Array, Array, Array]:
     """`attention` whose probabilities go through dropout; further outputs are they and the mask."""
     if not 0 <= dropout_p <= 1:
         raise OutOfRangeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")

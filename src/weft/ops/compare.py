@@ -39,8 +39,12 @@ gt = _comparison("gt", jnp.greater, "Whether `input` is greater than `other`.", 
 ge = _comparison("ge", jnp.greater_equal, "Whether `input` is at least `other`.", ordered=True)
 
 for _row, _name in (
-    (ne, "not_equal"), (lt, "less"), (le, "less_equal"), (gt, "greater"), (ge, "greater_equal"),
-):  # fmt: skip
+    (ne, "not_equal"),
+    (lt, "less"),
+    (le, "less_equal"),
+    (gt, "greater"),
+    (ge, "greater_equal"),
+):
     alias(_row, _name)
 
 

@@ -138,9 +138,14 @@ def _conv(
             "Kernel size can't be greater than actual input size"
         )
     y = jax.lax.conv_general_dilated(
-        x, weight, stride, margins, rhs_dilation=dilation, dimension_numbers=_spatial_spec(n),
+        x,
+        weight,
+        stride,
+        margins,
+        rhs_dilation=dilation,
+        dimension_numbers=_spatial_spec(n),
         feature_group_count=groups,
-    )  # fmt: skip
+    )
     return _finish(y, input, bias)
 
 
@@ -160,9 +165,16 @@ def _check_output_padding(extra: Shape, stride: Shape, dilation: Shape) -> None:
 
 
 def _conv_transpose(
-    n: int, input: Array, weight: Array, bias: Array | None, stride: Ints, padding: Any,
-    output_padding: Ints, groups: int, dilation: Ints,
-) -> Array:  # fmt: skip
+    n: int,
+    input: Array,
+    weight: Array,
+    bias: Array | None,
+    stride: Ints,
+    padding: Any,
+    output_padding: Ints,
+    groups: int,
+    dilation: Ints,
+) -> Array:
     x = _batched(input, weight, n, f"conv_transpose{n}d")
     stride, dilation = as_ntuple(stride, n, "stride"), as_ntuple(dilation, n, "dilation")
     padding, extra = as_ntuple(padding, n, "padding"), as_ntuple(output_padding, n, "output_padding")
@@ -182,9 +194,15 @@ def _conv_transpose(
             f"Calculated output size per channel: ({_x(sizes)}). Output size is too small"
         )
     y = jax.lax.conv_general_dilated(
-        x, _as_conv_weight(weight, groups), (1,) * n, margins, lhs_dilation=stride, rhs_dilation=dilation,
-        dimension_numbers=_spatial_spec(n), feature_group_count=groups,
-    )  # fmt: skip
+        x,
+        _as_conv_weight(weight, groups),
+        (1,) * n,
+        margins,
+        lhs_dilation=stride,
+        rhs_dilation=dilation,
+        dimension_numbers=_spatial_spec(n),
+        feature_group_count=groups,
+    )
     return _finish(y, input, bias)
 
 
@@ -212,16 +230,27 @@ def _rows(n: int) -> tuple[OpDef, OpDef]:
     """The convolution over `n` spatial dims and its transpose."""
 
     def conv(
-        input: Array, weight: Array, bias: Array | None = None, stride: Ints = 1, padding: Any = 0,
-        dilation: Ints = 1, groups: int = 1,
-    ) -> Array:  # fmt: skip
+        input: Array,
+        weight: Array,
+        bias: Array | None = None,
+        stride: Ints = 1,
+        padding: Any = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+    ) -> Array:
         """Cross-correlation of (batch, channels, ...) with (outputs, channels / groups, ...)."""
         return _conv(n, input, weight, bias, stride, padding, dilation, groups)
 
     def conv_transpose(
-        input: Array, weight: Array, bias: Array | None = None, stride: Ints = 1, padding: Ints = 0,
-        output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
-    ) -> Array:  # fmt: skip
+        input: Array,
+        weight: Array,
+        bias: Array | None = None,
+        stride: Ints = 1,
+        padding: Ints = 0,
+        output_padding: Ints = 0,
+        groups: int = 1,
+        dilation: Ints = 1,
+    ) -> Array:
         """What `conv` does to gradients, with weights of (channels, outputs / groups, ...)."""
         return _conv_transpose(n, input, weight, bias, stride, padding, output_padding, groups, dilation)
 

@@ -123,9 +123,14 @@ def _check(log_probs: Array, targets: Array, input_lengths: Array, target_length
 
 
 def _bad_ctc(
-    log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, longest: int, blank: int = 0,
+    log_probs: Array,
+    targets: Array,
+    input_lengths: Array,
+    target_lengths: Array,
+    longest: int,
+    blank: int = 0,
     zero_infinity: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     del blank, zero_infinity
     labels = _labels(targets, target_lengths, longest)
     used = np.arange(longest) < target_lengths[:, None]
@@ -136,9 +141,16 @@ def _bad_ctc(
 
 
 def _ctc_vjp(
-    g: Array, out: Any, log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, longest: int,
-    blank: int = 0, zero_infinity: bool = False,
-) -> tuple[Array, None, None, None]:  # fmt: skip
+    g: Array,
+    out: Any,
+    log_probs: Array,
+    targets: Array,
+    input_lengths: Array,
+    target_lengths: Array,
+    longest: int,
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> tuple[Array, None, None, None]:
     """PyTorch's: the derivative with respect to scores whose `log_softmax` the log-probabilities are."""
     _, loss, alpha = out
     states = _states(_labels(targets, target_lengths, longest), blank, log_probs.shape[2])
@@ -158,14 +170,26 @@ def _ctc_vjp(
 
 
 @defop(
-    grad_name="CtcLoss", dims=_ctc_dims, cast=Cast.FLOAT32, aux=2, vjp=_ctc_vjp, function=False, method=False,
-    check=_bad_ctc, check_error=DomainError,
+    grad_name="CtcLoss",
+    dims=_ctc_dims,
+    cast=Cast.FLOAT32,
+    aux=2,
+    vjp=_ctc_vjp,
+    function=False,
+    method=False,
+    check=_bad_ctc,
+    check_error=DomainError,
     check_text="ctc_loss: a length is negative or longer than its tensor, or a label is outside of the classes",
-)  # fmt: skip
+)
 def ctc_losses(
-    log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, longest: int, blank: int = 0,
+    log_probs: Array,
+    targets: Array,
+    input_lengths: Array,
+    target_lengths: Array,
+    longest: int,
+    blank: int = 0,
     zero_infinity: bool = False,
-) -> tuple[Array, Array, Array]:  # fmt: skip
+) -> tuple[Array, Array, Array]:
     """-log of the probability of each target, summed over its alignments with the input.
 
     Log-probabilities are (time, batch, class); targets (batch, label), or one vector of all. `longest` is an upper

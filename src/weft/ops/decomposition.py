@@ -95,9 +95,13 @@ def _slogdet(a: Array) -> Outs:
 det = _det_row("det", "linalg.det", _det, "Determinant.", also="linalg", saves=True)
 logdet = _det_row("logdet", "logdet", _logdet, "Logarithm of the determinant; NaN where that is negative.")
 slogdet = _det_row(
-    "slogdet", "linalg.slogdet", _slogdet, "Sign of the determinant and logarithm of its size.",
-    outputs=("sign", "logabsdet"), also="linalg",
-)  # fmt: skip
+    "slogdet",
+    "linalg.slogdet",
+    _slogdet,
+    "Sign of the determinant and logarithm of its size.",
+    outputs=("sign", "logabsdet"),
+    also="linalg",
+)
 
 
 # --- inverses and solutions ---
@@ -216,9 +220,12 @@ UNSOLVABLE = "torch.linalg.solve: {0}The solver failed because the input matrix 
 
 
 @factorises(
-    dims=_solve_dims, module="linalg", check=lambda A, B, *, left=True: _singular(A), check_text=UNSOLVABLE,
+    dims=_solve_dims,
+    module="linalg",
+    check=lambda A, B, *, left=True: _singular(A),
+    check_text=UNSOLVABLE,
     check_error=LinAlgError,
-)  # fmt: skip
+)
 def solve(A: Array, B: Array, *, left: bool = True) -> Array:
     """The X of `A X = B`, or of `X A = B` where not `left`; `LinAlgError` where A is singular."""
     return _solution(A, B, left)
@@ -373,9 +380,11 @@ def non_finite(A: Array, *options: object, **named: object) -> Failures:
 
 
 diverges = partial(
-    factorises, check=non_finite, check_error=LinAlgError,
+    factorises,
+    check=non_finite,
+    check_error=LinAlgError,
     check_text="linalg.svd: {0}The algorithm failed to converge because the input matrix contained non-finite values.",
-)  # fmt: skip
+)
 """Rows that take singular values."""
 
 

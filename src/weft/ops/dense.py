@@ -84,9 +84,13 @@ def _embedding_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
 
 
 def _embedding_vjp(
-    g: Array, out: Array, input: Array, weight: Array, padding_idx: int | None = None,
+    g: Array,
+    out: Array,
+    input: Array,
+    weight: Array,
+    padding_idx: int | None = None,
     scale_grad_by_freq: bool = False,
-) -> tuple[None, Array]:  # fmt: skip
+) -> tuple[None, Array]:
     del out
     rows, g = input.reshape(-1), wide(g.reshape(-1, g.shape[-1]))
     if scale_grad_by_freq:
@@ -117,9 +121,14 @@ def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float
 
 
 @defop(
-    arithmetic=Arithmetic.NONE, dims=_embedding_dims, function=False, vjp=_embedding_vjp, method=False,
-    check=_bad_row, check_text=OUT_OF_SELF,
-)  # fmt: skip
+    arithmetic=Arithmetic.NONE,
+    dims=_embedding_dims,
+    function=False,
+    vjp=_embedding_vjp,
+    method=False,
+    check=_bad_row,
+    check_text=OUT_OF_SELF,
+)
 def embedding(input: Array, weight: Array, padding_idx: int | None = None, scale_grad_by_freq: bool = False) -> Array:
     """Rows of `weight` at the indices; the row `padding_idx` gets no gradient. Gradients are dense."""
     del scale_grad_by_freq
@@ -145,9 +154,14 @@ def _bad_class(input: Array, num_classes: int) -> FirstOf:
 
 
 @defop(
-    "one_hot_classes", dims=_one_hot_dims, function=False, method=False,
-    check=_bad_class, check_text="{}", check_error=IndexDomainError,
-)  # fmt: skip
+    "one_hot_classes",
+    dims=_one_hot_dims,
+    function=False,
+    method=False,
+    check=_bad_class,
+    check_text="{}",
+    check_error=IndexDomainError,
+)
 def one_hot(input: Array, num_classes: int) -> Array:
     """A 1 at each class number along a new last dim, as int64."""
     if input.dtype != jnp.int64:

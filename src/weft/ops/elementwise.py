@@ -45,8 +45,13 @@ def _times(x: Array, alpha: Scalar) -> Array:
 
 
 @defop(
-    dims=pointwise, promote=Promote.COMMON, linear="all", dunder=("__add__", "__radd__"), inplace=True, of_numbers=True,
-)  # fmt: skip
+    dims=pointwise,
+    promote=Promote.COMMON,
+    linear="all",
+    dunder=("__add__", "__radd__"),
+    inplace=True,
+    of_numbers=True,
+)
 def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Array:
     """`input + alpha * other`; booleans add as `or`."""
     return jnp.add(input, _times(other, alpha))
@@ -63,9 +68,14 @@ def _require_no_bool(dtypes: Mapping[str, DType]) -> None:
 
 
 @defop(
-    dims=pointwise, promote=Promote.COMMON, linear="all", dunder=("__sub__", "__rsub__"), inplace=True,
-    of_numbers=True, types=_require_no_bool,
-)  # fmt: skip
+    dims=pointwise,
+    promote=Promote.COMMON,
+    linear="all",
+    dunder=("__sub__", "__rsub__"),
+    inplace=True,
+    of_numbers=True,
+    types=_require_no_bool,
+)
 def sub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Array:
     """`input - alpha * other`; `DTypeError` for booleans."""
     return jnp.subtract(input, _times(other, alpha))
@@ -78,9 +88,14 @@ def rsub(input: Array, other: Operand, *, alpha: Scalar = 1) -> Array:
 
 
 @defop(
-    dims=pointwise, promote=Promote.COMMON, linear="each", dunder=("__mul__", "__rmul__"), inplace=True,
-    exact_numbers=True, of_numbers=True,
-)  # fmt: skip
+    dims=pointwise,
+    promote=Promote.COMMON,
+    linear="each",
+    dunder=("__mul__", "__rmul__"),
+    inplace=True,
+    exact_numbers=True,
+    of_numbers=True,
+)
 def mul(input: Operand, other: Operand) -> Array:
     """`input * other`; booleans multiply as `and`."""
     return jnp.multiply(input, other)
@@ -125,9 +140,15 @@ def _divide_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array
 
 
 @defop(
-    grad_name="Div", dims=pointwise, promote=Promote.FLOAT, dunder="__truediv__", inplace=True, vjp=_divide_vjp,
-    exact_numbers=True, of_numbers=True,
-)  # fmt: skip
+    grad_name="Div",
+    dims=pointwise,
+    promote=Promote.FLOAT,
+    dunder="__truediv__",
+    inplace=True,
+    vjp=_divide_vjp,
+    exact_numbers=True,
+    of_numbers=True,
+)
 def true_divide(input: Operand, other: Operand) -> Array:
     """`input / other`; integers give the default float type."""
     return quotient(input, other)
@@ -139,9 +160,13 @@ def _by_zero(input: Array, other: Array) -> Array | None:
 
 
 divides = partial(
-    defop, dims=pointwise, promote=Promote.COMMON, check=_by_zero, check_text="ZeroDivisionError",
+    defop,
+    dims=pointwise,
+    promote=Promote.COMMON,
+    check=_by_zero,
+    check_text="ZeroDivisionError",
     check_error=DomainError,
-)  # fmt: skip
+)
 
 
 @divides(exact_numbers=True, saves=True, function=False, method=False, of_numbers=True)

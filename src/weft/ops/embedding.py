@@ -56,19 +56,26 @@ def _check(input: Array, weight: Array, offsets: Array | None, each: Array | Non
 
 
 def _bad_bag(
-    input: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None,
-    mode: str = "mean", include_last_offset: bool = False, padding_idx: int | None = None,
+    input: Array,
+    weight: Array,
+    offsets: Array | None = None,
+    per_sample_weights: Array | None = None,
+    mode: str = "mean",
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
     scale_grad_by_freq: bool = False,
-) -> FirstOf:  # fmt: skip
+) -> FirstOf:
     del per_sample_weights, mode, include_last_offset, padding_idx, scale_grad_by_freq
     rows = outside(input, weight.shape[0], "")
     if offsets is None or not offsets.size:
         return FirstOf((rows,), (_BAD_ROW,))
     first, last = offsets[:1], offsets[-1:]
     parts = (
-        misses(first, first != 0, ""), misses(last, last > input.size, str(input.size)), rows,
+        misses(first, first != 0, ""),
+        misses(last, last > input.size, str(input.size)),
+        rows,
         Flags(offsets[1:] < offsets[:-1]),
-    )  # fmt: skip
+    )
     return FirstOf(parts, (_BAD_FIRST, _BAD_LAST, _BAD_ROW, "offsets have to rise"))
 
 
@@ -115,15 +122,24 @@ def _largest(vectors: Array, used: Array, bags: Array, count: int) -> Array:
 
 
 @defop(
-    arithmetic=Arithmetic.OWN, dims=_bag_dims, function=False, method=False, check=_bad_bag,
+    arithmetic=Arithmetic.OWN,
+    dims=_bag_dims,
+    function=False,
+    method=False,
+    check=_bad_bag,
     check_error=IndexDomainError,
     check_text="{}",
-)  # fmt: skip
+)
 def embedding_bag(
-    input: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None,
-    mode: str = "mean", include_last_offset: bool = False, padding_idx: int | None = None,
+    input: Array,
+    weight: Array,
+    offsets: Array | None = None,
+    per_sample_weights: Array | None = None,
+    mode: str = "mean",
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
     scale_grad_by_freq: bool = False,
-) -> Array:  # fmt: skip
+) -> Array:
     """Sums, means or maxima of the rows of `weight` at the indices of each bag: (bags, features).
 
     A bag is a row of the input, or what lies from one offset to the next of a vector. Indices `padding_idx` do not

@@ -104,9 +104,13 @@ def _fractional_row(n: int) -> OpDef:
         return jnp.take_along_axis(planes, at, axis=1).reshape(shape), at.reshape(shape)
 
     return defop(
-        f"fractional_max_pool{n}d_from", arithmetic=Arithmetic.NONE, dims=_plane_dims, outputs=("output", "indices"),
-        function=False, method=False,
-    )(fractional_max_pool)  # fmt: skip
+        f"fractional_max_pool{n}d_from",
+        arithmetic=Arithmetic.NONE,
+        dims=_plane_dims,
+        outputs=("output", "indices"),
+        function=False,
+        method=False,
+    )(fractional_max_pool)
 
 
 _ROWS = tuple(_fractional_row(n) for n in (2, 3))

@@ -115,9 +115,12 @@ _function("erfinv", lax.erf_inv, "Inverse of the error function.", real="erfinv_
 _function("lgamma", lax.lgamma, "Logarithm of `|gamma(input)|`.", lambda y, x: _digamma(x), real="lgamma_vml_cpu")
 _function("digamma", _digamma, "Derivative of `lgamma`.", lambda y, x: _polygamma(1, x), real="digamma")
 _function(
-    "i0", special.i0, "Modified Bessel function of the first kind, order 0.", lambda y, x: special.i1(x),
+    "i0",
+    special.i0,
+    "Modified Bessel function of the first kind, order 0.",
+    lambda y, x: special.i1(x),
     real="i0_vml_cpu",
-)  # fmt: skip
+)
 
 for _name in ("sin", "cos", "tan", "sinh", "cosh", "tanh"):
     alias(TABLE[f"a{_name}"], f"arc{_name}")

@@ -96,9 +96,13 @@ def _index_add_check(input: Array, dim: Dim, index: Array, source: Array, *, alp
 
 
 @defop(
-    dims=_writes_slices, check=_index_add_check, check_text=OUT_OF_BOUNDS, check_error=IndexDomainError, inplace=True,
+    dims=_writes_slices,
+    check=_index_add_check,
+    check_text=OUT_OF_BOUNDS,
+    check_error=IndexDomainError,
+    inplace=True,
     separate=_OTHERS,
-)  # fmt: skip
+)
 @isolated
 def index_add(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Scalar = 1) -> Array:
     """`input` with `alpha` times the slices of `source` added at the places in `index`."""
@@ -153,9 +157,13 @@ def _index_copy_vjp(
 
 @defop(
     arithmetic=Arithmetic.NONE,
-    dims=_writes_slices, vjp=_index_copy_vjp, check=_index_copy_check, check_text=OUT_OF_BOUNDS, inplace=True,
+    dims=_writes_slices,
+    vjp=_index_copy_vjp,
+    check=_index_copy_check,
+    check_text=OUT_OF_BOUNDS,
+    inplace=True,
     separate=_OTHERS,
-)  # fmt: skip
+)
 @isolated
 def index_copy(input: Array, dim: Dim, index: Array, source: Array) -> Array:
     """`input` with the slices of `source` written at the places in `index`."""
@@ -187,9 +195,13 @@ def _index_fill_vjp(
 
 @defop(
     arithmetic=Arithmetic.NONE,
-    dims=_fills_slices, vjp=_index_fill_vjp, check=_index_fill_check, check_text=OUT_OF_BOUNDS, inplace=True,
+    dims=_fills_slices,
+    vjp=_index_fill_vjp,
+    check=_index_fill_check,
+    check_text=OUT_OF_BOUNDS,
+    inplace=True,
     separate=_OTHERS[:1],
-)  # fmt: skip
+)
 @isolated
 def index_fill(input: Array, dim: Dim, index: Array, value: Filling) -> Array:
     """`input` with one value in the slices along `dim` at the places in `index`."""
@@ -294,9 +306,13 @@ def _masked_scatter_check(input: Array, mask: Array, source: Array) -> Array:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE, dims=flat_write, check=_masked_scatter_check, inplace=True,
-    check_text="Number of elements of source < number of ones in mask", check_error=DomainError,
-)  # fmt: skip
+    arithmetic=Arithmetic.NONE,
+    dims=flat_write,
+    check=_masked_scatter_check,
+    inplace=True,
+    check_text="Number of elements of source < number of ones in mask",
+    check_error=DomainError,
+)
 def masked_scatter(input: Array, mask: Array, source: Array) -> Array:
     """`input` with successive elements of `source` where the mask, which broadcasts, is true."""
     _require_mask("masked_scatter", mask, scalar_name)

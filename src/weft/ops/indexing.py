@@ -120,10 +120,15 @@ def _index_tensors_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -
 
 
 @defop(
-    arithmetic=Arithmetic.NONE, grad_name="Index",
-    dims=_advanced_read, linear="each", check=_index_tensors_check, check_text=OUT_OF_BOUNDS,
-    function=False, method=False,
-)  # fmt: skip
+    arithmetic=Arithmetic.NONE,
+    grad_name="Index",
+    dims=_advanced_read,
+    linear="each",
+    check=_index_tensors_check,
+    check_text=OUT_OF_BOUNDS,
+    function=False,
+    method=False,
+)
 def index(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
     """Elements named by integer tensors, one for each dim in `spec` (ascending); they broadcast together.
 
@@ -162,9 +167,14 @@ def _index_put_vjp(
 
 @defop(
     arithmetic=Arithmetic.NONE,
-    dims=flat_write, cast=Cast.PROMOTE, vjp=_index_put_vjp, check=_index_put_check, check_text=OUT_OF_BOUNDS,
-    function=False, method=False,
-)  # fmt: skip
+    dims=flat_write,
+    cast=Cast.PROMOTE,
+    vjp=_index_put_vjp,
+    check=_index_put_check,
+    check_text=OUT_OF_BOUNDS,
+    function=False,
+    method=False,
+)
 @isolated
 def index_put(input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool = False) -> Array:
     """`input` with `values` written, or added, where `index` with the same indices reads.
@@ -199,9 +209,14 @@ def _gather_check(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = F
 
 
 @defop(
-    arithmetic=Arithmetic.NONE, dims=_gathers, linear="each", check=_gather_check, check_text=OUT_OF_BOUNDS,
-    check_error=IndexDomainError, separate=("input",),
-)  # fmt: skip
+    arithmetic=Arithmetic.NONE,
+    dims=_gathers,
+    linear="each",
+    check=_gather_check,
+    check_text=OUT_OF_BOUNDS,
+    check_error=IndexDomainError,
+    separate=("input",),
+)
 def gather(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -> Array:
     """Elements of `input` at the places of `index`, with the coordinate along `dim` taken from it.
 
@@ -261,11 +276,14 @@ def _take_check(input: Array, index: Array) -> Misses:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE, dims=_flat_read, linear="each", check=_take_check, check_text=OUT_OF_ELEMENTS,
+    arithmetic=Arithmetic.NONE,
+    dims=_flat_read,
+    linear="each",
+    check=_take_check,
+    check_text=OUT_OF_ELEMENTS,
     separate=("input", "index"),
-    out_text="take(): self and out expected to have the same dtype, "
-    "but got self.dtype = {0} and out.dtype = {1}",
-)  # fmt: skip
+    out_text="take(): self and out expected to have the same dtype, but got self.dtype = {0} and out.dtype = {1}",
+)
 def take(input: Array, index: Array) -> Array:
     """Elements of the flattened `input`; the result has the shape of `index`."""
     require_elements("take", index)
@@ -284,9 +302,14 @@ def _index_select_check(input: Array, dim: Dim, index: Array) -> Misses:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE, dims=_selects, linear="each", check=_index_select_check, check_text=OUT_OF_SELF,
-    separate=("input", "index"), out_text="index_select(): self and result must have the same scalar type",
-)  # fmt: skip
+    arithmetic=Arithmetic.NONE,
+    dims=_selects,
+    linear="each",
+    check=_index_select_check,
+    check_text=OUT_OF_SELF,
+    separate=("input", "index"),
+    out_text="index_select(): self and result must have the same scalar type",
+)
 def index_select(input: Array, dim: Dim, index: Array) -> Array:
     """Slices along `dim` at the places in the vector `index`."""
     require_vector(index, "index_select(): Index is supposed to be a vector")

@@ -122,9 +122,15 @@ def _check_cross_entropy(input: Array, target: Array, weight: Array | None, igno
 
 
 def _cross_entropy_vjp(
-    g: Array, out: Any, input: Array, target: Array, weight: Array | None = None, ignore_index: int = -100,
-    reduction: str = "mean", label_smoothing: float = 0.0,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    g: Array,
+    out: Any,
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> tuple[Array | None, ...]:
     dim = _class_dim(input)
     spread = jnp.expand_dims(out[1], dim)
     x, g = wide(input), wide(g)
@@ -143,22 +149,37 @@ def _cross_entropy_vjp(
 
 
 def _bad_cross_entropy(
-    input: Array, target: Array, weight: Array | None = None, ignore_index: int = -100,
-    reduction: str = "mean", label_smoothing: float = 0.0,
-) -> Misses | None:  # fmt: skip
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Misses | None:
     del weight, reduction, label_smoothing
     return _out_of_bounds(input, target, ignore_index)
 
 
 @defop(
     grad_name="NllLoss",
-    dims=_class_dims, cast=Cast.FLOAT32, aux=1, vjp=_cross_entropy_vjp, partial="sum",
-    check=_bad_cross_entropy, check_text=_OUT_OF_BOUNDS, function=False, method=False,
-)  # fmt: skip
+    dims=_class_dims,
+    cast=Cast.FLOAT32,
+    aux=1,
+    vjp=_cross_entropy_vjp,
+    partial="sum",
+    check=_bad_cross_entropy,
+    check_text=_OUT_OF_BOUNDS,
+    function=False,
+    method=False,
+)
 def cross_entropy_loss(
-    input: Array, target: Array, weight: Array | None = None, ignore_index: int = -100,
-    reduction: str = "mean", label_smoothing: float = 0.0,
-) -> tuple[Array, Array]:  # fmt: skip
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> tuple[Array, Array]:
     """Negative log-likelihood of `target` under the softmax of `input` over dim 1.
 
     `target` holds class numbers, or probabilities in the shape of the input. The second output is the
@@ -180,21 +201,35 @@ def cross_entropy_loss(
 
 
 def _bad_nll(
-    input: Array, target: Array, weight: Array | None = None, size_average: bool | None = None,
-    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
-) -> Misses | None:  # fmt: skip
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Misses | None:
     del weight, size_average, reduce, reduction
     return _out_of_bounds(input, target, ignore_index)
 
 
 @defop(
-    dims=_class_dims, cast=Cast.FLOAT32, partial="sum", module="nn.functional",
-    check=_bad_nll, check_text=_OUT_OF_BOUNDS,
-)  # fmt: skip
+    dims=_class_dims,
+    cast=Cast.FLOAT32,
+    partial="sum",
+    module="nn.functional",
+    check=_bad_nll,
+    check_text=_OUT_OF_BOUNDS,
+)
 def nll_loss(
-    input: Array, target: Array, weight: Array | None = None, size_average: bool | None = None,
-    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
-) -> Array:  # fmt: skip
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:
     """-weight[target] * input[target], for log-probabilities over dim 1."""
     if input.ndim < 1:
         raise ValueRangeError(f"Expected 1 or more dimensions (got {input.ndim})")
@@ -222,13 +257,24 @@ def _bad_multi_margin(input: Array, target: Array, *options: Any, **named: Any) 
 
 
 @defop(
-    dims=_class_dims, cast=Cast.FLOAT32, partial="sum", module="nn.functional",
-    check=_bad_multi_margin, check_text="target out of range", check_error=IndexDomainError,
-)  # fmt: skip
+    dims=_class_dims,
+    cast=Cast.FLOAT32,
+    partial="sum",
+    module="nn.functional",
+    check=_bad_multi_margin,
+    check_text="target out of range",
+    check_error=IndexDomainError,
+)
 def multi_margin_loss(
-    input: Array, target: Array, p: int = 1, margin: float = 1.0, weight: Array | None = None,
-    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-) -> Array:  # fmt: skip
+    input: Array,
+    target: Array,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Array | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:
     """Mean over the other classes of weight[target] * max(0, margin - x[target] + x) ** p."""
     if p not in (1, 2):
         raise ValueRangeError("only p == 1 and p == 2 supported")
@@ -277,10 +323,14 @@ def _beyond_classes(target: Array, n_classes: int) -> Beyond:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE, dims=pointwise, function=False, method=False, check=_beyond_classes,
+    arithmetic=Arithmetic.NONE,
+    dims=pointwise,
+    function=False,
+    method=False,
+    check=_beyond_classes,
     check_text="Target values should be in [0, {}], but values in range [{}, {}] were found.",
     check_error=IndexDomainError,
-)  # fmt: skip
+)
 def classes_within(target: Array, n_classes: int) -> Array:
     """Numbers of classes, of which there are `n_classes`."""
     del n_classes
@@ -288,14 +338,21 @@ def classes_within(target: Array, n_classes: int) -> Array:
 
 
 @defop(
-    dims=_rows_whole, cast=Cast.FLOAT32, partial="sum", module="nn.functional",
-    check=_bad_multilabel, check_text="argument #2 'target' is out of range",
+    dims=_rows_whole,
+    cast=Cast.FLOAT32,
+    partial="sum",
+    module="nn.functional",
+    check=_bad_multilabel,
+    check_text="argument #2 'target' is out of range",
     check_error=IndexDomainError,
-)  # fmt: skip
+)
 def multilabel_margin_loss(
-    input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
+    input: Array,
+    target: Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Array:  # fmt: skip
+) -> Array:
     """Sum over target classes t and others c of max(0, 1 - x[t] + x[c]) / C; a row of targets ends at -1."""
     _require_classes(input)
     if input.shape != target.shape:
@@ -314,9 +371,13 @@ def multilabel_margin_loss(
 
 @defop(dims=_rows_whole, cast=Cast.FLOAT32, partial="sum", module="nn.functional")
 def multilabel_soft_margin_loss(
-    input: Array, target: Array, weight: Array | None = None, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean",
-) -> Array:  # fmt: skip
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:
     """Mean over classes of the binary cross entropy of sigmoid(input)."""
     loss = -(target * jax.nn.log_sigmoid(input) + (1 - target) * jax.nn.log_sigmoid(-input))
     loss = loss if weight is None else loss * weight

@@ -74,9 +74,14 @@ def _check_cosine(input1: Array, input2: Array, target: Array) -> None:
 
 @defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def cosine_embedding_loss(
-    input1: Array, input2: Array, target: Array, margin: float = 0.0, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean",
-) -> Array:  # fmt: skip
+    input1: Array,
+    input2: Array,
+    target: Array,
+    margin: float = 0.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:
     """1 - cosine for pairs with target 1, cosine - margin where positive for target -1."""
     _check_cosine(input1, input2, target)
     power = (jnp.sum(x * x, axis=-1) + 1e-12 for x in (input1, input2))
@@ -89,9 +94,14 @@ def cosine_embedding_loss(
 
 @defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def margin_ranking_loss(
-    input1: Array, input2: Array, target: Array, margin: float = 0.0, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean",
-) -> Array:  # fmt: skip
+    input1: Array,
+    input2: Array,
+    target: Array,
+    margin: float = 0.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:
     """margin - target * (input1 - input2) where positive."""
     if not input1.ndim == input2.ndim == target.ndim:
         sizes = [f"torch.Size({list(x.shape)})" for x in (input1, input2, target)]
@@ -104,9 +114,13 @@ def margin_ranking_loss(
 
 @defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def hinge_embedding_loss(
-    input: Array, target: Array, margin: Scalar = 1.0, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean",
-) -> Array:  # fmt: skip
+    input: Array,
+    target: Array,
+    margin: Scalar = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:
     """The input for target 1, margin - input where positive for target -1."""
     zero = jnp.zeros_like(input)
     far = jnp.where(target != 1, _hinge(jnp.asarray(margin).astype(input.dtype) - input), zero)
@@ -116,9 +130,17 @@ def hinge_embedding_loss(
 
 @defop(dims=_whole_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def triplet_margin_loss(
-    anchor: Array, positive: Array, negative: Array, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
-    swap: bool = False, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-) -> Array:  # fmt: skip
+    anchor: Array,
+    positive: Array,
+    negative: Array,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:
     """margin + distance(anchor, positive) - distance(anchor, negative) where positive.
 
     With `swap` the negative counts from whichever of anchor and positive is nearer.

@@ -78,9 +78,14 @@ def _trailing(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _layer_norm_vjp(
-    g: Array, out: Any, input: Array, normalized_shape: Shape, weight: Array | None = None,
-    bias: Array | None = None, eps: float = 1e-5,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    g: Array,
+    out: Any,
+    input: Array,
+    normalized_shape: Shape,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+) -> tuple[Array | None, ...]:
     del eps
     _, mean, rstd = out
     axes = _last_axes(input, normalized_shape)
@@ -101,9 +106,12 @@ def _layer_norm_vjp(
     also="nn.functional",
 )
 def layer_norm(
-    input: Array, normalized_shape: Shape, weight: Array | None = None, bias: Array | None = None,
+    input: Array,
+    normalized_shape: Shape,
+    weight: Array | None = None,
+    bias: Array | None = None,
     eps: float = 1e-5,
-) -> tuple[Array, Array, Array]:  # fmt: skip
+) -> tuple[Array, Array, Array]:
     """The last dims scaled to mean 0 and variance 1, then times `weight` plus `bias`."""
     _check_affine(input, normalized_shape, ", ", ("weight", weight), ("bias", bias))
     _require_one_dtype(input, weight, bias)
@@ -116,9 +124,13 @@ def layer_norm(
 
 
 def _rms_norm_vjp(
-    g: Array, out: Any, input: Array, normalized_shape: Shape, weight: Array | None = None,
+    g: Array,
+    out: Any,
+    input: Array,
+    normalized_shape: Shape,
+    weight: Array | None = None,
     eps: float | None = None,
-) -> tuple[Array | None, ...]:  # fmt: skip
+) -> tuple[Array | None, ...]:
     del eps
     rstd = out[1]
     axes = _last_axes(input, normalized_shape)
@@ -176,10 +188,17 @@ def _batch_axes(input: Array, per_instance: bool) -> tuple[int, ...]:
 
 
 def _batch_norm_vjp(
-    g: Any, out: Any, input: Array, running_mean: Array | None, running_var: Array | None,
-    weight: Array | None = None, bias: Array | None = None, momentum: Scalar = 0.1, eps: float = 1e-5,
+    g: Any,
+    out: Any,
+    input: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    momentum: Scalar = 0.1,
+    eps: float = 1e-5,
     per_instance: bool = False,
-) -> tuple[Array | None, ...]:  # fmt: skip
+) -> tuple[Array | None, ...]:
     del momentum, eps
     *_, mean, rstd = out
     normal = (wide(input) - mean) * rstd
@@ -198,13 +217,23 @@ def _updated(running: Array | None, fresh: Array, momentum: Scalar, count: int) 
 
 
 @defop(
-    dims=_channels, outputs=("output", "running_mean", "running_var"), aux=2, vjp=_batch_norm_vjp,
-    function=False, method=False,
-)  # fmt: skip
+    dims=_channels,
+    outputs=("output", "running_mean", "running_var"),
+    aux=2,
+    vjp=_batch_norm_vjp,
+    function=False,
+    method=False,
+)
 def batch_norm_train(
-    input: Array, running_mean: Array | None, running_var: Array | None, weight: Array | None = None,
-    bias: Array | None = None, momentum: Scalar = 0.1, eps: float = 1e-5, per_instance: bool = False,
-) -> tuple[Array, ...]:  # fmt: skip
+    input: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    momentum: Scalar = 0.1,
+    eps: float = 1e-5,
+    per_instance: bool = False,
+) -> tuple[Array, ...]:
     """Each channel scaled to mean 0 and variance 1 over the batch, or over each sample of it.
 
     Also gives the running statistics after this batch, which carry no gradient.
@@ -236,9 +265,13 @@ def _channels_eval(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
 
 @defop(dims=_channels_eval, function=False, method=False)
 def batch_norm_eval(
-    input: Array, running_mean: Array, running_var: Array, weight: Array | None = None,
-    bias: Array | None = None, eps: float = 1e-5,
-) -> Array:  # fmt: skip
+    input: Array,
+    running_mean: Array,
+    running_var: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+) -> Array:
     """Each channel shifted and scaled by the running statistics."""
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     require_float(input, "batch_norm")
@@ -254,9 +287,14 @@ def _grouped(x: Array, num_groups: int) -> Array:
 
 
 def _group_norm_vjp(
-    g: Array, out: Any, input: Array, num_groups: int, weight: Array | None = None,
-    bias: Array | None = None, eps: float = 1e-5,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    g: Array,
+    out: Any,
+    input: Array,
+    num_groups: int,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+) -> tuple[Array | None, ...]:
     del eps
     _, mean, rstd = out
     normal = (_grouped(wide(input), num_groups) - mean) * rstd

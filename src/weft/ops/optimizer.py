@@ -17,9 +17,17 @@ from weft.ops._updates import decayed, double, each, older, rounded, towards, wi
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def sgd_step(
-    params: Arrays, grads: Arrays, momentum_buffer: Arrays, lr: Scalar, momentum: Scalar, dampening: Scalar,
-    weight_decay: Scalar, *, nesterov: bool, maximize: bool,
-) -> list[Array]:  # fmt: skip
+    params: Arrays,
+    grads: Arrays,
+    momentum_buffer: Arrays,
+    lr: Scalar,
+    momentum: Scalar,
+    dampening: Scalar,
+    weight_decay: Scalar,
+    *,
+    nesterov: bool,
+    maximize: bool,
+) -> list[Array]:
     """New parameters, then new momentum buffers; without buffers there is no momentum."""
 
     def rule(p: Array, g: Array, buffer: Array | None) -> tuple[Any, ...]:
@@ -34,10 +42,21 @@ def sgd_step(
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def rmsprop_step(
-    params: Arrays, grads: Arrays, square_avg: Arrays, momentum_buffer: Arrays, grad_avg: Arrays, step: Arrays,
-    lr: Scalar, alpha: Scalar, eps: Scalar, weight_decay: Scalar, momentum: Scalar, *, maximize: bool,
+    params: Arrays,
+    grads: Arrays,
+    square_avg: Arrays,
+    momentum_buffer: Arrays,
+    grad_avg: Arrays,
+    step: Arrays,
+    lr: Scalar,
+    alpha: Scalar,
+    eps: Scalar,
+    weight_decay: Scalar,
+    momentum: Scalar,
+    *,
+    maximize: bool,
     age: tuple[int, ...],
-) -> list[Array]:  # fmt: skip
+) -> list[Array]:
     """Tieleman and Hinton, 2012; with `grad_avg` centered as by Graves, 2013."""
     del age
 
@@ -58,9 +77,18 @@ def rmsprop_step(
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def adagrad_step(
-    params: Arrays, grads: Arrays, sum: Arrays, step: Arrays, lr: Scalar, lr_decay: Scalar, eps: Scalar,
-    weight_decay: Scalar, *, maximize: bool, age: tuple[int, ...],
-) -> list[Array]:  # fmt: skip
+    params: Arrays,
+    grads: Arrays,
+    sum: Arrays,
+    step: Arrays,
+    lr: Scalar,
+    lr_decay: Scalar,
+    eps: Scalar,
+    weight_decay: Scalar,
+    *,
+    maximize: bool,
+    age: tuple[int, ...],
+) -> list[Array]:
     """Duchi, Hazan and Singer, 2011."""
     rates = [(double(lr) / (1 + double(count) * lr_decay),) for count in step]
 
@@ -74,9 +102,19 @@ def adagrad_step(
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def adadelta_step(
-    params: Arrays, grads: Arrays, square_avg: Arrays, acc_delta: Arrays, step: Arrays, lr: Scalar, rho: Scalar,
-    eps: Scalar, weight_decay: Scalar, *, maximize: bool, age: tuple[int, ...],
-) -> list[Array]:  # fmt: skip
+    params: Arrays,
+    grads: Arrays,
+    square_avg: Arrays,
+    acc_delta: Arrays,
+    step: Arrays,
+    lr: Scalar,
+    rho: Scalar,
+    eps: Scalar,
+    weight_decay: Scalar,
+    *,
+    maximize: bool,
+    age: tuple[int, ...],
+) -> list[Array]:
     """Zeiler, 2012."""
     del age
 
@@ -92,9 +130,19 @@ def adadelta_step(
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def rprop_step(
-    params: Arrays, grads: Arrays, prev: Arrays, step_size: Arrays, step: Arrays, eta_minus: Scalar, eta_plus: Scalar,
-    smallest: Scalar, largest: Scalar, *, maximize: bool, age: tuple[int, ...],
-) -> list[Array]:  # fmt: skip
+    params: Arrays,
+    grads: Arrays,
+    prev: Arrays,
+    step_size: Arrays,
+    step: Arrays,
+    eta_minus: Scalar,
+    eta_plus: Scalar,
+    smallest: Scalar,
+    largest: Scalar,
+    *,
+    maximize: bool,
+    age: tuple[int, ...],
+) -> list[Array]:
     """Riedmiller and Braun, 1993: a gradient that has changed its sign counts as zero."""
     del age
 
@@ -110,9 +158,21 @@ def rprop_step(
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def asgd_step(
-    params: Arrays, grads: Arrays, ax: Arrays, eta: Arrays, mu: Arrays, step: Arrays, lr: Scalar, lambd: Scalar,
-    alpha: Scalar, t0: Scalar, weight_decay: Scalar, *, maximize: bool, age: tuple[int, ...],
-) -> list[Array]:  # fmt: skip
+    params: Arrays,
+    grads: Arrays,
+    ax: Arrays,
+    eta: Arrays,
+    mu: Arrays,
+    step: Arrays,
+    lr: Scalar,
+    lambd: Scalar,
+    alpha: Scalar,
+    t0: Scalar,
+    weight_decay: Scalar,
+    *,
+    maximize: bool,
+    age: tuple[int, ...],
+) -> list[Array]:
     """Polyak and Juditsky, 1992; `ax` is the average of the parameters since step `t0`."""
     counts = older(step)
 
@@ -130,10 +190,22 @@ def asgd_step(
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def adafactor_step(
-    params: Arrays, grads: Arrays, row_var: Arrays, col_var: Arrays, variance: Arrays, step: Arrays, lr: Scalar,
-    beta2_decay: Scalar, eps1: Scalar | None, eps2: Scalar, d: Scalar, weight_decay: Scalar, *, maximize: bool,
+    params: Arrays,
+    grads: Arrays,
+    row_var: Arrays,
+    col_var: Arrays,
+    variance: Arrays,
+    step: Arrays,
+    lr: Scalar,
+    beta2_decay: Scalar,
+    eps1: Scalar | None,
+    eps2: Scalar,
+    d: Scalar,
+    weight_decay: Scalar,
+    *,
+    maximize: bool,
     age: tuple[int, ...],
-) -> list[Array]:  # fmt: skip
+) -> list[Array]:
     """Shazeer and Stern, 2018; matrices keep means of squares of rows and columns in place of all squares."""
     counts = older(step)
     facts = [(double(count) ** double(beta2_decay), jnp.minimum(double(lr), double(count) ** -0.5)) for count in counts]
@@ -162,9 +234,21 @@ def _root_mean_square(x: Array) -> Array:
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def muon_step(
-    params: Arrays, grads: Arrays, momentum_buffer: Arrays, lr: Scalar, weight_decay: Scalar, momentum: Scalar,
-    a: Scalar, b: Scalar, c: Scalar, eps: Scalar, *, nesterov: bool, ns_steps: int, adjust_lr_fn: str | None,
-) -> list[Array]:  # fmt: skip
+    params: Arrays,
+    grads: Arrays,
+    momentum_buffer: Arrays,
+    lr: Scalar,
+    weight_decay: Scalar,
+    momentum: Scalar,
+    a: Scalar,
+    b: Scalar,
+    c: Scalar,
+    eps: Scalar,
+    *,
+    nesterov: bool,
+    ns_steps: int,
+    adjust_lr_fn: str | None,
+) -> list[Array]:
     """Jordan et al., 2024: the momentum of a matrix, made nearly orthogonal by `ns_steps` Newton-Schulz iterations."""
 
     def rule(p: Array, g: Array, buffer: Array) -> tuple[Any, ...]:

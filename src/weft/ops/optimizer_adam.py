@@ -12,10 +12,22 @@ from weft.ops._updates import bias_left, decayed, double, each, older, rounded, 
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def adam_step(
-    params: Arrays, grads: Arrays, exp_avg: Arrays, exp_avg_sq: Arrays, max_exp_avg_sq: Arrays, step: Arrays,
-    lr: Scalar, beta1: Scalar, beta2: Scalar, eps: Scalar, weight_decay: Scalar, *, decoupled_weight_decay: bool,
-    maximize: bool, age: tuple[int, ...],
-) -> list[Array]:  # fmt: skip
+    params: Arrays,
+    grads: Arrays,
+    exp_avg: Arrays,
+    exp_avg_sq: Arrays,
+    max_exp_avg_sq: Arrays,
+    step: Arrays,
+    lr: Scalar,
+    beta1: Scalar,
+    beta2: Scalar,
+    eps: Scalar,
+    weight_decay: Scalar,
+    *,
+    decoupled_weight_decay: bool,
+    maximize: bool,
+    age: tuple[int, ...],
+) -> list[Array]:
     """Kingma and Ba, 2015; `max_exp_avg_sq` is AMSGrad's; decoupled decay is Loshchilov and Hutter's, 2019."""
     counts = older(step)
     facts = [(double(lr) / bias_left(beta1, n), jnp.sqrt(bias_left(beta2, n))) for n in counts]
@@ -32,17 +44,35 @@ def adam_step(
     states = (exp_avg, exp_avg_sq, max_exp_avg_sq)
     shrink = lr if decoupled_weight_decay else None
     new = each(
-        rule, params, grads, states, maximize=maximize, weight_decay=weight_decay, shrink_rate=shrink, facts=facts,
+        rule,
+        params,
+        grads,
+        states,
+        maximize=maximize,
+        weight_decay=weight_decay,
+        shrink_rate=shrink,
+        facts=facts,
         age=age,
-    )  # fmt: skip
+    )
     return new + counts
 
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def adamax_step(
-    params: Arrays, grads: Arrays, exp_avg: Arrays, exp_inf: Arrays, step: Arrays, lr: Scalar, beta1: Scalar,
-    beta2: Scalar, eps: Scalar, weight_decay: Scalar, *, maximize: bool, age: tuple[int, ...],
-) -> list[Array]:  # fmt: skip
+    params: Arrays,
+    grads: Arrays,
+    exp_avg: Arrays,
+    exp_inf: Arrays,
+    step: Arrays,
+    lr: Scalar,
+    beta1: Scalar,
+    beta2: Scalar,
+    eps: Scalar,
+    weight_decay: Scalar,
+    *,
+    maximize: bool,
+    age: tuple[int, ...],
+) -> list[Array]:
     """Kingma and Ba, 2015, section 7.1: the greatest gradient, decayed, in place of the mean of squares."""
     counts = older(step)
     facts = [(double(lr) / bias_left(beta1, n),) for n in counts]
@@ -59,10 +89,23 @@ def adamax_step(
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def nadam_step(
-    params: Arrays, grads: Arrays, exp_avg: Arrays, exp_avg_sq: Arrays, mu_product: Arrays, step: Arrays, lr: Scalar,
-    beta1: Scalar, beta2: Scalar, eps: Scalar, weight_decay: Scalar, momentum_decay: Scalar, *,
-    decoupled_weight_decay: bool, maximize: bool, age: tuple[int, ...],
-) -> list[Array]:  # fmt: skip
+    params: Arrays,
+    grads: Arrays,
+    exp_avg: Arrays,
+    exp_avg_sq: Arrays,
+    mu_product: Arrays,
+    step: Arrays,
+    lr: Scalar,
+    beta1: Scalar,
+    beta2: Scalar,
+    eps: Scalar,
+    weight_decay: Scalar,
+    momentum_decay: Scalar,
+    *,
+    decoupled_weight_decay: bool,
+    maximize: bool,
+    age: tuple[int, ...],
+) -> list[Array]:
     """Dozat, 2016: Adam with Nesterov's momentum, which grows towards `beta1`."""
     counts = older(step)
     momenta = [_momentum(beta1, momentum_decay, count) for count in counts]
@@ -88,9 +131,16 @@ def nadam_step(
     states = (exp_avg, exp_avg_sq)
     shrink = lr if decoupled_weight_decay else None
     new = each(
-        rule, params, grads, states, maximize=maximize, weight_decay=weight_decay, shrink_rate=shrink, facts=facts,
+        rule,
+        params,
+        grads,
+        states,
+        maximize=maximize,
+        weight_decay=weight_decay,
+        shrink_rate=shrink,
+        facts=facts,
         age=age,
-    )  # fmt: skip
+    )
     return new + products + counts
 
 
@@ -102,10 +152,21 @@ def _momentum(beta1: Scalar, decay: Scalar, count: Array) -> tuple[Array, Array]
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def radam_step(
-    params: Arrays, grads: Arrays, exp_avg: Arrays, exp_avg_sq: Arrays, step: Arrays, lr: Scalar, beta1: Scalar,
-    beta2: Scalar, eps: Scalar, weight_decay: Scalar, *, decoupled_weight_decay: bool, maximize: bool,
+    params: Arrays,
+    grads: Arrays,
+    exp_avg: Arrays,
+    exp_avg_sq: Arrays,
+    step: Arrays,
+    lr: Scalar,
+    beta1: Scalar,
+    beta2: Scalar,
+    eps: Scalar,
+    weight_decay: Scalar,
+    *,
+    decoupled_weight_decay: bool,
+    maximize: bool,
     age: tuple[int, ...],
-) -> list[Array]:  # fmt: skip
+) -> list[Array]:
     """Liu et al., 2020: Adam that divides by the spread of the gradients only once its variance is tractable."""
     counts = older(step)
     facts = [(double(lr) / bias_left(beta1, n), *_rectification(beta2, double(n))) for n in counts]
@@ -121,9 +182,16 @@ def radam_step(
     states = (exp_avg, exp_avg_sq)
     shrink = lr if decoupled_weight_decay else None
     new = each(
-        rule, params, grads, states, maximize=maximize, weight_decay=weight_decay, shrink_rate=shrink, facts=facts,
+        rule,
+        params,
+        grads,
+        states,
+        maximize=maximize,
+        weight_decay=weight_decay,
+        shrink_rate=shrink,
+        facts=facts,
         age=age,
-    )  # fmt: skip
+    )
     return new + counts
 
 
@@ -139,9 +207,19 @@ def _rectification(beta2: Scalar, count: Array) -> tuple[Array, Array]:
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def sparse_adam_step(
-    params: Arrays, grads: Arrays, exp_avg: Arrays, exp_avg_sq: Arrays, step: Arrays, lr: Scalar, beta1: Scalar,
-    beta2: Scalar, eps: Scalar, *, maximize: bool, age: tuple[int, ...],
-) -> list[Array]:  # fmt: skip
+    params: Arrays,
+    grads: Arrays,
+    exp_avg: Arrays,
+    exp_avg_sq: Arrays,
+    step: Arrays,
+    lr: Scalar,
+    beta1: Scalar,
+    beta2: Scalar,
+    eps: Scalar,
+    *,
+    maximize: bool,
+    age: tuple[int, ...],
+) -> list[Array]:
     """Adam that leaves rows (along dim 0) alone, with their state, whose gradient is all zero."""
     counts = older(step)
     facts = [(double(lr) * jnp.sqrt(bias_left(beta2, n)) / bias_left(beta1, n),) for n in counts]

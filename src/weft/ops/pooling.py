@@ -196,9 +196,15 @@ def _avg_counts(size: int, k: int, s: int, p: int, count: int, include_pad: bool
 
 
 def _avg_pool(
-    n: int, input: Array, kernel_size: Ints, stride: Ints | None, padding: Ints, ceil_mode: bool,
-    count_include_pad: bool, divisor_override: int | None,
-) -> Array:  # fmt: skip
+    n: int,
+    input: Array,
+    kernel_size: Ints,
+    stride: Ints | None,
+    padding: Ints,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Array:
     op = f"avg_pool{n}d"
     kernel, step, margin = _window_arguments(n, kernel_size, stride, padding, op)
     if n == 1:  # in the order in which PyTorch asks
@@ -219,9 +225,13 @@ def _avg_pool(
     x = wide(input)
     ends = [(c - 1) * s + k - size - p for c, s, k, size, p in zip(counts, step, kernel, sizes, margin, strict=True)]
     summed = jax.lax.reduce_window(
-        x, np.zeros((), x.dtype)[()], jax.lax.add, (1,) * lead + kernel, (1,) * lead + step,
+        x,
+        np.zeros((), x.dtype)[()],
+        jax.lax.add,
+        (1,) * lead + kernel,
+        (1,) * lead + step,
         [(0, 0)] * lead + list(zip(margin, ends, strict=True)),
-    )  # fmt: skip
+    )
     return _divided(summed, _divisor(sizes, kernel, step, margin, counts, count_include_pad, divisor_override)).astype(
         input.dtype
     )
@@ -234,9 +244,14 @@ def _divided(total: Array, divisor: np.ndarray) -> Array:
 
 
 def _divisor(
-    sizes: Shape, kernel: Shape, step: Shape, margin: Shape, counts: Shape, include_pad: bool,
+    sizes: Shape,
+    kernel: Shape,
+    step: Shape,
+    margin: Shape,
+    counts: Shape,
+    include_pad: bool,
     override: int | None,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     if override is not None:
         return np.asarray(override)
     divisor = np.ones((), np.int64)
@@ -353,17 +368,25 @@ def _max_rows(n: int) -> tuple[OpDef, ...]:
     """Maximum pooling over `n` dims, fixed and adaptive; each also as a row that gives positions."""
 
     def max_pool(
-        input: Array, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1,
+        input: Array,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        padding: Ints = 0,
+        dilation: Ints = 1,
         ceil_mode: bool = False,
-    ) -> Array:  # fmt: skip
+    ) -> Array:
         """The largest element of each window; the gradient goes to the first of equals."""
         windows = _max_windows(n, input, kernel_size, stride, padding, dilation, ceil_mode)
         return _maxima(input, windows)[0]
 
     def max_pool_with_indices(
-        input: Array, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1,
+        input: Array,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        padding: Ints = 0,
+        dilation: Ints = 1,
         ceil_mode: bool = False,
-    ) -> tuple[Array, ...]:  # fmt: skip
+    ) -> tuple[Array, ...]:
         """The largest element of each window and its flat position in the plane."""
         windows = _max_windows(n, input, kernel_size, stride, padding, dilation, ceil_mode)
         return tuple(_maxima(input, windows, indices=True))
@@ -392,9 +415,13 @@ _MAX_ROWS = tuple(_max_rows(n) for n in (1, 2, 3))
 
 @defop(dims=_space_dims(1), saves=True, method=False, also=_FUNCTIONAL)
 def avg_pool1d(
-    input: Array, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, ceil_mode: bool = False,
+    input: Array,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Array:  # fmt: skip
+) -> Array:
     """The mean of each window."""
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
@@ -403,9 +430,14 @@ def _avg_rows(n: int) -> tuple[OpDef, OpDef]:
     """Mean pooling over `n` dims, fixed and adaptive."""
 
     def avg_pool(
-        input: Array, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True, divisor_override: int | None = None,
-    ) -> Array:  # fmt: skip
+        input: Array,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        padding: Ints = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Array:
         """The sum of each window over its size, or over `divisor_override`."""
         return _avg_pool(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 

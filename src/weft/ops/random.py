@@ -86,9 +86,13 @@ def _bernoulli_check(input: Array, p: Operand | None = None, *, key: Key) -> Arr
 
 
 @defop(
-    arithmetic=Arithmetic.OWN, dims=pointwise, check=_bernoulli_check, out_text="",
-    check_text="Expected p_in >= 0 && p_in <= 1 to be true, but got false.", check_error=DomainError,
-)  # fmt: skip
+    arithmetic=Arithmetic.OWN,
+    dims=pointwise,
+    check=_bernoulli_check,
+    out_text="",
+    check_text="Expected p_in >= 0 && p_in <= 1 to be true, but got false.",
+    check_error=DomainError,
+)
 def bernoulli(input: Array, p: Operand | None = None, *, key: Key) -> Array:
     """Ones with probability `p`, or with the probabilities in `input` when there is no `p`; else zeros."""
     if p is None:
@@ -104,9 +108,14 @@ def _normal_sample_check(mean: Operand, std: Operand, *, dtype: DTypeArg, key: K
 
 @defop(
     arithmetic=Arithmetic.OWN,
-    dims=pointwise, check=_normal_sample_check, out_text="", function=False, method=False,
-    check_text="normal expects all elements of std >= 0.0", check_error=DomainError,
-)  # fmt: skip
+    dims=pointwise,
+    check=_normal_sample_check,
+    out_text="",
+    function=False,
+    method=False,
+    check_text="normal expects all elements of std >= 0.0",
+    check_error=DomainError,
+)
 def normal_sample(mean: Operand, std: Operand, *, dtype: DTypeArg, key: Key) -> Array:
     """Normal numbers with the means and standard deviations in two tensors, which broadcast."""
     require(jnp.zeros((), dtype.numpy), _NORMAL, FLOAT, COMPLEX)
@@ -163,11 +172,12 @@ def _multinomial_check(input: Array, num_samples: int, replacement: bool = False
 
 @defop(
     arithmetic=Arithmetic.OWN,
-    dims=_samples, check=_multinomial_check,
+    dims=_samples,
+    check=_multinomial_check,
     check_text="probability tensor contains either `inf`, `nan` or element < 0, "
     "or is an invalid multinomial distribution (sum of probabilities <= 0)",
     check_error=DomainError,
-)  # fmt: skip
+)
 def multinomial(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
     """Indices along the last dim, drawn with the weights in `input`, which need not add up to one; int64."""
     if input.ndim not in (1, 2):

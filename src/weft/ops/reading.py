@@ -50,8 +50,12 @@ def _parts_layout(layout: strides.Layout) -> strides.Layout:
 
 
 @view_op(
-    dims=_real_dims, view=_parts_layout, by_layout=True, write=lambda base, value: _number(value), method=False,
-)  # fmt: skip
+    dims=_real_dims,
+    view=_parts_layout,
+    by_layout=True,
+    write=lambda base, value: _number(value),
+    method=False,
+)
 def view_as_real(input: Array) -> Array:
     """Real and imaginary parts as a last dim of size two."""
     if not jnp.iscomplexobj(input):
@@ -76,8 +80,12 @@ def _numbers_layout(layout: strides.Layout) -> strides.Layout:
 
 
 @view_op(
-    dims=_complex_dims, view=_numbers_layout, by_layout=True, write=lambda base, value: _parts(value), method=False,
-)  # fmt: skip
+    dims=_complex_dims,
+    view=_numbers_layout,
+    by_layout=True,
+    write=lambda base, value: _parts(value),
+    method=False,
+)
 def view_as_complex(input: Array) -> Array:
     """Complex numbers from a last dim of size two."""
     if input.dtype not in (jnp.float32, jnp.float64):
@@ -107,9 +115,7 @@ def _resized(shape: Sizes, old: DType, new: DType) -> Sizes:
         raise ShapeError(f"self.dim() cannot be 0 {_words(old, new)}")
     ratio = new.itemsize // old.itemsize
     if ratio and shape[-1] % ratio:
-        raise ShapeError(
-            f"self.size(-1) must be divisible by {ratio} {_words(old, new)}, but got {shape[-1]}"
-        )  # fmt: skip
+        raise ShapeError(f"self.size(-1) must be divisible by {ratio} {_words(old, new)}, but got {shape[-1]}")
     return (*shape[:-1], shape[-1] * old.itemsize // new.itemsize)
 
 
@@ -171,9 +177,13 @@ def _retyped_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
 
 @view_op(
     dims=_retyped_dims,
-    view=_retyped_layout, by_layout=True, write=lambda base, value, dtype: _retyped(value, base.dtype),
-    differentiable=False, function=False, method=False,
-)  # fmt: skip
+    view=_retyped_layout,
+    by_layout=True,
+    write=lambda base, value, dtype: _retyped(value, base.dtype),
+    differentiable=False,
+    function=False,
+    method=False,
+)
 def retyped(input: Array, dtype: DTypeArg) -> Array:
     """The same bytes as elements of another type. Where these have another size, the last dim takes that up."""
     return _retyped(input, dtype.numpy)

@@ -30,8 +30,9 @@ def _dims(outputs: str, **letters: str) -> Rule:
     """Each parameter's letters, in order; only the batch may be split. Parameters may be absent from the end on."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-        present = [tuple(term) for name, terms in letters.items() if static.get(name, "") is not None
-                 for term in terms.split()]  # fmt: skip
+        present = [
+            tuple(term) for name, terms in letters.items() if static.get(name, "") is not None for term in terms.split()
+        ]
         ins = tuple(present[: len(shapes)])
         outs = tuple(tuple(term) for term in outputs.split())
         return Factors(ins, outs, frozenset(letter for dims in (*ins, *outs) for letter in dims) - {"b"})
@@ -116,10 +117,19 @@ def _lstm_step_back(dh: Array, dc: Array, gates: Array, c: Array, before: Array)
 
 
 def _lstm_vjp(
-    g: Any, out: Any, input: Array, h0: Array, c0: Array, weight_ih: Array, weight_hh: Array,
-    bias_ih: Array | None = None, bias_hh: Array | None = None, weight_hr: Array | None = None,
-    lengths: Array | None = None, reverse: bool = False,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    g: Any,
+    out: Any,
+    input: Array,
+    h0: Array,
+    c0: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None = None,
+    bias_hh: Array | None = None,
+    weight_hr: Array | None = None,
+    lengths: Array | None = None,
+    reverse: bool = False,
+) -> tuple[Array | None, ...]:
     ys, _, _, cells, gates = out
     g_y, g_h, g_c = map(wide, g)
     weight = wide(weight_hh)
@@ -141,24 +151,49 @@ def _lstm_vjp(
     if weight_hr is not None:
         g_hr = _over_all_steps(dy, gates[..., -cells.shape[-1] :] * jnp.tanh(cells))
     grads = (
-        dz @ wide(weight_ih), dh, dc, _over_all_steps(dz, input),
+        dz @ wide(weight_ih),
+        dh,
+        dc,
+        _over_all_steps(dz, input),
         _over_all_steps(dz, _states_before(ys, h0, lengths, reverse)),
-        _bias_gradient(dz, bias_ih), _bias_gradient(dz, bias_hh), g_hr,
-    )  # fmt: skip
+        _bias_gradient(dz, bias_ih),
+        _bias_gradient(dz, bias_hh),
+        g_hr,
+    )
     return (*_all_cast(grads, input), None)
 
 
 @defop(
     dims=_dims(
-        "tbp bp bh", input="tbi", h0="bp", c0="bh", weight_ih="zi", weight_hh="zp", bias_ih="z", bias_hh="z",
-        weight_hr="ph", lengths="b",
+        "tbp bp bh",
+        input="tbi",
+        h0="bp",
+        c0="bh",
+        weight_ih="zi",
+        weight_hh="zp",
+        bias_ih="z",
+        bias_hh="z",
+        weight_hr="ph",
+        lengths="b",
     ),
-    cast=Cast.LOWER, aux=2, vjp=_lstm_vjp, function=False, method=False,
-)  # fmt: skip
+    cast=Cast.LOWER,
+    aux=2,
+    vjp=_lstm_vjp,
+    function=False,
+    method=False,
+)
 def lstm_layer(
-    input: Array, h0: Array, c0: Array, weight_ih: Array, weight_hh: Array, bias_ih: Array | None = None,
-    bias_hh: Array | None = None, weight_hr: Array | None = None, lengths: Array | None = None, reverse: bool = False,
-) -> tuple[Array, ...]:  # fmt: skip
+    input: Array,
+    h0: Array,
+    c0: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None = None,
+    bias_hh: Array | None = None,
+    weight_hr: Array | None = None,
+    lengths: Array | None = None,
+    reverse: bool = False,
+) -> tuple[Array, ...]:
     """Hidden states of all steps (time, batch, hidden), then the last hidden state and cell (batch, hidden).
 
     `weight_hr` projects hidden states (Sak et al., https://arxiv.org/abs/1402.1128). Sequences end at their length:
@@ -195,9 +230,17 @@ def _gru_step(x: Array, hidden: Array, h: Array) -> tuple[Array, Array, Array]:
 
 
 def _gru_vjp(
-    g: Any, out: Any, input: Array, h0: Array, weight_ih: Array, weight_hh: Array, bias_ih: Array | None = None,
-    bias_hh: Array | None = None, lengths: Array | None = None, reverse: bool = False,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    g: Any,
+    out: Any,
+    input: Array,
+    h0: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None = None,
+    bias_hh: Array | None = None,
+    lengths: Array | None = None,
+    reverse: bool = False,
+) -> tuple[Array | None, ...]:
     ys, _, gates, inner = out
     g_y, g_h = map(wide, g)
     weight = wide(weight_hh)
@@ -215,24 +258,45 @@ def _gru_vjp(
     before = _states_before(ys, h0, lengths, reverse)
     dh, (dx, d_hidden) = _loop(step, g_h, (g_y, gates, inner, before), lengths, not reverse)
     grads = (
-        dx @ wide(weight_ih), dh, _over_all_steps(dx, input), _over_all_steps(d_hidden, before),
-        _bias_gradient(dx, bias_ih), _bias_gradient(d_hidden, bias_hh),
-    )  # fmt: skip
+        dx @ wide(weight_ih),
+        dh,
+        _over_all_steps(dx, input),
+        _over_all_steps(d_hidden, before),
+        _bias_gradient(dx, bias_ih),
+        _bias_gradient(d_hidden, bias_hh),
+    )
     return (*_all_cast(grads, input), None)
 
 
 _ONE_STATE = {
-    "input": "tbi", "h0": "bh", "weight_ih": "zi", "weight_hh": "zh", "bias_ih": "z", "bias_hh": "z", "lengths": "b",
-}  # fmt: skip
+    "input": "tbi",
+    "h0": "bh",
+    "weight_ih": "zi",
+    "weight_hh": "zh",
+    "bias_ih": "z",
+    "bias_hh": "z",
+    "lengths": "b",
+}
 
 
 @defop(
-    dims=_dims("tbh bh", **_ONE_STATE), cast=Cast.LOWER, aux=2, vjp=_gru_vjp, function=False, method=False,
-)  # fmt: skip
+    dims=_dims("tbh bh", **_ONE_STATE),
+    cast=Cast.LOWER,
+    aux=2,
+    vjp=_gru_vjp,
+    function=False,
+    method=False,
+)
 def gru_layer(
-    input: Array, h0: Array, weight_ih: Array, weight_hh: Array, bias_ih: Array | None = None,
-    bias_hh: Array | None = None, lengths: Array | None = None, reverse: bool = False,
-) -> tuple[Array, ...]:  # fmt: skip
+    input: Array,
+    h0: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None = None,
+    bias_hh: Array | None = None,
+    lengths: Array | None = None,
+    reverse: bool = False,
+) -> tuple[Array, ...]:
     """States of all steps (time, batch, hidden), and the last (batch, hidden); lengths as in `lstm_layer`.
 
     The reset gate scales the projected state. Further outputs are the gates and the state's part in the candidate.
@@ -257,9 +321,18 @@ def _activated(z: Array, relu: bool) -> Array:
 
 
 def _rnn_vjp(
-    g: Any, out: Any, input: Array, h0: Array, weight_ih: Array, weight_hh: Array, bias_ih: Array | None = None,
-    bias_hh: Array | None = None, lengths: Array | None = None, reverse: bool = False, relu: bool = False,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    g: Any,
+    out: Any,
+    input: Array,
+    h0: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None = None,
+    bias_hh: Array | None = None,
+    lengths: Array | None = None,
+    reverse: bool = False,
+    relu: bool = False,
+) -> tuple[Array | None, ...]:
     ys = out[0]
     g_y, g_h = map(wide, g)
     weight = wide(weight_hh)
@@ -272,18 +345,28 @@ def _rnn_vjp(
 
     dh, dz = _loop(step, g_h, (g_y, wide(ys)), lengths, not reverse)
     grads = (
-        dz @ wide(weight_ih), dh, _over_all_steps(dz, input),
+        dz @ wide(weight_ih),
+        dh,
+        _over_all_steps(dz, input),
         _over_all_steps(dz, _states_before(ys, h0, lengths, reverse)),
-        _bias_gradient(dz, bias_ih), _bias_gradient(dz, bias_hh),
-    )  # fmt: skip
+        _bias_gradient(dz, bias_ih),
+        _bias_gradient(dz, bias_hh),
+    )
     return (*_all_cast(grads, input), None)
 
 
 @defop(dims=_dims("tbh bh", **_ONE_STATE), cast=Cast.LOWER, vjp=_rnn_vjp, function=False, method=False)
 def rnn_layer(
-    input: Array, h0: Array, weight_ih: Array, weight_hh: Array, bias_ih: Array | None = None,
-    bias_hh: Array | None = None, lengths: Array | None = None, reverse: bool = False, relu: bool = False,
-) -> tuple[Array, Array]:  # fmt: skip
+    input: Array,
+    h0: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None = None,
+    bias_hh: Array | None = None,
+    lengths: Array | None = None,
+    reverse: bool = False,
+    relu: bool = False,
+) -> tuple[Array, Array]:
     """States of all steps (time, batch, hidden), and the last (batch, hidden); lengths as in `lstm_layer`."""
     _check_types((input, weight_ih), (h0, weight_hh))
     bias, weight = _bias(bias_ih, bias_hh), wide(weight_hh).T

@@ -54,13 +54,21 @@ def _broadcast(shapes: Sequence[Sizes]) -> str:
 
 
 @defop(
-    dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL,
+    dims=element_loss,
+    cast=Cast.FLOAT32,
+    promote=Promote.COMMON,
+    partial="sum",
+    module=_FUNCTIONAL,
     warning=_broadcast,
-)  # fmt: skip
+)
 def mse_loss(
-    input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean", weight: Array | None = None,
-) -> Array:  # fmt: skip
+    input: Array,
+    target: Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Array | None = None,
+) -> Array:
     """Squared differences."""
     if not jnp.iscomplexobj(input):
         require_float(input, "mse_cpu")
@@ -70,13 +78,21 @@ def mse_loss(
 
 
 @defop(
-    dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL,
+    dims=element_loss,
+    cast=Cast.FLOAT32,
+    promote=Promote.COMMON,
+    partial="sum",
+    module=_FUNCTIONAL,
     warning=_broadcast,
-)  # fmt: skip
+)
 def l1_loss(
-    input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean", weight: Array | None = None,
-) -> Array:  # fmt: skip
+    input: Array,
+    target: Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Array | None = None,
+) -> Array:
     """Sizes of differences."""
     broadcast_shapes(input.shape, target.shape)
     if reduction == "mean" and not jnp.issubdtype(input.dtype, jnp.inexact):
@@ -92,13 +108,21 @@ def _near_square(gap: Array, edge: float) -> tuple[Array, Array]:
 
 
 @defop(
-    dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL,
+    dims=element_loss,
+    cast=Cast.FLOAT32,
+    promote=Promote.COMMON,
+    partial="sum",
+    module=_FUNCTIONAL,
     warning=_broadcast,
-)  # fmt: skip
+)
 def smooth_l1_loss(
-    input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean", beta: float = 1.0,
-) -> Array:  # fmt: skip
+    input: Array,
+    target: Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Array:
     """Squares / (2 beta) below `beta`, sizes less beta / 2 above."""
     if beta < 0:
         raise ShapeError("smooth_l1_loss does not support negative values for beta.")
@@ -150,13 +174,22 @@ def _surprise_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -
 
 
 @defop(
-    dims=element_loss, cast=Cast.FLOAT32, partial="sum", module=_FUNCTIONAL,
-    check=_outside, check_text="all elements of input should be between 0 and 1", check_error=DomainError,
-)  # fmt: skip
+    dims=element_loss,
+    cast=Cast.FLOAT32,
+    partial="sum",
+    module=_FUNCTIONAL,
+    check=_outside,
+    check_text="all elements of input should be between 0 and 1",
+    check_error=DomainError,
+)
 def binary_cross_entropy(
-    input: Array, target: Array, weight: Array | None = None, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean",
-) -> Array:  # fmt: skip
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:
     """-(t log x + (1 - t) log(1 - x)) for probabilities x, with logarithms of at least -100."""
     _check_same(input, target)
     require_float(input, "binary_cross_entropy")
@@ -168,9 +201,14 @@ def binary_cross_entropy(
 
 @defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", method=False, also="nn.functional")
 def binary_cross_entropy_with_logits(
-    input: Array, target: Array, weight: Array | None = None, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean", pos_weight: Array | None = None,
-) -> Array:  # fmt: skip
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: Array | None = None,
+) -> Array:
     """Binary cross entropy of sigmoid(input); positive targets count `pos_weight` times."""
     if input.shape != target.shape:
         sizes = (f"torch.Size({list(x.shape)})" for x in (target, input))
@@ -184,9 +222,13 @@ def binary_cross_entropy_with_logits(
 
 @defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
 def kl_div(
-    input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean", log_target: bool = False,
-) -> Array:  # fmt: skip
+    input: Array,
+    target: Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Array:
     """t * (log t - input), where `target` holds t or, with `log_target`, log t."""
     broadcast_shapes(target.shape, input.shape)
     if log_target:
@@ -201,9 +243,15 @@ def kl_div(
 
 @defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.FLOAT, partial="sum", method=False, also="nn.functional")
 def poisson_nll_loss(
-    input: Array, target: Array, log_input: bool = True, full: bool = False, size_average: bool | None = None,
-    eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean",
-) -> Array:  # fmt: skip
+    input: Array,
+    target: Array,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-8,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Array:
     """Negative log-likelihood of counts under Poisson distributions; `full` adds Stirling's term."""
     x, t = wide(input), wide(target)
     broadcast_shapes(target.shape, input.shape)
@@ -221,9 +269,14 @@ def _negative(input: Array, target: Array, var: Array, *options: Any, **named: A
 
 
 @defop(
-    dims=element_loss, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL,
-    check=_negative, check_text="var has negative entry/entries", check_error=ValueDomainError,
-)  # fmt: skip
+    dims=element_loss,
+    promote=Promote.COMMON,
+    partial="sum",
+    module=_FUNCTIONAL,
+    check=_negative,
+    check_text="var has negative entry/entries",
+    check_error=ValueDomainError,
+)
 def gaussian_nll_loss(
     input: Array, target: Array, var: Operand, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Array:
@@ -243,9 +296,12 @@ def gaussian_nll_loss(
 
 @defop(dims=element_loss, cast=Cast.FLOAT32, promote=Promote.COMMON, partial="sum", module=_FUNCTIONAL)
 def soft_margin_loss(
-    input: Array, target: Array, size_average: bool | None = None, reduce: bool | None = None,
+    input: Array,
+    target: Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Array:  # fmt: skip
+) -> Array:
     """log(1 + exp(-target * input)) for targets 1 and -1."""
     broadcast_shapes(input.shape, target.shape)
     return reduced(jax.nn.softplus(-target * input), reduction, size_average, reduce)

@@ -97,9 +97,15 @@ def _scatter_vjp(
 
 
 @defop(
-    "scatter_src", dims=_scatters, vjp=_scatter_vjp, check=_scatter_check, check_text=OUT_OF_BOUNDS,
-    check_error=IndexDomainError, function=False, method=False,
-)  # fmt: skip
+    "scatter_src",
+    dims=_scatters,
+    vjp=_scatter_vjp,
+    check=_scatter_check,
+    check_text=OUT_OF_BOUNDS,
+    check_error=IndexDomainError,
+    function=False,
+    method=False,
+)
 def scatter(input: Array, dim: Dim, index: Array, src: Filling, *, reduce: str | None = None) -> Array:
     """`input` with elements of `src`, or one number, written at the places of `index` along `dim`.
 
@@ -238,9 +244,14 @@ def _scatter_reduce_vjp(
 
 
 @defop(
-    dims=_scatters, vjp=_scatter_reduce_vjp, check=_scatter_reduce_check, check_text=OUT_OF_BOUNDS,
-    check_error=IndexDomainError, inplace=True, separate=("index", "src"),
-)  # fmt: skip
+    dims=_scatters,
+    vjp=_scatter_reduce_vjp,
+    check=_scatter_reduce_check,
+    check_text=OUT_OF_BOUNDS,
+    check_error=IndexDomainError,
+    inplace=True,
+    separate=("index", "src"),
+)
 def scatter_reduce(
     input: Array, dim: Dim, index: Array, src: Array, reduce: str, *, include_self: bool = True
 ) -> Array:

@@ -80,8 +80,10 @@ def _raveled(layout: strides.Layout) -> strides.Layout | None:
 
 
 @view_op(
-    dims=lambda shapes, static: regrouped(shapes[0], (prod(shapes[0]),)), view=_raveled, by_layout=True,
-)  # fmt: skip
+    dims=lambda shapes, static: regrouped(shapes[0], (prod(shapes[0]),)),
+    view=_raveled,
+    by_layout=True,
+)
 def ravel(input: Array) -> Array:
     """All elements in one dim."""
     return jnp.ravel(input)
@@ -199,8 +201,11 @@ alias(transpose, "swapdims")
 
 
 @view_op(
-    grad_name="Transpose", dims=_swap_dims("axis0", "axis1"), view=strides.ordered(_swapped), inplace=True,
-)  # fmt: skip
+    grad_name="Transpose",
+    dims=_swap_dims("axis0", "axis1"),
+    view=strides.ordered(_swapped),
+    inplace=True,
+)
 def swapaxes(input: Array, axis0: Dim, axis1: Dim) -> Array:
     """The two dims change places."""
     return jnp.transpose(input, _swapped(input.ndim, axis0, axis1))
@@ -260,9 +265,14 @@ def _matrix_flip(name: str, word: str, *, most: float = inf, conjugate: bool = T
         return flip(strides.conjugated(layout) if conjugate else layout)
 
     return view_op(
-        name, grad_name="Transpose", dims=_last_two_dims, view=layout, function=public, method=public,
+        name,
+        grad_name="Transpose",
+        dims=_last_two_dims,
+        view=layout,
+        function=public,
+        method=public,
         property=not public,
-    )(body)  # fmt: skip
+    )(body)
 
 
 mT = _matrix_flip("mT", "mT", conjugate=False)
@@ -386,8 +396,12 @@ def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
 
 
 @view_op(
-    dims=_losing({"dim": None}), view=strides.selected, write=_select_write, function=False, method=False,
-)  # fmt: skip
+    dims=_losing({"dim": None}),
+    view=strides.selected,
+    write=_select_write,
+    function=False,
+    method=False,
+)
 def select(input: Array, dim: Dim, index: Scalar) -> Array:
     """The slice at `index` along `dim`, without that dim; the caller has checked the range, which starts at 0."""
     return lax.squeeze(part_at(input, index, 1, dim), [dim])
@@ -398,9 +412,15 @@ def _select_at_check(input: Array, dim: int, index: Array) -> Misses:
 
 
 @view_op(
-    dims=_losing({"dim": None}), view=strides.selected, write=_select_write, check=_select_at_check,
-    check_text=OUT_OF_BOUNDS, grad_name="Select", function=False, method=False,
-)  # fmt: skip
+    dims=_losing({"dim": None}),
+    view=strides.selected,
+    write=_select_write,
+    check=_select_at_check,
+    check_text=OUT_OF_BOUNDS,
+    grad_name="Select",
+    function=False,
+    method=False,
+)
 def select_at(input: Array, dim: Dim, index: Scalar) -> Array:
     """`select` with an index that is known when the program has run."""
     require_extent(index, input.shape[dim])
@@ -416,8 +436,13 @@ def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, s
 
 
 @view_op(
-    grad_name="Slice", dims=along, view=strides.sliced, write=_slice_write, function=False, method=False,
-)  # fmt: skip
+    grad_name="Slice",
+    dims=along,
+    view=strides.sliced,
+    write=_slice_write,
+    function=False,
+    method=False,
+)
 def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1) -> Array:
     """`length` slices along `dim`, every `step`-th from `start` on; the caller has checked the range."""
     span = part_at(input, start, max(0, (length - 1) * step + 1), dim)
@@ -425,8 +450,13 @@ def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1)
 
 
 @view_op(
-    grad_name="Slice", dims=along, view=strides.sliced, write=_slice_write, function=False, method=False,
-)  # fmt: skip
+    grad_name="Slice",
+    dims=along,
+    view=strides.sliced,
+    write=_slice_write,
+    function=False,
+    method=False,
+)
 def static_slice(input: Array, dim: Dim, start: int, length: int, step: int = 1) -> Array:
     """As `slice_dim`, with a start that is part of the program."""
     return lax.slice_in_dim(input, start, start + max(0, (length - 1) * step + 1), step, dim)
@@ -441,8 +471,10 @@ def _diagonal_write(base: Array, value: Array, offset: int = 0, dim1: int = 0, d
 
 
 @view_op(
-    dims=_losing({"dim1": 0, "dim2": 1}, adds=("diagonal",)), view=strides.diagonals, write=_diagonal_write,
-)  # fmt: skip
+    dims=_losing({"dim1": 0, "dim2": 1}, adds=("diagonal",)),
+    view=strides.diagonals,
+    write=_diagonal_write,
+)
 def diagonal(input: Array, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1) -> Array:
     """The diagonals of the matrices in `dim1` and `dim2`, as a last dim."""
     if dim1 == dim2:
@@ -480,9 +512,15 @@ def _window_write(base: Array, value: Array, dimension: int, size: int, step: in
 
 
 @view_op(
-    "window", grad_name="Unfold", dims=_unfold_dims, view=strides.windows, spreads=True, write=_window_write,
-    function=False, method="unfold",
-)  # fmt: skip
+    "window",
+    grad_name="Unfold",
+    dims=_unfold_dims,
+    view=strides.windows,
+    spreads=True,
+    write=_window_write,
+    function=False,
+    method="unfold",
+)
 def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
     """Windows of `size` every `step` along a dim; the windows' contents are the last dim."""
     whole = jnp.atleast_1d(input)

@@ -66,9 +66,12 @@ ZERO_DIVISOR = (
 
 
 @_packs(
-    dims=batches(MATRIX, VECTOR), outputs=("LU", "pivots"), check=lambda A: Failures(_lu_factors(A)[2]),
-    check_text=ZERO_DIVISOR, check_error=LinAlgError,
-)  # fmt: skip
+    dims=batches(MATRIX, VECTOR),
+    outputs=("LU", "pivots"),
+    check=lambda A: Failures(_lu_factors(A)[2]),
+    check_text=ZERO_DIVISOR,
+    check_error=LinAlgError,
+)
 def dividing_lu_factors(A: Array) -> Outs:
     """`lu_factors` without the place of a zero; `LinAlgError` where there is one on U's diagonal."""
     return _lu_factors(A)[:2]
@@ -99,9 +102,14 @@ BAD_PIVOTS_TO_UNPACK = (
 
 
 @defop(
-    dims=_unpack_dims, outputs=("P", "L", "U"), function=False, method=False, check=_bad_pivot, check_text="{}",
+    dims=_unpack_dims,
+    outputs=("P", "L", "U"),
+    function=False,
+    method=False,
+    check=_bad_pivot,
+    check_text="{}",
     check_error=DomainError,
-)  # fmt: skip
+)
 def lu_parts(LU_data: Array, LU_pivots: Array, refusal: str = "") -> Outs:
     """The permutation, the lower and the upper triangular factor of packed LU factors.
 
@@ -241,9 +249,12 @@ _eigen.defvjp(_eigen_known, _eigen_pull)
 
 
 _finite = partial(
-    factorises, check=non_finite, check_error=LinAlgError, module="linalg",
+    factorises,
+    check=non_finite,
+    check_error=LinAlgError,
+    module="linalg",
     check_text="torch.linalg.eig: input tensor should not contain infs or NaNs.",
-)  # fmt: skip
+)
 
 
 @_finite(dims=batches(VECTOR, MATRIX), outputs=("eigenvalues", "eigenvectors"), out_text="")

@@ -160,9 +160,14 @@ def _search(sequence: jax.Array, values: jax.Array, side: str, out_int32: bool) 
 
 
 def _sorter_out_of_range(
-    sorted_sequence: Array, input: Operand, *, out_int32: bool = False, right: bool = False,
-    side: str | None = None, sorter: Array | None = None,
-) -> Array | None:  # fmt: skip
+    sorted_sequence: Array,
+    input: Operand,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Array | None = None,
+) -> Array | None:
     if sorter is None:
         return None
     return (sorter < 0) | (sorter >= sorted_sequence.shape[-1])
@@ -170,14 +175,22 @@ def _sorter_out_of_range(
 
 @defop(
     arithmetic=Arithmetic.NONE,
-    dims=_searches, check=_sorter_out_of_range, check_text="torch.searchsorted(): sorter index out of range",
+    dims=_searches,
+    check=_sorter_out_of_range,
+    check_text="torch.searchsorted(): sorter index out of range",
     check_error=IndexDomainError,
-    method=False, differentiable=False,
-)  # fmt: skip
+    method=False,
+    differentiable=False,
+)
 def searchsorted(
-    sorted_sequence: Array, input: Operand, *, out_int32: bool = False, right: bool = False,
-    side: str | None = None, sorter: Array | None = None,
-) -> Array:  # fmt: skip
+    sorted_sequence: Array,
+    input: Operand,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Array | None = None,
+) -> Array:
     """Where values belong in sequences sorted along the last dim; before equal elements unless `right`."""
     _require_searchable(sorted_sequence, input, sorter)
     sequence = sorted_sequence if sorter is None else jnp.take_along_axis(sorted_sequence, sorter, axis=-1)

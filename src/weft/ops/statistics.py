@@ -60,30 +60,50 @@ def _mean_grad(g: jax.Array, input: jax.Array, dim: Any) -> jax.Array:
 
 
 def _var_vjp(
-    g: Array, out: Array, input: Array, dim: Dims = None, *,
-    correction: float | None = None, keepdim: bool = False,
-) -> tuple[Array]:  # fmt: skip
+    g: Array,
+    out: Array,
+    input: Array,
+    dim: Dims = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Array]:
     return (_var_grad(g, input, dim, correction),)
 
 
 def _std_vjp(
-    g: Array, out: Array, input: Array, dim: Dims = None, *,
-    correction: float | None = None, keepdim: bool = False,
-) -> tuple[Array]:  # fmt: skip
+    g: Array,
+    out: Array,
+    input: Array,
+    dim: Dims = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Array]:
     return (_var_grad(_root_grad(g, out), input, dim, correction),)
 
 
 def _var_mean_vjp(
-    g: Any, out: Any, input: Array, dim: Dims = None, *,
-    correction: float | None = None, keepdim: bool = False,
-) -> tuple[Array]:  # fmt: skip
+    g: Any,
+    out: Any,
+    input: Array,
+    dim: Dims = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Array]:
     return (_var_grad(g[0], input, dim, correction) + _mean_grad(g[1], input, dim),)
 
 
 def _std_mean_vjp(
-    g: Any, out: Any, input: Array, dim: Dims = None, *,
-    correction: float | None = None, keepdim: bool = False,
-) -> tuple[Array]:  # fmt: skip
+    g: Any,
+    out: Any,
+    input: Array,
+    dim: Dims = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Array]:
     return (_var_grad(_root_grad(g[0], out[0]), input, dim, correction) + _mean_grad(g[1], input, dim),)
 
 
@@ -185,9 +205,12 @@ def _negative_weights(
 
 
 @defop(
-    promote=Promote.FLOAT, types=_require_weights, check=_negative_weights, check_error=DomainError,
+    promote=Promote.FLOAT,
+    types=_require_weights,
+    check=_negative_weights,
+    check_error=DomainError,
     check_text="fweights cannot be negative, and aweights cannot be negative",
-)  # fmt: skip
+)
 def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None) -> Array:
     """Covariance matrix of variables in rows, observations in columns; zero-dim for one variable."""
     _require_matrix("cov", input)
@@ -229,9 +252,12 @@ def _infinite(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> 
 
 
 @defop(
-    dims=_bins, differentiable=False, check=_infinite, check_error=DomainError,
+    dims=_bins,
+    differentiable=False,
+    check=_infinite,
+    check_error=DomainError,
     check_text="torch.histc: the range of the elements is not finite",
-)  # fmt: skip
+)
 def histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
     """How many elements fall into each of `bins` equal bins between `min` and `max`, in the input's type."""
     if not jnp.issubdtype(input.dtype, jnp.floating):

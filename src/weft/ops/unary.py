@@ -254,9 +254,11 @@ def isreal(input: Array) -> Array:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True,
+    arithmetic=Arithmetic.NONE,
+    dims=pointwise,
+    inplace=True,
     out_text="nan_to_num: dtype of out: {1} should be same as input: {0}",
-)  # fmt: skip
+)
 def nan_to_num(
     input: Array, nan: Scalar | None = None, posinf: Scalar | None = None, neginf: Scalar | None = None
 ) -> Array:

@@ -66,9 +66,14 @@ def _unpool_vjp(g: Array, out: Array, input: Array, indices: Array, output_size:
 
 @defop(
     arithmetic=Arithmetic.NONE,
-    dims=_planes, vjp=_unpool_vjp, function=False, method=False, check=_bad_place, check_error=DomainError,
+    dims=_planes,
+    vjp=_unpool_vjp,
+    function=False,
+    method=False,
+    check=_bad_place,
+    check_error=DomainError,
     check_text="Found an invalid max index: {} (output volumes are of size {})",
-)  # fmt: skip
+)
 def max_unpool(input: Array, indices: Array, output_size: Shape) -> Array:
     """Planes of `output_size` that are 0 but for the elements of the input, put at their flat positions."""
     n = len(output_size)

@@ -17,16 +17,31 @@ class Adadelta(FusedOptimizer):
     _fresh: ClassVar = {"step": 0.0, "square_avg": 0.0, "acc_delta": 0.0}
 
     def __init__(
-        self, params: Any, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
-        foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False, differentiable: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Any,
+        lr: Any = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         require_options(lr=lr)
         require("rho value", rho, 0.0, math.nextafter(1.0, 2.0))  # 1 is allowed
         require_options(eps=eps, weight_decay=weight_decay)
         super().__init__(
             params,
             {
-                "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
-                "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
+                "lr": lr,
+                "rho": rho,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "maximize": maximize,
+                "capturable": capturable,
+                "foreach": foreach,
+                "differentiable": differentiable,
             },
-        )  # fmt: skip
+        )

@@ -23,9 +23,17 @@ class Adafactor(FusedOptimizer):
     _parts: ClassVar = {"eps1": ("eps", 0), "eps2": ("eps", 1)}
 
     def __init__(
-        self, params: Any, lr: Any = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3),
-        d: float = 1.0, weight_decay: float = 0.0, *, foreach: bool | None = None, maximize: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+    ) -> None:
         require_one(lr)
         require_that(lr >= 0, f"Learning rate should be >= 0 but is: {lr}")
         require_that(beta2_decay <= 0, f"beta2_decay should be <= 0 but is: {beta2_decay}")
@@ -36,10 +44,15 @@ class Adafactor(FusedOptimizer):
         super().__init__(
             params,
             {
-                "lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay,
-                "foreach": foreach, "maximize": maximize,
+                "lr": lr,
+                "beta2_decay": beta2_decay,
+                "eps": eps,
+                "d": d,
+                "weight_decay": weight_decay,
+                "foreach": foreach,
+                "maximize": maximize,
             },
-        )  # fmt: skip
+        )
 
     def _kind(self, param: Any) -> bool:
         return param.ndim > 1

@@ -132,10 +132,14 @@ class FusedOptimizer(Optimizer):
             age = tuple([ages.setdefault(count, len(ages)) for count in counts])
         n = many(len(params))
         static = (
-            n, n, *[many(len(column)) for column in columns], *[many(len(ages))] * len(counters),
+            n,
+            n,
+            *[many(len(column)) for column in columns],
+            *[many(len(ages))] * len(counters),
             *[None if value is None else ONE for value in numbers.values()],
-            *[group[name] for name in self._switches], *([age] if counters else ()),
-        )  # fmt: skip
+            *[group[name] for name in self._switches],
+            *([age] if counters else ()),
+        )
         targets = [*params, *[tensor for column in columns for tensor in column]]
         inputs = [*_values(params), *_values([param.grad for param in params]), *_values(targets[len(params) :])]
         inputs += [value for values in zip(*ages, strict=True) for value in values]

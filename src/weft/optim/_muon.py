@@ -26,10 +26,17 @@ class Muon(FusedOptimizer):
     _parts: ClassVar = {"a": ("ns_coefficients", 0), "b": ("ns_coefficients", 1), "c": ("ns_coefficients", 2)}
 
     def __init__(
-        self, params: Any, lr: Any = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95, nesterov: bool = True,
-        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315), eps: float = 1e-7, ns_steps: int = 5,
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
         adjust_lr_fn: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         require_one(lr)
         require_that(lr >= 0, f"Learning rate should be >= 0 but is: {lr}")
         require_that(momentum >= 0, f"momentum should be >= 0 but is: {momentum}")
@@ -39,10 +46,16 @@ class Muon(FusedOptimizer):
         super().__init__(
             params,
             {
-                "lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov,
-                "ns_coefficients": ns_coefficients, "eps": eps, "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn,
+                "lr": lr,
+                "weight_decay": weight_decay,
+                "momentum": momentum,
+                "nesterov": nesterov,
+                "ns_coefficients": ns_coefficients,
+                "eps": eps,
+                "ns_steps": ns_steps,
+                "adjust_lr_fn": adjust_lr_fn,
             },
-        )  # fmt: skip
+        )
         for param in (param for group in self.param_groups for param in group["params"]):
             size = param.size()
             require_that(

@@ -19,24 +19,39 @@ class Rprop(FusedOptimizer):
 
     _row = rprop_step
     _parts: ClassVar = {
-        "eta_minus": ("etas", 0), "eta_plus": ("etas", 1), "smallest": ("step_sizes", 0), "largest": ("step_sizes", 1),
-    }  # fmt: skip
+        "eta_minus": ("etas", 0),
+        "eta_plus": ("etas", 1),
+        "smallest": ("step_sizes", 0),
+        "largest": ("step_sizes", 1),
+    }
 
     def __init__(
-        self, params: Any, lr: Any = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False, foreach: bool | None = None,
-        maximize: bool = False, differentiable: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50),
+        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         require_options(lr=lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueRangeError(f"Invalid eta values: {etas[0]}, {etas[1]}")
         super().__init__(
             params,
             {
-                "lr": lr, "etas": etas, "step_sizes": step_sizes, "foreach": foreach, "maximize": maximize,
-                "differentiable": differentiable, "capturable": capturable,
+                "lr": lr,
+                "etas": etas,
+                "step_sizes": step_sizes,
+                "foreach": foreach,
+                "maximize": maximize,
+                "differentiable": differentiable,
+                "capturable": capturable,
             },
-        )  # fmt: skip
+        )
 
     def _starts(self, group: Group, param: Any) -> dict[str, Any]:
         del param

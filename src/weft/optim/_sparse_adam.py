@@ -20,9 +20,13 @@ class SparseAdam(FusedOptimizer):
     _fresh: ClassVar = {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0}
 
     def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
         maximize: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         require("learning rate", lr, _ABOVE_ZERO)
         require("epsilon value", eps, _ABOVE_ZERO)
         require_options(betas=betas)

@@ -81,9 +81,13 @@ class AveragedModel(Module):
     n_averaged: Tensor
 
     def __init__(
-        self, model: Module, device: Any = None, avg_fn: AverageOne | None = None,
-        multi_avg_fn: AverageMany | None = None, use_buffers: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        model: Module,
+        device: Any = None,
+        avg_fn: AverageOne | None = None,
+        multi_avg_fn: AverageMany | None = None,
+        use_buffers: bool = False,
+    ) -> None:
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
             raise AssertionError("Only one of avg_fn and multi_avg_fn should be provided")
@@ -156,9 +160,13 @@ class SWALR(LRScheduler):
     """Moves the rate to `swa_lr` over `anneal_epochs`, along a cosine or a line, and leaves it there."""
 
     def __init__(
-        self, optimizer: Optimizer, swa_lr: float | list[float], anneal_epochs: int = 10,
-        anneal_strategy: Literal["cos", "linear"] = "cos", last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+        self,
+        optimizer: Optimizer,
+        swa_lr: float | list[float],
+        anneal_epochs: int = 10,
+        anneal_strategy: Literal["cos", "linear"] = "cos",
+        last_epoch: int = -1,
+    ) -> None:
         rates = per_group("swa_lr", optimizer, swa_lr)
         if anneal_strategy not in ("cos", "linear"):
             raise ValueRangeError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")

@@ -82,13 +82,23 @@ def pretty_str(envinfo: SystemEnv) -> str:
     packages = [f"[pip3] {line}" for line in envinfo.pip_packages] or ["No relevant packages"]
     devices = [missing] if envinfo.devices is None else envinfo.devices
     lines = [
-        "Weft version: {weft_version}", "JAX version: {jax_version}", "jaxlib version: {jaxlib_version}",
-        "NumPy version: {numpy_version}", "",
-        "OS: {os}", "Libc version: {libc_version}", "GCC version: {gcc_version}", "Clang version: {clang_version}", "",
-        "Python version: {python_version}", "Python platform: {python_platform}",
-        "Nvidia driver version: {nvidia_driver_version}", "",
-        "CPU: {cpu_model}", "CPU(s): {cpu_count}",
-    ]  # fmt: skip
+        "Weft version: {weft_version}",
+        "JAX version: {jax_version}",
+        "jaxlib version: {jaxlib_version}",
+        "NumPy version: {numpy_version}",
+        "",
+        "OS: {os}",
+        "Libc version: {libc_version}",
+        "GCC version: {gcc_version}",
+        "Clang version: {clang_version}",
+        "",
+        "Python version: {python_version}",
+        "Python platform: {python_platform}",
+        "Nvidia driver version: {nvidia_driver_version}",
+        "",
+        "CPU: {cpu_model}",
+        "CPU(s): {cpu_count}",
+    ]
     parts = [line.format(**texts) for line in lines]
     parts += [f"Memory: {memory}", "", "Devices:", *devices, "", "Environment:", *(envinfo.environment or ["None set"])]
     return "\n".join([*parts, "", "Versions of relevant libraries:", *packages])

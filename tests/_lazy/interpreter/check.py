@@ -115,10 +115,33 @@ def nasty(dtype: Any) -> np.ndarray:
         return (x + 1j * y).astype(dtype)
     info = ml_dtypes.finfo(dtype)
     listed = [
-        0.5, 1, 1.5, 2.5, 0.49999997, 3, 7.3, 100.5, 1e-3, 1e4, 127, 128, 129, 255, 256, 32768, 65535,
-        2.0**31, 2.0**32, 2.0**63, 2.0**64, np.inf, float(info.max), float(info.tiny), float(info.eps),
+        0.5,
+        1,
+        1.5,
+        2.5,
+        0.49999997,
+        3,
+        7.3,
+        100.5,
+        1e-3,
+        1e4,
+        127,
+        128,
+        129,
+        255,
+        256,
+        32768,
+        65535,
+        2.0**31,
+        2.0**32,
+        2.0**63,
+        2.0**64,
+        np.inf,
+        float(info.max),
+        float(info.tiny),
+        float(info.eps),
         1 + float(info.eps),
-    ]  # fmt: skip
+    ]
     with np.errstate(over="ignore"):
         return np.array([0, *listed, -0.0, *[-x for x in listed], np.nan], np.float64).astype(dtype)
 

@@ -41,13 +41,20 @@ class Program(NamedTuple):
 _COUNTS = {"step", "mu_product", "eta", "mu"}
 _STATIC = {"age": (0, 1), "ns_steps": 2, "adjust_lr_fn": "original", "norm_type": 2.0}
 _OTHERS: dict[str, dict[str, Any]] = {
-    "lbfgs_step": {"grad": numbers(np.float32, 6), "dirs": [numbers(np.float32, 6, seed=i) for i in range(2)],
-                   "steps": [numbers(np.float32, 6, seed=i) for i in range(2, 4)],
-                   "ratios": [np.float32(0.5), np.float32(2)], "scale": np.float32(0.1)},
-    "adafactor_step": {"row_var": [np.ones((3, 1), np.float32)] * 2, "col_var": [np.ones((1, 4), np.float32)] * 2,
-                       "variance": []},
+    "lbfgs_step": {
+        "grad": numbers(np.float32, 6),
+        "dirs": [numbers(np.float32, 6, seed=i) for i in range(2)],
+        "steps": [numbers(np.float32, 6, seed=i) for i in range(2, 4)],
+        "ratios": [np.float32(0.5), np.float32(2)],
+        "scale": np.float32(0.1),
+    },
+    "adafactor_step": {
+        "row_var": [np.ones((3, 1), np.float32)] * 2,
+        "col_var": [np.ones((1, 4), np.float32)] * 2,
+        "variance": [],
+    },
     "limit_rows": {"indices": np.array([1, 0, 1])},
-}  # fmt: skip
+}
 
 
 @lru_cache
@@ -131,8 +138,13 @@ def _derivatives(program: Program) -> Iterator[Program]:
     need = tuple(i for i, a in enumerate(signature.avals) if a.dtype.is_differentiable and not a.weak)
     smooth = [at for at, output in enumerate(signature.outputs[: signature.main]) if output.taped is not None]
     prepared = prepare(program.signature.trace) if need and smooth else None
-    outputs = prepared(*program.arrays) if prepared is not None else [
-        np.asarray(x) for x in jax.jit(signature.fn)(*program.arrays)] if need and smooth else []  # fmt: skip
+    outputs = (
+        prepared(*program.arrays)
+        if prepared is not None
+        else [np.asarray(x) for x in jax.jit(signature.fn)(*program.arrays)]
+        if need and smooth
+        else []
+    )
     for at in smooth if need else []:
         derivative = derivative_of(signature, need, (at,))
         if derivative.signature is not None:

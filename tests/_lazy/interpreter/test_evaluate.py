@@ -56,11 +56,17 @@ def test_unused_results_of_several_are_dropped():
     assert interpret(lambda x: lax.split(x, (1, 1, 1))[1], X)[0].tolist() == X[1:2].tolist()
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: x, lambda x: x.T, lambda x: x[1:], lambda x: jnp.broadcast_to(x, (2, 3, 4)),
-    lambda x: lax.while_loop(lambda c: c.sum() > 1e9, lambda c: c + 1, x),
-    lambda x: lax.cond(x.sum() > 1e9, lambda x: x + 1, lambda x: x, x),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x,
+        lambda x: x.T,
+        lambda x: x[1:],
+        lambda x: jnp.broadcast_to(x, (2, 3, 4)),
+        lambda x: lax.while_loop(lambda c: c.sum() > 1e9, lambda c: c + 1, x),
+        lambda x: lax.cond(x.sum() > 1e9, lambda x: x + 1, lambda x: x, x),
+    ],
+)
 def test_results_in_the_memory_of_inputs_are_read_only(function):
     x = X.copy()
     prepared = prepare(jax.make_jaxpr(function)(x))

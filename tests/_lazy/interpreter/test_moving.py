@@ -22,23 +22,31 @@ def test_any_shape(shape, dtype):
     x = numbers(dtype, *shape)
     ndim = len(shape)
     dims = range(ndim)
-    check([
-        Case("reshape", lambda x: lax.reshape(x, (x.size,)), [x]),
-        Case("expand", lambda x: x[None, ..., None], [x]),
-        Case("squeeze", lambda x: lax.squeeze(x[None, ..., None], (0, ndim + 1)), [x]),
-        Case("transpose", lambda x: lax.transpose(x, tuple(reversed(dims))), [x]),
-        Case("broadcast", lambda x: jnp.broadcast_to(x, (2, *shape)), [x]),
-        Case("broadcast in front", lambda x: lax.broadcast_in_dim(x, (*shape, 3), tuple(dims)), [x]),
-        Case("broadcast transposed", lambda x: jnp.broadcast_to(x.T, (2, *shape[::-1])), [x]),
-        Case("rev", lambda x: lax.rev(x, tuple(dims)), [x]),
-        Case("copy", lambda x: x.copy(), [x]),
-        Case("stack", lambda x: jnp.stack([x, x[::-1] if ndim else x], axis=ndim), [x]),
-        Case("repeat", lambda x: jnp.tile(x, 2), [x]),
-        Case("slice", lambda x: x[1:] if ndim else x, [x]),
-        *([Case("concatenate", lambda x: lax.concatenate([x, x, x[:1]], 0), [x]),
-           Case("split", lambda x: lax.split(x, (1, shape[0] - 1) if shape[0] else (0, 0)), [x]),
-           Case("unstack", lambda x: tuple(x), [x])] if ndim else []),
-    ])  # fmt: skip
+    check(
+        [
+            Case("reshape", lambda x: lax.reshape(x, (x.size,)), [x]),
+            Case("expand", lambda x: x[None, ..., None], [x]),
+            Case("squeeze", lambda x: lax.squeeze(x[None, ..., None], (0, ndim + 1)), [x]),
+            Case("transpose", lambda x: lax.transpose(x, tuple(reversed(dims))), [x]),
+            Case("broadcast", lambda x: jnp.broadcast_to(x, (2, *shape)), [x]),
+            Case("broadcast in front", lambda x: lax.broadcast_in_dim(x, (*shape, 3), tuple(dims)), [x]),
+            Case("broadcast transposed", lambda x: jnp.broadcast_to(x.T, (2, *shape[::-1])), [x]),
+            Case("rev", lambda x: lax.rev(x, tuple(dims)), [x]),
+            Case("copy", lambda x: x.copy(), [x]),
+            Case("stack", lambda x: jnp.stack([x, x[::-1] if ndim else x], axis=ndim), [x]),
+            Case("repeat", lambda x: jnp.tile(x, 2), [x]),
+            Case("slice", lambda x: x[1:] if ndim else x, [x]),
+            *(
+                [
+                    Case("concatenate", lambda x: lax.concatenate([x, x, x[:1]], 0), [x]),
+                    Case("split", lambda x: lax.split(x, (1, shape[0] - 1) if shape[0] else (0, 0)), [x]),
+                    Case("unstack", lambda x: tuple(x), [x]),
+                ]
+                if ndim
+                else []
+            ),
+        ]
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)

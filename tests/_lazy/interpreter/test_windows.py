@@ -51,9 +51,15 @@ def test_convolution(grid, specs, groups, dtype):
 
     def convolve(x, k):
         return lax.conv_general_dilated(
-            x, k, **options, lhs_dilation=base, rhs_dilation=dilation, dimension_numbers=specs,
-            feature_group_count=features, batch_group_count=batches,
-        )  # fmt: skip
+            x,
+            k,
+            **options,
+            lhs_dilation=base,
+            rhs_dilation=dilation,
+            dimension_numbers=specs,
+            feature_group_count=features,
+            batch_group_count=batches,
+        )
 
     check([Case(str((grid, specs, groups)), convolve, [x, k], 16, False)])
 
@@ -64,12 +70,17 @@ def test_convolution_of_other_types(dtype):
     wide = np.int32 if dtype == np.int8 else None
     convolve = partial(lax.conv, window_strides=(2,), padding="SAME", preferred_element_type=wide)
     flat = partial(lax.conv_general_dilated, window_strides=(), padding=())
-    check([
-        Case("one dim", convolve, [x, k], 4, False),
-        Case("no dim", flat, [x[..., 0].copy(), k[..., 0].copy()], 4, False),
-        *([Case("derivative", jax.grad(lambda x, k: convolve(x, k).sum(), (0, 1)), [x, k], 16, False)]
-          if dtype == np.float64 else ()),
-    ])  # fmt: skip
+    check(
+        [
+            Case("one dim", convolve, [x, k], 4, False),
+            Case("no dim", flat, [x[..., 0].copy(), k[..., 0].copy()], 4, False),
+            *(
+                [Case("derivative", jax.grad(lambda x, k: convolve(x, k).sum(), (0, 1)), [x, k], 16, False)]
+                if dtype == np.float64
+                else ()
+            ),
+        ]
+    )
 
 
 @given(grids(), st.sampled_from([np.dtype(np.float32), np.dtype(np.int16), bfloat16]))
@@ -79,15 +90,21 @@ def test_reductions_over_windows(grid, dtype):
     zero, one = np.zeros((), dtype), np.ones((), dtype)
     low, high = (-np.inf, np.inf) if dtype != np.int16 else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     starts = {
-        "sum": (zero, lax.add), "max": (np.asarray(low, dtype), lax.max), "min": (np.asarray(high, dtype), lax.min),
-        "other": (zero, lambda a, b: a + b + a * b), "product": (one, lax.mul),
-    }  # fmt: skip
+        "sum": (zero, lax.add),
+        "max": (np.asarray(low, dtype), lax.max),
+        "min": (np.asarray(high, dtype), lax.min),
+        "other": (zero, lambda a, b: a + b + a * b),
+        "product": (one, lax.mul),
+    }
 
     def reduce(x, start, function):
         return lax.reduce_window(x, start, function, window, **options, base_dilation=base, window_dilation=dilation)
 
-    cases = [Case(f"{name} {grid}", partial(reduce, start=start, function=f), [x], 16, False)
-             for name, (start, f) in starts.items() if name != "other" or dtype == np.float32]  # fmt: skip
+    cases = [
+        Case(f"{name} {grid}", partial(reduce, start=start, function=f), [x], 16, False)
+        for name, (start, f) in starts.items()
+        if name != "other" or dtype == np.float32
+    ]
     check(cases[:3] if dtype == bfloat16 else cases)
 
 

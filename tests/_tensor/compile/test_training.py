@@ -171,9 +171,18 @@ def swapped_modes():
 
 
 LOOPS = [
-    momentum, clipped, norms_and_draws, schedule, averages, two_players, by_hand, through_data, scaled, one_buffer,
+    momentum,
+    clipped,
+    norms_and_draws,
+    schedule,
+    averages,
+    two_players,
+    by_hand,
+    through_data,
+    scaled,
+    one_buffer,
     swapped_modes,
-]  # fmt: skip
+]
 
 
 def run(make, compiled):

@@ -181,9 +181,13 @@ def test_matrices_of_low_rank_come_through_whole(together, rank_of_matrices):
         wide = [np.random.default_rng((rank, at)).standard_normal((rank_of_matrices, 10)) for at in range(3)]
         given = [(thin @ w).reshape(shape) for w, shape in zip(wide, shapes, strict=False)]
         (found,), state, exact = power(
-            rank, shapes, grads=[*given, np.arange(7.0) + rank], min_compression_rate=1,
-            matrix_approximation_rank=rank_of_matrices, batch_tensors_with_same_shape=together,
-        )  # fmt: skip
+            rank,
+            shapes,
+            grads=[*given, np.arange(7.0) + rank],
+            min_compression_rate=1,
+            matrix_approximation_rank=rank_of_matrices,
+            batch_tensors_with_same_shape=together,
+        )
         for mine, expected in zip(found, exact, strict=True):
             np.testing.assert_allclose(mine, expected, atol=1e-10)
         return state.compression_stats()
@@ -252,8 +256,9 @@ def test_columns_become_orthonormal(columns, dtype):
     found = orthogonalized(matrices).double().numpy()
     tolerance = 1e-12 if dtype is weft.float64 else 1e-2
     assert found.shape == (3, 6, columns)
-    np.testing.assert_allclose(found.swapaxes(1, 2) @ found, np.broadcast_to(np.eye(columns), (3, columns, columns)),
-                               atol=tolerance)  # fmt: skip
+    np.testing.assert_allclose(
+        found.swapaxes(1, 2) @ found, np.broadcast_to(np.eye(columns), (3, columns, columns)), atol=tolerance
+    )
 
 
 # --- 8 bits ---

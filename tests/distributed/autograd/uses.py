@@ -338,9 +338,7 @@ class Layer(nn.Module):
         return self.linear(x).tanh()
 
 
-PROGRAMS = {
-    one.__name__: one for one in (passes, several, refusals, failures, abandoned, modules, optimizers)
-}  # fmt: skip
+PROGRAMS = {one.__name__: one for one in (passes, several, refusals, failures, abandoned, modules, optimizers)}
 
 
 if __name__ == "__main__":

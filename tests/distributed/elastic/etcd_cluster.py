@@ -19,15 +19,30 @@ class Cluster:
         peers = [free_port() for _ in range(size)]
         names = ",".join(f"m{at}=http://{address}:{peer}" for at, peer in enumerate(peers))
         self.members = [
-            subprocess.Popen([
-                *prefix, "etcd", "--name", f"m{at}", "--data-dir", str(folder / f"m{at}"), "--logger=zap",
-                "--log-level=fatal", "--unsafe-no-fsync", "--heartbeat-interval=50", "--election-timeout=250",
-                f"--listen-client-urls=http://{address}:{port}", f"--advertise-client-urls=http://{address}:{port}",
-                f"--listen-peer-urls=http://{address}:{peers[at]}",
-                f"--initial-advertise-peer-urls=http://{address}:{peers[at]}", f"--initial-cluster={names}",
-            ], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.Popen(
+                [
+                    *prefix,
+                    "etcd",
+                    "--name",
+                    f"m{at}",
+                    "--data-dir",
+                    str(folder / f"m{at}"),
+                    "--logger=zap",
+                    "--log-level=fatal",
+                    "--unsafe-no-fsync",
+                    "--heartbeat-interval=50",
+                    "--election-timeout=250",
+                    f"--listen-client-urls=http://{address}:{port}",
+                    f"--advertise-client-urls=http://{address}:{port}",
+                    f"--listen-peer-urls=http://{address}:{peers[at]}",
+                    f"--initial-advertise-peer-urls=http://{address}:{peers[at]}",
+                    f"--initial-cluster={names}",
+                ],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
             for at, port in enumerate(self.ports)
-        ]  # fmt: skip
+        ]
         self.endpoints = ",".join(f"{address}:{port}" for port in self.ports)
 
     @cached_property

@@ -78,12 +78,25 @@ def environment():
 
 
 ENVIRONMENT = {
-    "LOCAL_RANK": "0", "RANK": "0", "GROUP_RANK": "0", "ROLE_RANK": "0", "ROLE_NAME": "trainer",
-    "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": "1",
-    "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
-    "TORCHELASTIC_RUN_ID": "job", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-    "OMP_NUM_THREADS": "3", "WEFT_JOB_KEY": "a secret of the job", "WEFT_RENDEZVOUS_ROUND": "0",
-}  # fmt: skip
+    "LOCAL_RANK": "0",
+    "RANK": "0",
+    "GROUP_RANK": "0",
+    "ROLE_RANK": "0",
+    "ROLE_NAME": "trainer",
+    "LOCAL_WORLD_SIZE": "1",
+    "WORLD_SIZE": "1",
+    "GROUP_WORLD_SIZE": "1",
+    "ROLE_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+    "TORCHELASTIC_MAX_RESTARTS": "0",
+    "TORCHELASTIC_RUN_ID": "job",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+    "OMP_NUM_THREADS": "3",
+    "WEFT_JOB_KEY": "a secret of the job",
+    "WEFT_RENDEZVOUS_ROUND": "0",
+}
 
 
 def test_functions_return_values_by_global_rank(spec):
@@ -155,9 +168,16 @@ def test_metrics_tell_how_it_went(spec):
         metrics.configure(metrics.NullMetricHandler())
     told = {name.removeprefix("workers.trainer."): value for name, value in seen.values.items()}
     expected = {
-        "run_total": 1, "run_success_with_retries": 1, "run_success_no_retries": 0, "run_failed_with_retries": 0,
-        "run_failed_no_retries": 0, "flakiness": 50, "remaining_restarts": 0, "succeeded": 1, "failed": 1,
-    }  # fmt: skip
+        "run_total": 1,
+        "run_success_with_retries": 1,
+        "run_success_no_retries": 0,
+        "run_failed_with_retries": 0,
+        "run_failed_no_retries": 0,
+        "flakiness": 50,
+        "remaining_restarts": 0,
+        "succeeded": 1,
+        "failed": 1,
+    }
     assert {name: told.get(name) for name in expected} == expected
 
 

@@ -24,10 +24,21 @@ def job(tmp_path):
         def node(self, nnodes, *flags, host=False, last_call=20):
             conf = f"{CONF},is_host={int(host)},last_call_timeout={last_call}"
             node = Node(
-                "--nnodes", nnodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", self.endpoint, "--rdzv-id", "job",
-                "--rdzv-conf", conf, *flags, tmp_path / "worker.py", tmp_path / "go",
+                "--nnodes",
+                nnodes,
+                "--rdzv-backend",
+                "c10d",
+                "--rdzv-endpoint",
+                self.endpoint,
+                "--rdzv-id",
+                "job",
+                "--rdzv-conf",
+                conf,
+                *flags,
+                tmp_path / "worker.py",
+                tmp_path / "go",
                 env={"TMPDIR": str(tmp_path)},  # an agent that is killed leaves its folder
-            )  # fmt: skip
+            )
             self.nodes.append(node)
             return node
 

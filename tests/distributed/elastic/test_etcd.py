@@ -210,9 +210,17 @@ def former(etcd, run_id="former", least=2, most=2, timeout=20, last_call=5):
 
 def test_nodes_meet_under_the_former_names(etcd):
     params = RendezvousParameters(
-        "etcd", etcd.endpoints, "former", 2, 2, "127.0.0.1", timeout="20", last_call_timeout="5", etcd_prefix="/former",
+        "etcd",
+        etcd.endpoints,
+        "former",
+        2,
+        2,
+        "127.0.0.1",
+        timeout="20",
+        last_call_timeout="5",
+        etcd_prefix="/former",
         protocol="http",
-    )  # fmt: skip
+    )
     first, second = create_rdzv_handler(params), former(etcd)
     assert isinstance(first, EtcdRendezvousHandler)
     assert (first.get_backend(), first.get_run_id(), first.is_closed()) == ("etcd", "former", False)
@@ -289,12 +297,24 @@ def test_a_job_survives_the_loss_of_the_leader_of_three(three, tmp_path):
     conf = "last_call_timeout=20,keep_alive_interval=0.5,keep_alive_max_attempt=10"
     nodes = [
         Node(
-            "--nnodes", "1:2", "--rdzv-backend", "etcd", "--rdzv-endpoint", three.endpoints, "--rdzv-id", "job",
-            "--rdzv-conf", conf, "--local-addr", "127.0.0.1", tmp_path / "worker.py", tmp_path / "go",
+            "--nnodes",
+            "1:2",
+            "--rdzv-backend",
+            "etcd",
+            "--rdzv-endpoint",
+            three.endpoints,
+            "--rdzv-id",
+            "job",
+            "--rdzv-conf",
+            conf,
+            "--local-addr",
+            "127.0.0.1",
+            tmp_path / "worker.py",
+            tmp_path / "go",
             env={"TMPDIR": str(tmp_path)},
         )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     try:
         assert [node.worker()["WORLD_SIZE"] for node in nodes] == [2, 2]
         three.kill_leader()

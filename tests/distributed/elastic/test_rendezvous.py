@@ -279,8 +279,11 @@ def test_parameters_are_checked():
         RendezvousParameters("c10d", "", "job", 2, 1)
     params = RendezvousParameters("c10d", "", "job", 1, 1, a="yes", b="7", c="x")
     assert (params.get_as_bool("a"), params.get_as_int("b"), params.get("c"), params.get_as_int("d", 3)) == (
-        True, 7, "x", 3,
-    )  # fmt: skip
+        True,
+        7,
+        "x",
+        3,
+    )
     with pytest.raises(ValueError, match="option 'c' does not represent a valid boolean value: 'x'"):
         params.get_as_bool("c")
     with pytest.raises(ValueError, match="option 'c' does not represent a valid integer value: 'x'"):
@@ -304,11 +307,19 @@ def test_the_registry_knows_its_backends():
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (None, ("localhost", 1)), ("", ("localhost", 1)), ("node", ("node", 1)), ("node:29", ("node", 29)),
-        ("10.0.0.1:0", ("10.0.0.1", 0)), ("[::1]:29", ("::1", 29)), ("::1", ("::1", 1)), ("[::1]", ("::1", 1)),
-        ("a_b-1.c:2", ("a_b-1.c", 2)), ("[fe80::1%eth0]:3", ("fe80::1%eth0", 3)), (" [a]:4 ", ("a", 4)),
+        (None, ("localhost", 1)),
+        ("", ("localhost", 1)),
+        ("node", ("node", 1)),
+        ("node:29", ("node", 29)),
+        ("10.0.0.1:0", ("10.0.0.1", 0)),
+        ("[::1]:29", ("::1", 29)),
+        ("::1", ("::1", 1)),
+        ("[::1]", ("::1", 1)),
+        ("a_b-1.c:2", ("a_b-1.c", 2)),
+        ("[fe80::1%eth0]:3", ("fe80::1%eth0", 3)),
+        (" [a]:4 ", ("a", 4)),
     ],
-)  # fmt: skip
+)
 def test_endpoints(text, found):
     assert parse_rendezvous_endpoint(text, 1) == found
 
@@ -316,13 +327,17 @@ def test_endpoints(text, found):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        *((f"node:{port}", "'node:.*' must be an integer between 0 and 65535.$")
-          for port in ("", "x", "-1", "+1", " 1", "1_0", "\N{FULLWIDTH DIGIT ONE}", "65536", "000001")),
-        *((f"{host}:29", "^The hostname of the rendezvous endpoint '.*' must be a dot-separated list of labels")
-          for host in ("", "~", "a b", "a@b", "a/b", "a,b", "$HOST", "*", "[", "[]", "[a", "a]", "::1]")),
+        *(
+            (f"node:{port}", "'node:.*' must be an integer between 0 and 65535.$")
+            for port in ("", "x", "-1", "+1", " 1", "1_0", "\N{FULLWIDTH DIGIT ONE}", "65536", "000001")
+        ),
+        *(
+            (f"{host}:29", "^The hostname of the rendezvous endpoint '.*' must be a dot-separated list of labels")
+            for host in ("", "~", "a b", "a@b", "a/b", "a,b", "$HOST", "*", "[", "[]", "[a", "a]", "::1]")
+        ),
         ("a:b:c", r"'a:b:c' must be .*; write HOST:PORT or \[IPV6\]:PORT in --rdzv-endpoint, HOST in --master-addr$"),
     ],
-)  # fmt: skip
+)
 def test_wrong_endpoints(text, error):
     with pytest.raises(ValueError, match=error):
         parse_rendezvous_endpoint(text, 1)

@@ -73,11 +73,17 @@ def run_batch(text, env):
 
 def test_slurm_options(manifest):
     assert options(manifest("slurm", "--nnodes", "1:4", "--nproc-per-node", "8", "-m", "pkg.train")) == {
-        "job-name": "pkg-train", "nodes": "1-4", "ntasks-per-node": "1", "cpus-per-task": "8", "no-kill": "",
-    }  # fmt: skip
+        "job-name": "pkg-train",
+        "nodes": "1-4",
+        "ntasks-per-node": "1",
+        "cpus-per-task": "8",
+        "no-kill": "",
+    }
     assert options(manifest("slurm", "--nproc-per-node", "gpu", "--rdzv-id", "Job_7", "x.py")) == {
-        "job-name": "job-7", "nodes": "1", "ntasks-per-node": "1",
-    }  # fmt: skip
+        "job-name": "job-7",
+        "nodes": "1",
+        "ntasks-per-node": "1",
+    }
 
 
 @pytest.fixture
@@ -93,9 +99,13 @@ def cluster(tmp_path):
     for name in ("scontrol", "srun"):
         (tmp_path / name).chmod(0o755)
     return os.environ | {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2",
-        "SLURM_JOB_ID": "17", "PYTHONPATH": str(Path(weft.__file__).parents[1]), "PWD": str(tmp_path),
-    }  # fmt: skip
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_JOB_ID": "17",
+        "PYTHONPATH": str(Path(weft.__file__).parents[1]),
+        "PWD": str(tmp_path),
+    }
 
 
 def test_the_batch_script_runs_on_all_nodes(manifest, script, cluster, tmp_path, monkeypatch):
@@ -145,11 +155,14 @@ def test_pods_run_the_command_and_find_each_other(manifest, script, tmp_path):
     program[2] = program[2].replace("$$(", "$(")  # as Kubernetes does
     pods = [
         subprocess.Popen(
-            program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            program,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             env=os.environ | {"JOB_COMPLETION_INDEX": str(index), "JOB_UID": "u", "WEFT_JOB_KEY": "k" * 16},
         )
         for index in (1, 0)
-    ]  # fmt: skip
+    ]
     said = [pod.communicate(timeout=SECONDS) for pod in pods]
     assert sorted(out for out, _ in said) == [f"{rank} 2 a b $(JOB_UID) it's\n" for rank in range(2)], said
 
@@ -188,10 +201,27 @@ def test_manifests_can_be_read(manifest, script):
 @pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
 def test_flags_are_handed_on_and_etcd_stays(kind, manifest):
     flags = [
-        "--nnodes", "2:3", "--nproc-per-node", "auto", "--max-restarts", "2", "--rdzv-backend", "etcd",
-        "--rdzv-endpoint", "e1:2379,e2:2379", "--rdzv-id", "it's", "--rdzv-conf", "join_timeout=9", "--tee", "3",
-        "--duplicate-stdout-filters", "a,b", "--module", "--virtual-local-rank",
-    ]  # fmt: skip
+        "--nnodes",
+        "2:3",
+        "--nproc-per-node",
+        "auto",
+        "--max-restarts",
+        "2",
+        "--rdzv-backend",
+        "etcd",
+        "--rdzv-endpoint",
+        "e1:2379,e2:2379",
+        "--rdzv-id",
+        "it's",
+        "--rdzv-conf",
+        "join_timeout=9",
+        "--tee",
+        "3",
+        "--duplicate-stdout-filters",
+        "a,b",
+        "--module",
+        "--virtual-local-rank",
+    ]
     text = manifest(kind, *flags, *IMAGE, "pkg.train", "--nnodes", "x")
     line = parts(text)["Job"]["spec"]["template"]["spec"]["containers"][0]["command"][2] if kind[0] == "k" else text
     words = shlex.split(

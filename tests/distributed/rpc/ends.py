@@ -127,8 +127,10 @@ def held():
         memory = [line.split()[5] for line in maps if "(deleted)" in line or "/dev/shm" in line]
     descriptors = [target for one in os.listdir("/proc/self/fd") if (target := _target(one)) is not None]
     return {
-        "threads": [thread.name for thread in threading.enumerate()], "descriptors": descriptors, "memory": memory,
-    }  # fmt: skip
+        "threads": [thread.name for thread in threading.enumerate()],
+        "descriptors": descriptors,
+        "memory": memory,
+    }
 
 
 def _target(descriptor):

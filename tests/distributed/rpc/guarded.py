@@ -29,10 +29,11 @@ def other_keys():
     """A worker has another key than the one that it joined with."""
     os.environ["WEFT_JOB_KEY"] = "the key of another job"
     with pytest.raises(
-        RuntimeError, match=r"^WorkerInfo\(id=0, name=w0\) cannot reach WorkerInfo\(id=1, name=w1\): a process of this "
+        RuntimeError,
+        match=r"^WorkerInfo\(id=0, name=w0\) cannot reach WorkerInfo\(id=1, name=w1\): a process of this "
         r"host has another job key; give all processes of a job the same WEFT_JOB_KEY \(or WEFT_JOB_KEY_FILE\), and "
         r"all nodes the same --rdzv-id$",
-    ):  # fmt: skip
+    ):
         rpc.rpc_sync("w1", same, (1,), timeout=20)
 
 

@@ -44,18 +44,18 @@ def run_in_threads(programs, program, size):
 def launched(module, program, size, tmp_path):
     """The processes of a job."""
     address = f"file://{tmp_path}/store"
-    return [
-        start([sys.executable, "-m", module, program, str(rank), str(size), address]) for rank in range(size)
-    ]  # fmt: skip
+    return [start([sys.executable, "-m", module, program, str(rank), str(size), address]) for rank in range(size)]
 
 
 def join(rank, size, address, **options):
     """Become worker `wRANK`, which logs nothing of functions that fail: many do so on purpose."""
     logging.getLogger("weft.distributed.rpc").setLevel(logging.CRITICAL)
     rpc.init_rpc(
-        f"w{rank}", rank=int(rank), world_size=int(size),
+        f"w{rank}",
+        rank=int(rank),
+        world_size=int(size),
         rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method=address, **options),
-    )  # fmt: skip
+    )
 
 
 def main(programs: Mapping[str, Callable[[], object]]):

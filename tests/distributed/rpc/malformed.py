@@ -107,9 +107,17 @@ class Greetings:
         self._bomb = frame(None, Frame.CALL, pickle.dumps((Bomb(bomb), (), {})))
         self._old = b""
         self._ways = [
-            self._garbage, self._length, self._cut, self._changed, self._replay, self._reflection, self._other_key,
-            self._words, lambda sock: sock.sendall(self._bomb), lambda sock: None,
-        ]  # fmt: skip
+            self._garbage,
+            self._length,
+            self._cut,
+            self._changed,
+            self._replay,
+            self._reflection,
+            self._other_key,
+            self._words,
+            lambda sock: sock.sendall(self._bomb),
+            lambda sock: None,
+        ]
 
     def say(self, sock):
         with suppress(_Sent, ConnectionError):
@@ -169,8 +177,14 @@ class Frames:
             lambda: self._random.randbytes(self._random.randrange(_HEAD, 200)),
             lambda: _flipped(self._armed(), self._random.randrange(8 * (_HEAD + len(self._bomb)))),
             lambda: self._armed()[: self._random.randrange(1, _HEAD + len(self._bomb))],
-            self._length, self._huge, self._sizes, self._unknown, self._note, self._loan, self._chunk,
-        ]  # fmt: skip
+            self._length,
+            self._huge,
+            self._sizes,
+            self._unknown,
+            self._note,
+            self._loan,
+            self._chunk,
+        ]
 
     def close(self):
         self._memory.close()
@@ -232,21 +246,37 @@ class Frames:
     def _loan(self):
         handle, size = self._memory.handle, b"%d" % (1 << 16)
         pid, fd, token = handle.split()
-        told = self._random.choice([
-            [b"nonsense"], [handle], [handle, size, b"-1", b"5"], [handle, size, b"%d" % (1 << 70), b"5"],
-            [handle, b"%d" % (1 << 50), b"1", b"5"], [handle, size, b"x", b"5"], [b"1 2 3 4", size, b"1", b"5"],
-            [b" ".join((pid, fd, b"zz")), size, b"1", b"5"], [b"\xff \xff \xff", size, b"1", b"5"],
-            [b" ".join((pid, b"1", token)), size, b"1", b"5"], [b" ".join((pid, fd, token[::-1])), size, b"1", b"5"],
-        ])  # fmt: skip
+        told = self._random.choice(
+            [
+                [b"nonsense"],
+                [handle],
+                [handle, size, b"-1", b"5"],
+                [handle, size, b"%d" % (1 << 70), b"5"],
+                [handle, b"%d" % (1 << 50), b"1", b"5"],
+                [handle, size, b"x", b"5"],
+                [b"1 2 3 4", size, b"1", b"5"],
+                [b" ".join((pid, fd, b"zz")), size, b"1", b"5"],
+                [b"\xff \xff \xff", size, b"1", b"5"],
+                [b" ".join((pid, b"1", token)), size, b"1", b"5"],
+                [b" ".join((pid, fd, token[::-1])), size, b"1", b"5"],
+            ]
+        )
         loan = self._random.choice([wire.pack(wire.pack(*told)), wire.pack(b"", b""), b"\xff" * 9, b""])
         return self._frame(Frame.CALL | Mark.LENT, self._call, [len(loan)] if loan else [], loan)
 
     def _chunk(self):
         """Chunks that lie nowhere, and frames whose buffers cannot be found."""
-        at, size, data = self._random.choice([
-            (0, 0, b"x"), (0, 1 << 50, b"x"), (0, (1 << 64) - 1, b"x"), (5, 5, b"x"), (1 << 63, 1 << 40, b"x"),
-            (0, 5, b"xyzxyz"), (0, 5, b""),
-        ])  # fmt: skip
+        at, size, data = self._random.choice(
+            [
+                (0, 0, b"x"),
+                (0, 1 << 50, b"x"),
+                (0, (1 << 64) - 1, b"x"),
+                (5, 5, b"x"),
+                (1 << 63, 1 << 40, b"x"),
+                (0, 5, b"xyzxyz"),
+                (0, 5, b""),
+            ]
+        )
         place = self._random.choice([struct.pack("<QQ", at, size), b"", b"\xff" * 15])
         if self._random.randrange(2):
             return self._frame(Frame.CHUNK, place, [len(data)], data)

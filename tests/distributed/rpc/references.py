@@ -187,9 +187,13 @@ def late():
         ref._get_future().wait()
     rpc.rpc_sync("w1", open_gate)
     for use in (
-        ref.to_here, ref._get_type, ref.rpc_sync().bit_length, ref.rpc_async().bit_length, ref.remote().bit_length,
+        ref.to_here,
+        ref._get_type,
+        ref.rpc_sync().bit_length,
+        ref.rpc_async().bit_length,
+        ref.remote().bit_length,
         partial(rpc.rpc_sync, "w2", here, (ref,)),
-    ):  # fmt: skip
+    ):
         with pytest.raises(RuntimeError, match=told):
             use()
     del ref, use

@@ -73,9 +73,10 @@ def at_once():
 
 def mixed():
     with pytest.raises(
-        RuntimeError, match=r"^WorkerInfo\(id=0, name=w0\) cannot reach WorkerInfo\(id=1, name=w1\): this worker has "
+        RuntimeError,
+        match=r"^WorkerInfo\(id=0, name=w0\) cannot reach WorkerInfo\(id=1, name=w1\): this worker has "
         "TLS certificates and it has none; give them to all, or to nobody$",
-    ):  # fmt: skip
+    ):
         rpc.rpc_sync("w1", same, (1,))
 
 

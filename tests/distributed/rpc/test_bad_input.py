@@ -293,9 +293,12 @@ def test_the_type_of_a_value_and_what_is_no_tensor(alone):
 
 @pytest.mark.parametrize(
     ("timeout", "kind", "told"),
-    [("x", TypeError, "timeout must be a number of seconds, but got 'x'"), (-5, RuntimeError, "got -5$"),
-     (float("nan"), RuntimeError, "got nan$")],
-)  # fmt: skip
+    [
+        ("x", TypeError, "timeout must be a number of seconds, but got 'x'"),
+        (-5, RuntimeError, "got -5$"),
+        (float("nan"), RuntimeError, "got nan$"),
+    ],
+)
 def test_a_shutdown_that_is_asked_wrongly_does_nothing(alone, timeout, kind, told):
     with pytest.raises(kind, match=told):
         rpc.shutdown(timeout=timeout)

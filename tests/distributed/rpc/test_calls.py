@@ -25,9 +25,12 @@ def test_calls_between_threads(program):
 
 def test_nothing_works_before_joining():
     for call in (
-        lambda: rpc.rpc_sync("w1", len, ([],)), lambda: rpc.rpc_async("w1", len), lambda: rpc.remote("w1", len),
-        rpc.get_worker_info, rpc.shutdown,
-    ):  # fmt: skip
+        lambda: rpc.rpc_sync("w1", len, ([],)),
+        lambda: rpc.rpc_async("w1", len),
+        lambda: rpc.remote("w1", len),
+        rpc.get_worker_info,
+        rpc.shutdown,
+    ):
         with pytest.raises(
             RuntimeError, match=r"^RPC has not been initialized\. Call torch\.distributed\.rpc\.init_rpc first"
         ):

@@ -89,7 +89,7 @@ def own(devices=(), **maps):
         ),
         ({"a": own([0], b={0: 0, "cpu": "cpu"}), "b": own([0], a={0: 0})}, ""),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_told(workers, told):
     found = device_error("a", workers)
     assert found.startswith(told) if told else not found

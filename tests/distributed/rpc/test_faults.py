@@ -101,8 +101,11 @@ def stopped():
 
 
 ENDS = {
-    "killed": (-signal.SIGKILL, "w1"), "leaves": (0, "w1"), "raises": (3, "w1"), "stopped": (-signal.SIGKILL, "w0, w1"),
-}  # fmt: skip
+    "killed": (-signal.SIGKILL, "w1"),
+    "leaves": (0, "w1"),
+    "raises": (3, "w1"),
+    "stopped": (-signal.SIGKILL, "w0, w1"),
+}
 
 
 @pytest.mark.slow

@@ -61,12 +61,19 @@ def test_backends_are_registered(types):
 @pytest.mark.parametrize(
     "call",
     [
-        rpc.get_worker_info, rpc.shutdown, rpc.get_rpc_timeout, rpc.debug_info,
-        lambda: rpc.rpc_sync("worker1", min), lambda: rpc.rpc_async("worker1", min), lambda: rpc.remote("worker1", min),
-        lambda: rpc.api._all_gather(1), lambda: rpc.api._barrier(["a"]), rpc.api._require_initialized(int),
+        rpc.get_worker_info,
+        rpc.shutdown,
+        rpc.get_rpc_timeout,
+        rpc.debug_info,
+        lambda: rpc.rpc_sync("worker1", min),
+        lambda: rpc.rpc_async("worker1", min),
+        lambda: rpc.remote("worker1", min),
+        lambda: rpc.api._all_gather(1),
+        lambda: rpc.api._barrier(["a"]),
+        rpc.api._require_initialized(int),
         lambda: rpc._set_rpc_timeout(1),
     ],
-)  # fmt: skip
+)
 def test_nothing_works_before_joining(call):
     assert not rpc._is_current_rpc_agent_set()
     with pytest.raises(

@@ -10,10 +10,17 @@ from weft.distributed.rpc._tables import amount, table, text
 @pytest.mark.parametrize(
     ("count", "shown"),
     [
-        (0, "0 B"), (999, "999 B"), (1000, "1.0 KB"), (99_940, "99.9 KB"), (262_144, "262 KB"), (2_600_000, "2.6 MB"),
-        (3e9, "3.0 GB"), (4e12, "4.0 TB"), (5e15, "5000.0 TB"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 KB"),
+        (99_940, "99.9 KB"),
+        (262_144, "262 KB"),
+        (2_600_000, "2.6 MB"),
+        (3e9, "3.0 GB"),
+        (4e12, "4.0 TB"),
+        (5e15, "5000.0 TB"),
     ],
-)  # fmt: skip
+)
 def test_amounts_of_bytes(count, shown):
     assert amount(count) == shown
 

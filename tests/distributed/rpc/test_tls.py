@@ -147,8 +147,10 @@ def test_files_that_cannot_be_used(ours, others, tmp_path):
     for position in range(3):
         for file, text in (
             (tmp_path / "none", r"^TLS: '.*none' cannot be read: No such file or directory; give files of a cert"),
-            (tmp_path, "cannot be read: Is a directory"), (junk, unusable), (empty, unusable),
-        ):  # fmt: skip
+            (tmp_path, "cannot be read: Is a directory"),
+            (junk, unusable),
+            (empty, unusable),
+        ):
             files = [*ours[:position], str(file), *ours[position + 1 :]]
             with pytest.raises(ValueError, match=text):
                 Certificates(*files).context(server=True)

@@ -22,9 +22,20 @@ from weft.distributed.rpc._listener import ConnectOptions
 from weft.distributed.rpc._top import top as _top
 
 HEAD = [
-    "worker", "number", "state", "host", "process", "calls/s", "running", "waiting", "in/s", "out/s", "rrefs",
-    "threads", "connections",
-]  # fmt: skip
+    "worker",
+    "number",
+    "state",
+    "host",
+    "process",
+    "calls/s",
+    "running",
+    "waiting",
+    "in/s",
+    "out/s",
+    "rrefs",
+    "threads",
+    "connections",
+]
 
 
 @contextmanager
@@ -113,8 +124,9 @@ def test_a_terminal_shows_who_goes(tmp_path):
         for code, output, errors in end(workers[:2]):
             assert code == 0, errors
             assert output.splitlines()[-2:] == [
-                "shutdown: worker w2 ended without completing shutdown(); the others are done", job.PASSED
-            ]  # fmt: skip
+                "shutdown: worker w2 ended without completing shutdown(); the others are done",
+                job.PASSED,
+            ]
         with suppress(OSError):  # which tells the end of a terminal
             while screen.read(1 << 16):
                 pass
@@ -158,8 +170,9 @@ def test_an_address_that_is_none(capsys, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for url in ("tcp://localhost", "tcp://localhost:x", "localhost:2", "file://"):
         assert told(capsys, url) == (
-            1, f"weft rpc top: error: {url!r} is no address of a store; give tcp://HOST:PORT, file:///PATH or env://\n"
-        )  # fmt: skip
+            1,
+            f"weft rpc top: error: {url!r} is no address of a store; give tcp://HOST:PORT, file:///PATH or env://\n",
+        )
     assert told(capsys, "env://") == (
         1,
         "weft rpc top: error: env://: MASTER_ADDR and MASTER_PORT are not both set; give tcp://HOST:PORT instead\n",
@@ -184,9 +197,10 @@ def test_a_job_without_workers(capsys, tmp_path):
     path = tmp_path / "store"
     store = FileStore(str(path), 1)
     assert told(capsys, f"file://{path}") == (
-        1, f"weft rpc top: error: no workers have joined the job at file://{path}; does it call init_rpc with this "
+        1,
+        f"weft rpc top: error: no workers have joined the job at file://{path}; does it call init_rpc with this "
         "address?\n",
-    )  # fmt: skip
+    )
     store.close()
 
 

@@ -129,9 +129,16 @@ def calls():
         assert trace.events == []
     rpc.rpc_sync("w1", same, (0,))
     assert [event.function for event in trace.events] == [
-        _name(same), _name(same), _name(makes_box), "RRef.put", _name(same), "RRef.put", "RRef.put", "RRef.to_here",
+        _name(same),
+        _name(same),
+        _name(makes_box),
+        "RRef.put",
+        _name(same),
+        "RRef.put",
+        "RRef.put",
+        "RRef.to_here",
         _name(wrong),
-    ]  # fmt: skip
+    ]
     assert [event.worker.name for event in trace.events].count("w0") == 1
     assert {event.caller for event in trace.events} == {rpc.get_worker_info()}
     assert [event.error for event in trace.events] == [None] * 8 + ["KeyError"]
@@ -180,9 +187,21 @@ def others():
         pass
     assert trace.events == []
     assert trace.table().split() == [
-        "worker", "function", "calls", "failed", "request", "answer", "queued", "ms", "ran", "ms", "underway", "ms",
-        "total", "ms",
-    ]  # fmt: skip
+        "worker",
+        "function",
+        "calls",
+        "failed",
+        "request",
+        "answer",
+        "queued",
+        "ms",
+        "ran",
+        "ms",
+        "underway",
+        "ms",
+        "total",
+        "ms",
+    ]
     with pytest.raises(KeyError, match="k"), rpc.trace() as trace:
         raise KeyError("k")
     assert rpc.rpc_sync("w1", traces_here) == ["onward", "same"]
@@ -252,9 +271,11 @@ def shown():
     rpc.rpc_sync("w1", open_gate)
     lines = [line.split() for line in trace.table().splitlines()]
     assert {tuple(line[:4]) for line in lines[1:]} == {
-        ("w1", _name(onward), "3", "0"), ("w2", _name(same), "3", "0"), ("w1", _name(same), "4", "0"),
+        ("w1", _name(onward), "3", "0"),
+        ("w2", _name(same), "3", "0"),
+        ("w1", _name(same), "4", "0"),
         ("w1", _name(wait_for_gate), "1", "0"),
-    }  # fmt: skip
+    }
     totals = [float(line[-1]) for line in lines[1:]]
     assert totals == sorted(totals, reverse=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -262,8 +283,10 @@ def shown():
         trace.export_chrome_trace(path)
         found = json.loads(path.read_text(), parse_constant=pytest.fail)["traceEvents"]
     assert {event["args"]["name"]: event["pid"] for event in found if event.get("name") == "process_name"} == {
-        "w0": 0, "w1": 1, "w2": 2,
-    }  # fmt: skip
+        "w0": 0,
+        "w1": 1,
+        "w2": 2,
+    }
     slices = [event for event in found if event["ph"] == "X"]
     assert sum(event["cat"] == "call" for event in slices) == len(trace.events) == 11
     rows = {}

@@ -43,16 +43,18 @@ def test_one_layer_does_the_work_of_two(layer, after, fuse, options):
 REFUSED = [
     (lambda: utils.fuse_linear_bn_eval(nn.Linear(2, 2), nn.BatchNorm1d(2)), AssertionError, "^Fusion only for eval!$"),
     (
-        lambda: utils.fuse_linear_bn_eval(nn.Linear(2, 4).eval(), nn.BatchNorm1d(3).eval()), AssertionError,
+        lambda: utils.fuse_linear_bn_eval(nn.Linear(2, 4).eval(), nn.BatchNorm1d(3).eval()),
+        AssertionError,
         "^To fuse, linear.out_features == bn.num_features or bn.num_features == 1, got linear.out_features=4 and",
     ),
     (
         lambda: utils.fuse_linear_bn_eval(nn.Linear(2, 2).eval(), nn.BatchNorm1d(2, track_running_stats=False).eval()),
-        AssertionError, "^bn.running_mean and bn.running_var must not be None$",
+        AssertionError,
+        "^bn.running_mean and bn.running_var must not be None$",
     ),
     (lambda: utils.skip_init(list), RuntimeError, "^Expected a Module; got <class 'list'>$"),
     (lambda: utils.skip_init(nn.ReLU), RuntimeError, "^Module must support a 'device' arg to skip initialization$"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), REFUSED)

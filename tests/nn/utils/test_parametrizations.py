@@ -24,10 +24,18 @@ def gram(q):
     return q.mH @ q if q.shape[-2] >= q.shape[-1] else q @ q.mH
 
 
-@pytest.mark.parametrize(("chosen", "shape", "trivial"), [
-    ("matrix_exp", (4, 2), True), ("matrix_exp", (3, 3), False), ("cayley", (2, 4), True), ("cayley", (4, 2), False),
-    ("householder", (4, 2), True), ("householder", (2, 4), False), ("householder", (3, 3), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("chosen", "shape", "trivial"),
+    [
+        ("matrix_exp", (4, 2), True),
+        ("matrix_exp", (3, 3), False),
+        ("cayley", (2, 4), True),
+        ("cayley", (4, 2), False),
+        ("householder", (4, 2), True),
+        ("householder", (2, 4), False),
+        ("householder", (3, 3), False),
+    ],
+)
 def test_matrices_stay_orthogonal(chosen, shape, trivial):
     layer = ready.orthogonal(layer_of(RNG.standard_normal(shape)), orthogonal_map=chosen, use_trivialization=trivial)
     layer.parametrizations.weight.original.data = weft.tensor(RNG.standard_normal(shape))
@@ -37,9 +45,15 @@ def test_matrices_stay_orthogonal(chosen, shape, trivial):
     assert ("parametrizations.weight.0.base" in layer.state_dict()) is trivial
 
 
-@pytest.mark.parametrize(("shape", "chosen", "trivial"), [
-    ((3, 3), "cayley", True), ((4, 2), None, True), ((2, 4), "cayley", True), ((2, 4), "householder", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "chosen", "trivial"),
+    [
+        ((3, 3), "cayley", True),
+        ((4, 2), None, True),
+        ((2, 4), "cayley", True),
+        ((2, 4), "householder", False),
+    ],
+)
 def test_an_orthogonal_matrix_can_be_assigned(shape, chosen, trivial):
     layer = ready.orthogonal(layer_of(RNG.standard_normal(shape)), orthogonal_map=chosen, use_trivialization=trivial)
     q, _ = np.linalg.qr(RNG.standard_normal(sorted(shape, reverse=True)))
@@ -129,9 +143,10 @@ def test_spectral_norm_divides_by_the_largest_singular_value():
     layer.eval()
     np.testing.assert_allclose(layer.weight.tolist(), weight / np.linalg.norm(weight, 2), rtol=1e-9)
     assert {name: tuple(t.shape) for name, t in layer.state_dict().items()} == {
-        "parametrizations.weight.original": (4, 3), "parametrizations.weight.0._u": (4,),
+        "parametrizations.weight.original": (4, 3),
+        "parametrizations.weight.0._u": (4,),
         "parametrizations.weight.0._v": (3,),
-    }  # fmt: skip
+    }
 
 
 def test_the_power_method_rests_in_evaluation():

@@ -59,12 +59,16 @@ MASKS = [
     (lambda m: prune.identity(m, "weight"), [[1, 1, 1], [1, 1, 1]]),
     (lambda m: prune.l1_unstructured(m, "weight", 0.5), [[0, 1, 0], [1, 1, 0]]),
     (lambda m: prune.l1_unstructured(m, "weight", 0), [[1, 1, 1], [1, 1, 1]]),
-    (lambda m: prune.l1_unstructured(m, "weight", 1, weft.tensor([[1.0, 0.0, 1.0]] * 2) + weft.tensor([[0.0], [1.0]])),
-     [[1, 0, 1], [1, 1, 1]]),
+    (
+        lambda m: prune.l1_unstructured(
+            m, "weight", 1, weft.tensor([[1.0, 0.0, 1.0]] * 2) + weft.tensor([[0.0], [1.0]])
+        ),
+        [[1, 0, 1], [1, 1, 1]],
+    ),
     (lambda m: prune.ln_structured(m, "weight", 1, 2, 1), [[1, 1, 0], [1, 1, 0]]),
     (lambda m: prune.ln_structured(m, "weight", 1, n=float("inf"), dim=0), [[1, 1, 1], [0, 0, 0]]),
     (lambda m: prune.custom_from_mask(m, "weight", weft.tensor([[1, 0, 1], [0, 1, 0]])), [[1, 0, 1], [0, 1, 0]]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("apply", "mask"), MASKS)
@@ -152,45 +156,54 @@ def test_weights_of_a_recurrent_layer_are_pruned():
 REFUSED = [
     (lambda m: prune.l1_unstructured(m, "weight", "a"), TypeError, "^Invalid type for amount: a. Must be int or float"),
     (
-        lambda m: prune.l1_unstructured(m, "weight", -1), ValueError,
+        lambda m: prune.l1_unstructured(m, "weight", -1),
+        ValueError,
         r"^amount=-1 should either be a float in the range \[0, 1\] or a non-negative integer$",
     ),
     (lambda m: prune.l1_unstructured(m, "weight", 1.5), ValueError, "^amount=1.5 should either be a float"),
     (
-        lambda m: prune.l1_unstructured(m, "weight", 7), ValueError,
+        lambda m: prune.l1_unstructured(m, "weight", 7),
+        ValueError,
         "^amount=7 should be smaller than the number of parameters to prune=[64]$",
     ),
     (
-        lambda m: prune.ln_structured(m, "bias", 1, 2, 0), ValueError,
+        lambda m: prune.ln_structured(m, "bias", 1, 2, 0),
+        ValueError,
         r"^Structured pruning can only be applied to multidimensional tensors. Found tensor of shape torch.Size",
     ),
     (lambda m: prune.ln_structured(m, "weight", 1, 2, 5), IndexError, "^Invalid index 5 for tensor of size torch.Size"),
     (lambda m: prune.custom_from_mask(m, "weight", weft.ones(3)), AssertionError, "^default_mask shape torch.Size"),
     (
-        lambda m: prune.l1_unstructured(m, "weight", 1, weft.ones(3)), AssertionError,
+        lambda m: prune.l1_unstructured(m, "weight", 1, weft.ones(3)),
+        AssertionError,
         "^importance_scores should have the same shape as parameter weight of Linear",
     ),
     (
-        lambda m: prune.L1Unstructured(1).prune(weft.ones(3), importance_scores=weft.ones(2)), AssertionError,
+        lambda m: prune.L1Unstructured(1).prune(weft.ones(3), importance_scores=weft.ones(2)),
+        AssertionError,
         "^importance_scores should have the same shape as tensor t",
     ),
     (
-        lambda m: prune.global_unstructured(3, prune.L1Unstructured), TypeError,
+        lambda m: prune.global_unstructured(3, prune.L1Unstructured),
+        TypeError,
         r"^global_unstructured\(\): parameters is not an Iterable$",
     ),
     (
-        lambda m: prune.global_unstructured([(m, "weight")], prune.L1Unstructured, 3), TypeError,
+        lambda m: prune.global_unstructured([(m, "weight")], prune.L1Unstructured, 3),
+        TypeError,
         r"^global_unstructured\(\): importance_scores must be of type dict$",
     ),
     (
-        lambda m: prune.global_unstructured([(m, "weight")], prune.LnStructured, amount=1, n=2), TypeError,
+        lambda m: prune.global_unstructured([(m, "weight")], prune.LnStructured, amount=1, n=2),
+        TypeError,
         '^Only "unstructured" PRUNING_TYPE supported for the `pruning_method`.',
     ),
     (
-        lambda m: prune.PruningContainer().add_pruning_method(3), TypeError,
+        lambda m: prune.PruningContainer().add_pruning_method(3),
+        TypeError,
         "^<class 'int'> is not a BasePruningMethod subclass$",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), REFUSED)

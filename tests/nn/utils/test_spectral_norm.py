@@ -23,8 +23,11 @@ def normed(**options):
 def test_calls_in_training_divide_by_better_and_better_estimates():
     layer = normed(n_power_iterations=5)
     assert {name: tuple(t.shape) for name, t in layer.state_dict().items()} == {
-        "bias": (4,), "weight_orig": (4, 3), "weight_u": (4,), "weight_v": (3,),
-    }  # fmt: skip
+        "bias": (4,),
+        "weight_orig": (4, 3),
+        "weight_u": (4,),
+        "weight_v": (3,),
+    }
     x = weft.ones(1, 3, dtype=weft.float64)
     for _ in range(8):
         layer(x)
@@ -82,10 +85,11 @@ REFUSED = [
     (lambda: normed(n_power_iterations=0), ValueError, "^Expected n_power_iterations to be positive, but got"),
     (lambda: spectral_norm(nn.LazyLinear(2)), ValueError, "^The module passed to `SpectralNorm` can't have"),
     (
-        lambda: spectral_norm(nn.Linear(2, 2, bias=False), "bias"), ValueError,
+        lambda: spectral_norm(nn.Linear(2, 2, bias=False), "bias"),
+        ValueError,
         "^`SpectralNorm` cannot be applied as parameter `bias` is None$",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), REFUSED)

@@ -37,14 +37,16 @@ def section(outcomes: Sequence[tuple[str, str, str]]) -> str:
         f"{total['passed']} of {applying} tests that apply pass ({total['passed'] / applying:.0%}).\n",
         "| suite | pass | fail | apart | skipped |",
         "|---|---|---|---|---|",
-        *(f"| {name} | {' | '.join(str(c[key]) for key in ('passed', 'failed', 'apart', 'skipped'))} |"
-          for name, c in suites.items()),
+        *(
+            f"| {name} | {' | '.join(str(c[key]) for key in ('passed', 'failed', 'apart', 'skipped'))} |"
+            for name, c in suites.items()
+        ),
         "\n| apart, since they are about | tests |",
         "|---|---|",
         *(f"| {reason} | {count} |" for reason, count in reasons.most_common()),
         f"\nFailing: {', '.join(f'`{test}`' for test in failing) or 'none'}.",
         "",
-    ]  # fmt: skip
+    ]
     return "\n".join(lines)
 
 

@@ -248,13 +248,18 @@ class DistTestCases:
     """What backends can do, and cannot."""
 
     skip_collective = {  # noqa: RUF012
-        "allgather_coalesced": {"nccl", "mpi"}, "reduce": set(), "sendrecv anysource": {"nccl"},
+        "allgather_coalesced": {"nccl", "mpi"},
+        "reduce": set(),
+        "sendrecv anysource": {"nccl"},
         "cpu barrier": {"nccl"},
-    }  # fmt: skip
+    }
     backend_feature = {  # noqa: RUF012
-        "gpu": {"nccl", "gloo"}, "cuda": {"nccl", "gloo"}, "ddp": {"nccl", "gloo"}, "subgroup": {"nccl", "gloo"},
+        "gpu": {"nccl", "gloo"},
+        "cuda": {"nccl", "gloo"},
+        "ddp": {"nccl", "gloo"},
+        "subgroup": {"nccl", "gloo"},
         "plugin": set(),
-    }  # fmt: skip
+    }
 
 
 # --- things that tests use --------------------------------------------------------------------------------------

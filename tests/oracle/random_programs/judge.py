@@ -33,15 +33,27 @@ CALLS = 3  # of a compiled program: the first captures it
 
 
 OWN_CHOICES = [
-    ("whether the gradient of a gradient is zero or does not exist follows from how each formula is written",
-     r"\.(requires_grad|is_leaf|grad_fn):", r"create_graph=True"),
-    ("integers that are assigned what requires a gradient require one",
-     r"\.requires_grad: False, not True", r"dtype=torch\.(u?int|bool)|arange"),
-    ("a leaf whose shape was changed in place keeps the shape that gradients had to have before",
-     r"not RuntimeError\(.*invalid gradient", r"_\("),
-    ("overlapping parts of a conjugate are written, in some order",
-     r"InPlaceError\(.*refer to a single memory location.*, not None|^line.*refer to a single", r"conj\(\)"),
-]  # fmt: skip
+    (
+        "whether the gradient of a gradient is zero or does not exist follows from how each formula is written",
+        r"\.(requires_grad|is_leaf|grad_fn):",
+        r"create_graph=True",
+    ),
+    (
+        "integers that are assigned what requires a gradient require one",
+        r"\.requires_grad: False, not True",
+        r"dtype=torch\.(u?int|bool)|arange",
+    ),
+    (
+        "a leaf whose shape was changed in place keeps the shape that gradients had to have before",
+        r"not RuntimeError\(.*invalid gradient",
+        r"_\(",
+    ),
+    (
+        "overlapping parts of a conjugate are written, in some order",
+        r"InPlaceError\(.*refer to a single memory location.*, not None|^line.*refer to a single",
+        r"conj\(\)",
+    ),
+]
 """What nobody can rely on in PyTorch: (what, a difference of the kind, and what programs have that show it)."""
 
 

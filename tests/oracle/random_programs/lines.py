@@ -6,9 +6,19 @@
 from __future__ import annotations
 
 DTYPES = (
-    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
     "complex128",
-)  # fmt: skip
+)
 
 AROUND = ("", "", "", "", "", "", "", "with torch.no_grad(): ", "with torch.enable_grad(): ")
 """What a line may stand under."""
@@ -29,7 +39,8 @@ class Kind:
 
 
 CREATION = Kind(
-    1, "t",
+    1,
+    "t",
     nothing="""
         torch.tensor({values}, dtype={dtype})
         torch.tensor({values}, dtype={dtype})
@@ -39,10 +50,11 @@ CREATION = Kind(
         torch.zeros({size}, dtype={dtype})
         torch.ones({size}, dtype={float_dtype}, requires_grad=True)
     """,
-)  # fmt: skip
+)
 
 VIEWS = Kind(
-    7, "t",
+    7,
+    "t",
     any="""
         {x}[{index}]
         {x}[{index}]
@@ -109,10 +121,11 @@ VIEWS = Kind(
     pairs="""
         torch.view_as_complex({x})
     """,
-)  # fmt: skip
+)
 
 VIEWS_IN_PLACE = Kind(
-    1, "",
+    1,
+    "",
     any="""
         {x}.unsqueeze_({new_dim})
         {x}.squeeze_()
@@ -124,10 +137,11 @@ VIEWS_IN_PLACE = Kind(
     matrix="""
         {x}.t_()
     """,
-)  # fmt: skip
+)
 
 OPERATORS = Kind(
-    6, "t",
+    6,
+    "t",
     any="""
         {x} + {y}
         {x} * {y}
@@ -198,10 +212,11 @@ OPERATORS = Kind(
         {x}.mm({x}.T)
         {x}.tril()
     """,
-)  # fmt: skip
+)
 
 REDUCTIONS = Kind(
-    2, "t",
+    2,
+    "t",
     any="""
         {x}.sum()
         {x}.sum()
@@ -232,10 +247,11 @@ REDUCTIONS = Kind(
         {x}.mean()
         {x}.logsumexp(-1)
     """,
-)  # fmt: skip
+)
 
 WRITES = Kind(
-    6, "",
+    6,
+    "",
     any="""
         {x}.add_({y})
         {x}.mul_({y})
@@ -322,10 +338,11 @@ WRITES = Kind(
         {x}.imag = {number}
         torch.view_as_real({x}).zero_()
     """,
-)  # fmt: skip
+)
 
 PASSES = Kind(
-    3, "",
+    3,
+    "",
     tracked="""
         {scalar}.backward()
         {scalar}.backward()
@@ -352,10 +369,11 @@ PASSES = Kind(
     differentiable="""
         {x}.requires_grad_()
     """,
-)  # fmt: skip
+)
 
 GRADIENTS = Kind(
-    1, "t",
+    1,
+    "t",
     tracked="""
         torch.autograd.grad({scalar}, {leaf}, allow_unused=True)[0]
         torch.autograd.grad({scalar}, {leaf}, retain_graph=True, allow_unused=True)[0]
@@ -365,10 +383,11 @@ GRADIENTS = Kind(
     with_grad="""
         {x}.grad
     """,
-)  # fmt: skip
+)
 
 READS = Kind(
-    1, "r",
+    1,
+    "r",
     any="""
         {x}.tolist()
         bool({x}.any())
@@ -381,6 +400,6 @@ READS = Kind(
     single="""
         {x}.item()
     """,
-)  # fmt: skip
+)
 
 KINDS = (VIEWS, VIEWS_IN_PLACE, OPERATORS, REDUCTIONS, WRITES, PASSES, GRADIENTS, READS, CREATION)

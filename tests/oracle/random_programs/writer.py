@@ -51,8 +51,10 @@ class Writer:
     def _settled_lines(self) -> int:
         """How many lines PyTorch takes and refuses as it did: what it does may depend on what was looked at before."""
         again = run(self.lines, torch, saving_copies).errors
-        return min({number for number in range(len(self.lines)) if (number in again) != (number in self._refused)},
-                   default=len(self.lines))  # fmt: skip
+        return min(
+            {number for number in range(len(self.lines)) if (number in again) != (number in self._refused)},
+            default=len(self.lines),
+        )
 
     def _add(self, kind: Kind) -> bool:
         """Append a line that leaves a state worth going on from; False where the program has to end."""

@@ -16,9 +16,11 @@ BOUNDARIES = [4, 8, 16]
 
 
 @given(
-    lengths=st.lists(st.integers(0, 16), max_size=40), size=st.integers(1, 5), shuffle=st.booleans(),
+    lengths=st.lists(st.integers(0, 16), max_size=40),
+    size=st.integers(1, 5),
+    shuffle=st.booleans(),
     drop_last=st.booleans(),
-)  # fmt: skip
+)
 def test_batches_stay_within_a_bucket(lengths, size, shuffle, drop_last):
     sampler = data.BucketBatchSampler(lengths, BOUNDARIES, size, shuffle=shuffle, drop_last=drop_last)
     batches = list(sampler)

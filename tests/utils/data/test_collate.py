@@ -73,16 +73,18 @@ def test_what_is_not_batched_is_converted():
 REFUSED = [
     ("default_collate([[1], [1, 2]])", RuntimeError, "each element in list of batch should be of equal size"),
     (
-        "default_collate([object()])", TypeError,
+        "default_collate([object()])",
+        TypeError,
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class 'object'>",
     ),
     (
-        "default_collate([np.array(['a'])])", TypeError,
+        "default_collate([np.array(['a'])])",
+        TypeError,
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <U1",
     ),
     ("collate([1])", TypeError, "default_collate: batch must contain .* found <class 'int'>"),
     ("default_collate([np.ones(2), np.ones(3)])", RuntimeError, "stack expects each tensor to be equal size"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "kind", "message"), REFUSED, ids=[case[0] for case in REFUSED])
@@ -105,7 +107,7 @@ ABSENT = [
     ([(1, 2), None], TypeError, f"sample 1 of the batch{{}} is None: {FILTER}"),
     ([(1, 2), (3, None)], RuntimeError, f"entry [1] of sample 1 of the batch{{}} is None: {OWN}"),
     ([{"a": 1, "b": [None]}], TypeError, f"entry ['b'][0] of sample 0 of the batch{{}} is None: {OWN}"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("samples", "kind", "text"), ABSENT, ids=[repr(case[0]) for case in ABSENT])

@@ -77,7 +77,8 @@ REFUSED = [
     ("StackDataset()", ValueError, "At least one dataset should be passed"),
     ("StackDataset([1], a=[1])", ValueError, "Supported either ``tuple``- .* but both types are given."),
     (
-        "StackDataset(AtOnce([1])).__getitems__([0])", ValueError,
+        "StackDataset(AtOnce([1])).__getitems__([0])",
+        ValueError,
         "Nested dataset's output size mismatch. Expected 1, got 2",
     ),
     ("ConcatDataset([])", AssertionError, "datasets should not be an empty iterable"),
@@ -90,7 +91,7 @@ REFUSED = [
     ("IterableDataset().__iter__()", NotImplementedError, "Subclasses of IterableDataset should implement __iter__."),
     ("random_split([1, 2], [3])", ValueError, "Sum of input lengths does not equal the length of the input dataset!"),
     ("random_split([1, 2], [1.5, -0.5])", ValueError, "Fraction at index 0 is not between 0 and 1"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "kind", "message"), REFUSED, ids=[case[0] for case in REFUSED])

@@ -94,23 +94,28 @@ REFUSED = [
     ("[1], 0", ValueError, "batch_size should be a positive integer value, but got batch_size=0"),
     ("[1], sampler=[0], shuffle=True", ValueError, "sampler option is mutually exclusive with shuffle"),
     (
-        "[1], 2, batch_sampler=[[0]]", ValueError,
+        "[1], 2, batch_sampler=[[0]]",
+        ValueError,
         "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last",
     ),
     (
-        "[1], None, drop_last=True", ValueError,
+        "[1], None, drop_last=True",
+        ValueError,
         "batch_size=None option disables auto-batching and is mutually exclusive with drop_last",
     ),
     (
-        "Counting(), shuffle=True", ValueError,
+        "Counting(), shuffle=True",
+        ValueError,
         "DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle=True",
     ),
     (
-        "Counting(), sampler=[0]", ValueError,
+        "Counting(), sampler=[0]",
+        ValueError,
         r"DataLoader with IterableDataset: expected unspecified sampler option, but got sampler=\[0\]",
     ),
     (
-        "Counting(), batch_sampler=[[0]]", ValueError,
+        "Counting(), batch_sampler=[[0]]",
+        ValueError,
         r"DataLoader with IterableDataset: expected unspecified batch_sampler option, but got batch_sampler=\[\[0\]\]",
     ),
     ("[1], num_workers=-1", ValueError, "num_workers option should be non-negative; use num_workers=0 to disable"),
@@ -119,23 +124,27 @@ REFUSED = [
     ("[1], num_workers=1, prefetch_factor=-1", ValueError, "prefetch_factor option should be non-negative"),
     ("[1], persistent_workers=True", ValueError, "persistent_workers option needs num_workers > 0"),
     (
-        "[1], multiprocessing_context='spawn'", ValueError,
+        "[1], multiprocessing_context='spawn'",
+        ValueError,
         r"multiprocessing_context can only be used with multi-process loading \(num_workers > 0\), but got num_w",
     ),
     (
-        "[1], num_workers=1, multiprocessing_context='no'", ValueError,
+        "[1], num_workers=1, multiprocessing_context='no'",
+        ValueError,
         "multiprocessing_context option should specify a valid start method in .* but got multiprocessing_context='no'",
     ),
     (
-        "[1], num_workers=1, multiprocessing_context=3", TypeError,
+        "[1], num_workers=1, multiprocessing_context=3",
+        TypeError,
         "multiprocessing_context option should be a valid context object or a string .* multiprocessing_context=3",
     ),
     (
-        "[1], num_workers=1, multiprocessing_context='fork'", ValueError,
+        "[1], num_workers=1, multiprocessing_context='fork'",
+        ValueError,
         "multiprocessing_context='fork' copies a process without the threads of XLA .* use 'spawn'",
     ),
     ("[1], num_workers=1, multiprocessing_context=FORK", ValueError, "multiprocessing_context='fork' copies a process"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("options", "kind", "message"), REFUSED, ids=[case[0] for case in REFUSED])

@@ -134,9 +134,11 @@ def together(loaders, epoch):
 
 
 @given(
-    count=st.integers(0, 60), sizes=st.tuples(*[st.sampled_from([1, 2, 3, 4, 6])] * 2), epoch=st.integers(0, 2),
+    count=st.integers(0, 60),
+    sizes=st.tuples(*[st.sampled_from([1, 2, 3, 4, 6])] * 2),
+    epoch=st.integers(0, 2),
     steps=st.integers(1, 5),
-)  # fmt: skip
+)
 def test_another_number_of_processes_goes_on_with_the_same_global_batches(count, sizes, epoch, steps):
     whole = together([share(count, 1, 0, 12)], epoch)
     first, second = ([share(count, size, rank, 12) for rank in range(size)] for size in sizes)

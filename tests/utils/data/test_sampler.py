@@ -46,9 +46,12 @@ def test_batches_hold_every_index_once(count, size):
 
 
 @given(
-    count=st.integers(0, 40), replicas=st.integers(1, 7), shuffle=st.booleans(), drop_last=st.booleans(),
+    count=st.integers(0, 40),
+    replicas=st.integers(1, 7),
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
     epoch=st.integers(0, 3),
-)  # fmt: skip
+)
 def test_replicas_share_the_samples(count, replicas, shuffle, drop_last, epoch):
     samplers = [DistributedSampler(range(count), replicas, rank, shuffle, 3, drop_last) for rank in range(replicas)]
     for sampler in samplers:
@@ -97,27 +100,31 @@ REFUSED = [
     ("Sampler().__iter__()", NotImplementedError, "Subclasses of Sampler should implement __iter__."),
     ("RandomSampler([1], replacement=1)", TypeError, "replacement should be a boolean value, but got replacement=1"),
     (
-        "RandomSampler([1], num_samples=0)", ValueError,
+        "RandomSampler([1], num_samples=0)",
+        ValueError,
         "num_samples should be a positive integer value, but got num_samples=0",
     ),
     ("RandomSampler([])", ValueError, "num_samples should be a positive integer value, but got num_samples=0"),
     (
-        "WeightedRandomSampler([1.0], 0)", ValueError,
+        "WeightedRandomSampler([1.0], 0)",
+        ValueError,
         "num_samples should be a positive integer value, but got num_samples=0",
     ),
     (
-        "WeightedRandomSampler([1.0], 1, replacement=0)", ValueError,
+        "WeightedRandomSampler([1.0], 1, replacement=0)",
+        ValueError,
         "replacement should be a boolean value, but got replacement=0",
     ),
     (
-        "WeightedRandomSampler([[1.0]], 1)", ValueError,
+        "WeightedRandomSampler([[1.0]], 1)",
+        ValueError,
         r"weights should be a 1d sequence but given weights have shape \(1, 1\)",
     ),
     ("BatchSampler([1], 0, False)", ValueError, "batch_size should be a positive integer value, but got batch_size=0"),
     ("BatchSampler([1], 1, 1)", ValueError, "drop_last should be a boolean value, but got drop_last=1"),
     ("DistributedSampler([1], 2, 2)", ValueError, r"Invalid rank 2, rank should be in the interval \[0, 1\]"),
     ("DistributedSampler([1], 2, -1)", ValueError, r"Invalid rank -1, rank should be in the interval \[0, 1\]"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "kind", "message"), REFUSED, ids=[case[0] for case in REFUSED])

@@ -102,8 +102,11 @@ def check_kinds(found):
     assert found["flags"].tolist() == [True, False]
     assert type(found["leaf"]) is weft.nn.Parameter
     assert (found["leaf"].requires_grad, found["leaf"].is_leaf, found["text"], found["none"]) == (
-        True, True, "text", None,
-    )  # fmt: skip
+        True,
+        True,
+        "text",
+        None,
+    )
 
 
 def test_batches_of_tensors_are_the_same_as_without_workers():
@@ -263,9 +266,13 @@ def interpreter(*arguments, **options):
     folders = [str(Path(__file__).parents[3]), *sys.path]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     return subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
         **options,
-    )  # fmt: skip
+    )
 
 
 def test_a_script_without_a_guard_is_told(tmp_path):

@@ -59,15 +59,30 @@ def test_images(written):
 @pytest.mark.parametrize(
     ("shape", "dataformats", "error", "text"),
     [
-        ((3, 2), "CHW", PreconditionError, r"^size of input tensor and input format are different\. tensor shape: "
-         r"\(3, 2\), input_format: CHW$"),
-        ((3, 2, 2), "CHH", PreconditionError, r"^You can not use the same dimension shorthand twice\. input_format: "
-         r"CHH$"),
+        (
+            (3, 2),
+            "CHW",
+            PreconditionError,
+            r"^size of input tensor and input format are different\. tensor shape: "
+            r"\(3, 2\), input_format: CHW$",
+        ),
+        (
+            (3, 2, 2),
+            "CHH",
+            PreconditionError,
+            r"^You can not use the same dimension shorthand twice\. input_format: "
+            r"CHH$",
+        ),
         ((3, 2, 2), "NHW", ValueRangeError, r"^dataformats has the letters NCHW, CHW or HW in any order, got 'NHW'$"),
-        ((1, 2, 4, 4), "NCHW", PreconditionError, r"^expected images of shape \(number, 1 or 3 channels, height, "
-         r"width\), got \(1, 2, 4, 4\)$"),
+        (
+            (1, 2, 4, 4),
+            "NCHW",
+            PreconditionError,
+            r"^expected images of shape \(number, 1 or 3 channels, height, "
+            r"width\), got \(1, 2, 4, 4\)$",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_image(shape, dataformats, error, text, tmp_path):
     refused(tmp_path, "add_image", "i", weft.zeros(shape), dataformats=dataformats, error=error, match=text)
 

@@ -68,8 +68,10 @@ def test_graphs_of_models_that_read_values(tmp_path):
         writer.add_graph(Reading(), weft.ones(2))
     graph = EventAccumulator(str(tmp_path)).Reload().Graph()
     assert [(n.name, n.op) for n in graph.node] == [
-        ("Reading/constant", "Constant"), ("Reading/add", "add"), ("output/output.1", "IO Node"),
-    ]  # fmt: skip
+        ("Reading/constant", "Constant"),
+        ("Reading/add", "add"),
+        ("output/output.1", "IO Node"),
+    ]
 
 
 def test_graphs_of_models_that_write(tmp_path):
@@ -81,9 +83,11 @@ def test_graphs_of_models_that_write(tmp_path):
         writer.add_graph(Writing(), [weft.ones(2)])
     graph = EventAccumulator(str(tmp_path)).Reload().Graph()
     assert {n.name: list(n.input) for n in graph.node} == {
-        "input/input.1": [], "Writing/add": ["input/input.1"], "Writing/relu": ["Writing/add"],
+        "input/input.1": [],
+        "Writing/add": ["input/input.1"],
+        "Writing/relu": ["Writing/add"],
         "output/output.1": ["Writing/relu"],
-    }  # fmt: skip
+    }
 
 
 def test_graphs_of_models_that_fail(tmp_path):

@@ -101,8 +101,12 @@ def test_scalars(written):
 
     read = written(use)
     assert [(e.step, e.wall_time, e.value) for e in read.Scalars("loss")] == [
-        (0, 100.0, 1.0), (1, 101.0, 2.5), (2, 102.0, 3.5), (3, 103.0, 4.0), (4, 104.0, 5.5),
-    ]  # fmt: skip
+        (0, 100.0, 1.0),
+        (1, 101.0, 2.5),
+        (2, 102.0, 3.5),
+        (3, 103.0, 4.0),
+        (4, 104.0, 5.5),
+    ]
     (new,), (double,) = read.Tensors("new"), read.Tensors("double")
     assert new.step == 3
     assert make_ndarray(new.tensor_proto) == np.float32(0.1)

@@ -122,9 +122,12 @@ class MessageGroup(AbortableGroup):
         self._wait(missing, what, deadline)
 
     def _wait(
-        self, missing: Callable[[], Sequence[int]], what: object, deadline: Deadline,
+        self,
+        missing: Callable[[], Sequence[int]],
+        what: object,
+        deadline: Deadline,
         absent: Callable[[], Sequence[int]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`absent`, for the exchange of calls, names all ranks that have not come; `missing` only direct peers."""
         started = monotonic()
         while missing():
@@ -151,9 +154,13 @@ class MessageGroup(AbortableGroup):
             pause = min(2 * pause, _PAUSES[1])
 
     def _check_peers(
-        self, missing: Callable[[], Sequence[int]], what: object, deadline: Deadline,
-        absent: Callable[[], Sequence[int]], may_leave: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        missing: Callable[[], Sequence[int]],
+        what: object,
+        deadline: Deadline,
+        absent: Callable[[], Sequence[int]],
+        may_leave: bool = False,
+    ) -> None:
         """Fail if the missing ranks can no longer come; what a rank sent before it ended still counts."""
         self._read_notices()
         failure = self._find_failure(missing(), may_leave)

@@ -163,9 +163,15 @@ class TcpStreams:
 
 
 def connect(
-    store: KeyValueStore, rank: int, size: int, deadline: Deadline, *, address: str, key: str = "links",
+    store: KeyValueStore,
+    rank: int,
+    size: int,
+    deadline: Deadline,
+    *,
+    address: str,
+    key: str = "links",
     ranks: Sequence[int] | None = None,
-) -> TcpStreams:  # fmt: skip
+) -> TcpStreams:
     """The streams of this rank of a group, once all ranks are connected. Others reach this host at `address`.
 
     Ranks find each other by `key`. `DistBackendError` names those that have not connected by the deadline.
@@ -191,8 +197,9 @@ def connect(
         if isinstance(error, (Empty, TimeoutError, DistNetworkError, DistStoreError)):
             missing = ", ".join(str(names[peer]) for peer in range(size) if peer != rank and peer not in connections)
             why = str(error) or "timed out"
-            raise DistBackendError(f"joining the group: rank {names[rank]} has no connection to {missing}: {why}"
-                                   ) from error  # fmt: skip
+            raise DistBackendError(
+                f"joining the group: rank {names[rank]} has no connection to {missing}: {why}"
+            ) from error
         raise
     finally:
         acceptor.close()

@@ -332,9 +332,21 @@ class StoreServer:
 
 _OK = pack(b"ok")
 _HANDLERS: dict[bytes, Callable[..., bytes | None]] = {
-    b"set": StoreServer._set, b"add": StoreServer._add, b"append": StoreServer._append,
-    b"compare_set": StoreServer._compare_set, b"delete": StoreServer._delete, b"check": StoreServer._check,
-    b"count": StoreServer._count, b"list": StoreServer._list, b"get": StoreServer._get, b"wait": StoreServer._wait,
-    b"cancel": StoreServer._cancel, b"join": StoreServer._join, b"push": StoreServer._push, b"pop": StoreServer._pop,
-    b"pop now": StoreServer._pop_now, b"length": StoreServer._length, b"under": StoreServer._under,
-}  # fmt: skip
+    b"set": StoreServer._set,
+    b"add": StoreServer._add,
+    b"append": StoreServer._append,
+    b"compare_set": StoreServer._compare_set,
+    b"delete": StoreServer._delete,
+    b"check": StoreServer._check,
+    b"count": StoreServer._count,
+    b"list": StoreServer._list,
+    b"get": StoreServer._get,
+    b"wait": StoreServer._wait,
+    b"cancel": StoreServer._cancel,
+    b"join": StoreServer._join,
+    b"push": StoreServer._push,
+    b"pop": StoreServer._pop,
+    b"pop now": StoreServer._pop_now,
+    b"length": StoreServer._length,
+    b"under": StoreServer._under,
+}

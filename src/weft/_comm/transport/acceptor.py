@@ -76,9 +76,15 @@ class Acceptor:
     """
 
     def __init__(
-        self, listeners: Sequence[socket.socket], service: Service, key: bytes, on_accept: Callable[[Channel], None], *,
-        context: ssl.SSLContext | None = None, seconds: float = PROOF_SECONDS,
-    ) -> None:  # fmt: skip
+        self,
+        listeners: Sequence[socket.socket],
+        service: Service,
+        key: bytes,
+        on_accept: Callable[[Channel], None],
+        *,
+        context: ssl.SSLContext | None = None,
+        seconds: float = PROOF_SECONDS,
+    ) -> None:
         self._listeners = listeners
         self._service = service
         self._key = key
@@ -197,10 +203,11 @@ class Acceptor:
         if not piece:
             self._reject(connection)
         elif piece.startswith(_PYTORCH):
-            self._reject(connection, (
+            self._reject(
+                connection,
                 f"it does not speak Weft's protocol (its first bytes are {_PYTORCH.hex(' ')}), but that of PyTorch's "
-                "own torch.distributed; change that import to weft.distributed"
-            ))  # fmt: skip
+                "own torch.distributed; change that import to weft.distributed",
+            )
         else:
             try:
                 self._receive(connection, piece)

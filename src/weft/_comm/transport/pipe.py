@@ -77,9 +77,14 @@ class Pipe:
     """One connection. `peer` is the name of the other end, for messages."""
 
     def __init__(
-        self, sock: socket.socket, handler: FrameHandler, peer: str, session: Session, cipher: Cipher | None = None,
+        self,
+        sock: socket.socket,
+        handler: FrameHandler,
+        peer: str,
+        session: Session,
+        cipher: Cipher | None = None,
         main: Pipe | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._sock = sock
         sock.settimeout(None)
         self._main = main

@@ -13,8 +13,18 @@ from weft._lazy.interpreter.evaluate import prepare as prepare
 from weft._lazy.interpreter.evaluate import quiet as quiet
 
 for _module in (
-    "control", "convert", "elementwise", "error", "indexing", "linear", "products", "random", "reduction", "shape",
-    "sorting", "special", "windows",
-
-):  # fmt: skip
+    "control",
+    "convert",
+    "elementwise",
+    "error",
+    "indexing",
+    "linear",
+    "products",
+    "random",
+    "reduction",
+    "shape",
+    "sorting",
+    "special",
+    "windows",
+):
     import_module(f"{__name__}.{_module}")

@@ -13,15 +13,31 @@ from weft._lazy.interpreter.table import PRIMITIVES, Array, Params, Type, is_key
 from weft._lazy.trace import SizeValues, Trace
 
 _CALLS = {
-    "jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "checkpoint", "remat", "remat2", "composite",
-    "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
-}  # fmt: skip
+    "jit",
+    "pjit",
+    "closed_call",
+    "core_call",
+    "eval_jaxpr",
+    "checkpoint",
+    "remat",
+    "remat2",
+    "composite",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    "custom_vjp_call_jaxpr",
+}
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _NOTHING = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "random_clone", "sharding_constraint"}
 _NOTHING_IF_SAME_TYPE = {
-    "broadcast_in_dim", "concatenate", "convert_element_type", "reshape", "slice", "squeeze", "tile",
+    "broadcast_in_dim",
+    "concatenate",
+    "convert_element_type",
+    "reshape",
+    "slice",
+    "squeeze",
+    "tile",
     "bitcast_convert_type",
-}  # fmt: skip
+}
 
 
 class Equation(NamedTuple):

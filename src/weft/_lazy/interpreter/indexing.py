@@ -135,9 +135,13 @@ def _drops_out_of_bounds(params: Params) -> bool:
 def _gather(params: Params, ins: Types, outs: Types) -> Function:
     numbers = params["dimension_numbers"]
     windows = _windows(
-        ins[0], ins[1], params["slice_sizes"], numbers.start_index_map, numbers.operand_batching_dims,
+        ins[0],
+        ins[1],
+        params["slice_sizes"],
+        numbers.start_index_map,
+        numbers.operand_batching_dims,
         numbers.start_indices_batching_dims,
-    )  # fmt: skip
+    )
     dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     finish = _finished(windows, dropped, numbers.offset_dims)
     read = _reader(windows)
@@ -164,8 +168,11 @@ def _reader(windows: _Windows) -> Function:
     rows = windows.indexed[0] if len(windows.indexed) == 1 and not windows.batching else None
     full = [s == w for s, w in zip(windows.shape, windows.sizes, strict=True)]
     if rows is not None and windows.sizes[rows] == 1 and all(full[:rows]) and all(full[rows + 1 :]):
-        order = (*range(rows, rows + len(windows.batch)), *range(rows),
-                 *range(rows + len(windows.batch), len(windows.batch) + len(windows.shape) - 1))  # fmt: skip
+        order = (
+            *range(rows, rows + len(windows.batch)),
+            *range(rows),
+            *range(rows + len(windows.batch), len(windows.batch) + len(windows.shape) - 1),
+        )
         return lambda x, starts: x.take(starts[0], rows).transpose(order).reshape(whole)
     if prod(windows.batch) == 1:
         return lambda x, starts: x[windows.part(starts)].reshape(whole).copy()
@@ -243,7 +250,11 @@ def _written(numbers: Any, operand: Type, indices: Type, updates: Type) -> tuple
 
 
 for _name, _combine in {
-    "scatter": None, "scatter-add": np.add, "scatter-sub": np.subtract, "scatter-mul": np.multiply,
-    "scatter-min": np.minimum, "scatter-max": np.maximum,
-}.items():  # fmt: skip
+    "scatter": None,
+    "scatter-add": np.add,
+    "scatter-sub": np.subtract,
+    "scatter-mul": np.multiply,
+    "scatter-min": np.minimum,
+    "scatter-max": np.maximum,
+}.items():
     primitive(_name)(_scatters(_combine))

@@ -64,9 +64,11 @@ def _triangular_solve(params: Params, ins: Types, outs: Types) -> Function:
     trsm = _routine("trsm", ins[0].dtype, "scipy.linalg.blas")
     conjugates = params["conjugate_a"] and not params["transpose_a"]
     options = {
-        "side": 0 if params["left_side"] else 1, "lower": int(params["lower"]), "diag": int(params["unit_diagonal"]),
+        "side": 0 if params["left_side"] else 1,
+        "lower": int(params["lower"]),
+        "diag": int(params["unit_diagonal"]),
         "trans_a": 1 + bool(params["conjugate_a"]) if params["transpose_a"] else 0,
-    }  # fmt: skip
+    }
 
     def solve(a: Array, b: Array) -> Sequence[Any]:
         return [trsm(1, a.conj() if conjugates else a, b, **options)]

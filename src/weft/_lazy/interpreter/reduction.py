@@ -81,8 +81,11 @@ def _runs(accumulate: Function) -> Bind:
 
 
 for _name, _function in {
-    "cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum,
-}.items():  # fmt: skip
+    "cumsum": np.add,
+    "cumprod": np.multiply,
+    "cummax": np.maximum,
+    "cummin": np.minimum,
+}.items():
     primitive(_name)(_runs(_function.accumulate))
 
 

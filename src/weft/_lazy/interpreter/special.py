@@ -23,9 +23,12 @@ def _enter(name: str, of_scipy: str) -> None:
 
 
 for _name, _of_scipy in {
-    "bessel_i0e": "i0e", "igamma": "gammainc", "igammac": "gammaincc",
-    "regularized_incomplete_beta": "betainc", "zeta": "zeta",
-}.items():  # fmt: skip
+    "bessel_i0e": "i0e",
+    "igamma": "gammainc",
+    "igammac": "gammaincc",
+    "regularized_incomplete_beta": "betainc",
+    "zeta": "zeta",
+}.items():
     _enter(_name, _of_scipy)
 
 

@@ -63,10 +63,13 @@ class _Grid(NamedTuple):
         counts = self.counts(x.shape)
         for at in product(*map(range, self.sizes)):
             starts = [i * step for i, step in zip(at, self.dilation, strict=True)]
-            yield (..., *[
-                slice(start, start + max(0, (n - 1) * stride + 1) if n else start, stride)
-                for start, n, stride in zip(starts, counts, self.strides, strict=True)
-            ])  # fmt: skip
+            yield (
+                ...,
+                *[
+                    slice(start, start + max(0, (n - 1) * stride + 1) if n else start, stride)
+                    for start, n, stride in zip(starts, counts, self.strides, strict=True)
+                ],
+            )
 
 
 # --- convolutions ---------------------------------------------------------------------------------------------
@@ -116,9 +119,12 @@ def _products(grid: _Grid, x: Array, k: Array) -> Array:
 def _reduction_grid(params: Params) -> _Grid:
     ones = (1,) * len(params["window_dimensions"])
     return _Grid(
-        params["padding"], params.get("base_dilation", ones), params["window_dimensions"], params["window_strides"],
+        params["padding"],
+        params.get("base_dilation", ones),
+        params["window_dimensions"],
+        params["window_strides"],
         params.get("window_dilation", ones),
-    )  # fmt: skip
+    )
 
 
 def _start(name: str, dtype: np.dtype) -> Any:

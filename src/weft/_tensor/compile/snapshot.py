@@ -43,8 +43,18 @@ from weft._tensor.tensor import Tensor
 
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None))
 _IMMUTABLE = (
-    *_NUMBERS, DType, device, Generator, Enum, np.generic, np.dtype, range, slice, BuiltinFunctionType, CodeType,
-)  # fmt: skip
+    *_NUMBERS,
+    DType,
+    device,
+    Generator,
+    Enum,
+    np.generic,
+    np.dtype,
+    range,
+    slice,
+    BuiltinFunctionType,
+    CodeType,
+)
 _MOST_PARTS = 20_000
 _MOST_BYTES = 1 << 16  # of an array that is compared in every call
 _CONSTRUCTORS = ("__new__", "__init__", "__post_init__")

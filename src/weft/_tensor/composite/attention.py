@@ -35,9 +35,16 @@ class Projections:
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, projections: Projections, dropout_p: float,
-    key_padding_mask: Tensor | None, attn_mask: Tensor | None, need_weights: bool, average: bool,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    projections: Projections,
+    dropout_p: float,
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    need_weights: bool,
+    average: bool,
+) -> tuple[Tensor, Tensor | None]:
     """Attended values (batch, length, features), and the weights or None; inputs have the batch first."""
     _check_inputs(query, key, value, projections)
     q, k, v = _projected(query, key, value, projections)  # (batch, length, features)
@@ -219,14 +226,32 @@ def _added(bias_k: Tensor | None, bias_v: Tensor | None, static_k: Any, static_v
 
 @composite(module="nn.functional")
 def multi_head_attention_forward(
-    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
-    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None,
-    add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Tensor | None,
-    training: bool = True, key_padding_mask: Tensor | None = None, need_weights: bool = True,
-    attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False, q_proj_weight: Tensor | None = None,
-    k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None, static_k: Tensor | None = None,
-    static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
     """`nn.MultiheadAttention` as a function; inputs are (length, batch, features), or (length, features).
 
     `static_k` and `static_v` (batch * heads, length, features / heads) take the place of projected keys and values.
@@ -235,13 +260,22 @@ def multi_head_attention_forward(
     require_mask(attn_mask, is_causal)
     require_width(query, embed_dim_to_check)
     weights = _input_weights(
-        in_proj_weight, use_separate_proj_weight, q_proj_weight=q_proj_weight, k_proj_weight=k_proj_weight,
+        in_proj_weight,
+        use_separate_proj_weight,
+        q_proj_weight=q_proj_weight,
+        k_proj_weight=k_proj_weight,
         v_proj_weight=v_proj_weight,
-    )  # fmt: skip
+    )
     projections = Projections(
-        num_heads, weights, in_proj_bias, out_proj_weight, out_proj_bias,
-        _added(bias_k, bias_v, static_k, static_v), (static_k, static_v), add_zero_attn,
-    )  # fmt: skip
+        num_heads,
+        weights,
+        in_proj_bias,
+        out_proj_weight,
+        out_proj_bias,
+        _added(bias_k, bias_v, static_k, static_v),
+        (static_k, static_v),
+        add_zero_attn,
+    )
     query, key, value = batch_first((query, key, value), (0, 1) if batched else None)
     padding = key_padding_mask if batched or key_padding_mask is None else key_padding_mask.unsqueeze(0)
     p = dropout_p if training else 0.0

@@ -73,11 +73,19 @@ def _cast(name: str, dtype: DType) -> None:
 
 
 for _name, _dtype in (
-    ("bool", dtypes.bool_), ("byte", dtypes.uint8), ("char", dtypes.int8), ("short", dtypes.int16),
-    ("int", dtypes.int32), ("long", dtypes.int64), ("half", dtypes.float16), ("bfloat16", dtypes.bfloat16),
-    ("float", dtypes.float32), ("double", dtypes.float64), ("cfloat", dtypes.complex64),
+    ("bool", dtypes.bool_),
+    ("byte", dtypes.uint8),
+    ("char", dtypes.int8),
+    ("short", dtypes.int16),
+    ("int", dtypes.int32),
+    ("long", dtypes.int64),
+    ("half", dtypes.float16),
+    ("bfloat16", dtypes.bfloat16),
+    ("float", dtypes.float32),
+    ("double", dtypes.float64),
+    ("cfloat", dtypes.complex64),
     ("cdouble", dtypes.complex128),
-):  # fmt: skip
+):
     _cast(_name, _dtype)
 
 

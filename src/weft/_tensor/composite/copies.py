@@ -40,9 +40,13 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
 
 @composite()
 def empty_strided(
-    size: Sequence[int], stride: Sequence[int], *, dtype: DType | None = None, device: Any = None,
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Zeros with these sizes and strides."""
     if len(size) != len(stride):
         raise ShapeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
@@ -65,11 +69,23 @@ def as_strided_(input: Tensor, size: Sequence[int], stride: Sequence[int], stora
 _COPIED: dict[str, View] = {
     name: getattr(shape, name, None) or getattr(op, name)
     for name in (
-        "diagonal", "expand", "narrow", "permute", "select", "split", "split_with_sizes", "squeeze", "t", "transpose",
-        "unbind", "unsqueeze", "view", "view_as_complex", "view_as_real",
+        "diagonal",
+        "expand",
+        "narrow",
+        "permute",
+        "select",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "t",
+        "transpose",
+        "unbind",
+        "unsqueeze",
+        "view",
+        "view_as_complex",
+        "view_as_real",
     )
-} | {"alias": _itself, "as_strided": as_strided, "detach": Tensor.detach, "slice": _sliced,
-     "unfold": op.window}  # fmt: skip
+} | {"alias": _itself, "as_strided": as_strided, "detach": Tensor.detach, "slice": _sliced, "unfold": op.window}
 
 
 def _copying(name: str, view: View) -> None:
@@ -107,8 +123,11 @@ def _writing(name: str, view: View) -> None:
 
 
 for _name, _view in (
-    ("select", shape.select), ("slice", _sliced), ("diagonal", op.diagonal), ("as_strided", as_strided),
-):  # fmt: skip
+    ("select", shape.select),
+    ("slice", _sliced),
+    ("diagonal", op.diagonal),
+    ("as_strided", as_strided),
+):
     _writing(_name, _view)
 
 

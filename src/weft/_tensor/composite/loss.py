@@ -72,9 +72,14 @@ def _longest(targets: Tensor, lengths: Any) -> int:
 
 
 def ctc_loss(
-    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    reduction: str | int = "mean", zero_infinity: bool = False,
-) -> Tensor:  # fmt: skip
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str | int = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
     """-log of the probability of targets, summed over alignments; see `nn.CTCLoss`.
 
     Log-probabilities are (time, batch, classes) or (time, classes), targets (batch, labels) or one vector of all.
@@ -134,10 +139,17 @@ def _check_linear(input: Tensor, weight: Tensor, target: Tensor, bias: Tensor | 
 
 @composite(module=_FUNCTIONAL)
 def linear_cross_entropy(
-    input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Tensor | None = None,
-    weight: Tensor | None = None, reduction: str = "mean", ignore_index: int | None = None,
-    label_smoothing: float = 0.0, options: Any = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Tensor:
     """`cross_entropy` of `linear(input, linear_weight, linear_bias)`, with weights of (classes, ..., features).
 
     `options` choose how PyTorch cuts the work into chunks; the result does not depend on them, and they are ignored.

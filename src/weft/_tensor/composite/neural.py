@@ -57,9 +57,14 @@ def rrelu(
 
 @composite(module=_FUNCTIONAL, over=True)
 def embedding(
-    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
-    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
     """Rows of `weight` at the indices, which `max_norm` first limits in place. Gradients are dense."""
     del sparse
     if padding_idx is not None:
@@ -162,9 +167,15 @@ def _normalised(
 
 @composite(module=_FUNCTIONAL)
 def batch_norm(
-    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
-    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Each channel normalised over the batch, which updates the running statistics, or by these."""
     if eps < 0 or (training and eps == 0):
         wanted = "positive during training" if training else "non-negative"
@@ -179,10 +190,15 @@ def batch_norm(
 
 @composite(module=_FUNCTIONAL)
 def instance_norm(
-    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
-    weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
-    momentum: float = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Each channel of each sample normalised over its spatial dims, or by the running statistics."""
     if use_input_stats:
         return _normalised(input, running_mean, running_var, weight, bias, momentum, eps, per_instance=True)
@@ -207,9 +223,14 @@ def _max_pools(n: int) -> None:
     """Maximum pooling over `n` dims, which gives the positions of the maxima if asked to."""
 
     def max_pool(
-        input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-        ceil_mode: bool = False, return_indices: bool = False,
-    ) -> Any:  # fmt: skip
+        input: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
         """The largest element of each window, and its flat position in the plane if `return_indices`."""
         row = f"max_pool{n}d_with_indices" if return_indices else f"max_pool{n}d_values"
         return getattr(op, row)(input, kernel_size, stride, padding, dilation, ceil_mode)
@@ -230,10 +251,15 @@ for _n in (1, 2, 3):
 
 @composite(module=_FUNCTIONAL)
 def cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Negative log-likelihood of class numbers, or of class probabilities, under the softmax of `input`."""
     reduction = reduction_name(reduction, size_average, reduce)
     smoothing = label_smoothing if label_smoothing > 0 else 0.0  # PyTorch takes what is no positive number for none
@@ -242,9 +268,15 @@ def cross_entropy(
 
 @composite(module=_FUNCTIONAL)
 def triplet_margin_with_distance_loss(
-    anchor: Tensor, positive: Tensor, negative: Tensor, *, distance_function: Callable[..., Any] | None = None,
-    margin: float = 1.0, swap: bool = False, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[..., Any] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin), d being Euclidean unless given.
 
     With `swap` the negatives are as near as they are to the anchor or to the positive, whichever is less.
@@ -297,9 +329,15 @@ for _name in ("softmax", "softmin", "log_softmax"):
 
 @composite(module=_FUNCTIONAL)
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
     """softmax(query key' * scale + mask) value; a bool mask is true where a key may be attended to."""
     if dropout_p == 0:
         return op.attention(query, key, value, attn_mask, is_causal, scale, enable_gqa)
@@ -343,9 +381,14 @@ _MODES = ("nearest", "linear", "bilinear", "bicubic", "trilinear", "area", "near
 
 @composite(module=_FUNCTIONAL)
 def interpolate(
-    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-    align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool = False,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
     """Images of (batch, channels, ...) resized to `size`, or by `scale_factor`."""
     if align_corners is not None and (mode.startswith("nearest") or mode == "area"):
         raise ValueRangeError(

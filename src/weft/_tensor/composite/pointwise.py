@@ -61,8 +61,10 @@ for _name in ("abs_", "absolute_"):
 @composite(inplace=True, over=True)
 def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """`input ** exponent`."""
-    if any(isinstance(a, Tensor) and a.dtype is float16 and isinstance(b, complex)
-           for a, b in ((input, exponent), (exponent, input))):  # fmt: skip
+    if any(
+        isinstance(a, Tensor) and a.dtype is float16 and isinstance(b, complex)
+        for a, b in ((input, exponent), (exponent, input))
+    ):
         raise UnsupportedDTypeError("\"pow\" not implemented for 'ComplexHalf'")
     whole = type(exponent) is int
     if isinstance(input, Tensor) and (whole or (type(exponent) is float and input.dtype.is_differentiable)):

@@ -23,9 +23,14 @@ def _pools_with_indices(n: int) -> None:
 
     @composite(f"max_pool{n}d_with_indices", module=_FUNCTIONAL, over=True)
     def max_pool_with_indices(
-        input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-        ceil_mode: bool = False, return_indices: bool = False,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        input: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> tuple[Tensor, Tensor]:
         """The largest element of each window and its flat position in the plane."""
         del return_indices
         return getattr(op, f"max_pool{n}d_with_indices")(input, kernel_size, stride, padding, dilation, ceil_mode)
@@ -106,9 +111,13 @@ def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any,
 def _max_unpool(n: int) -> None:
     @composite(f"max_unpool{n}d", module=_FUNCTIONAL)
     def max_unpool(
-        input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
+        input: Tensor,
+        indices: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
         output_size: Any = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Maxima put back to where they came from, among zeros; `indices` are those of `max_pool`.
 
         `output_size` tells apart the sizes that pool to the same one; it may start with batch and channels.
@@ -143,9 +152,13 @@ def _exactntuple(value: Any, n: int, what: str) -> tuple[int, ...]:
 def _fractional_max_pool(n: int) -> None:
     @composite(f"fractional_max_pool{n}d_with_indices", module=_FUNCTIONAL)
     def with_indices(
-        input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
-        return_indices: bool = False, _random_samples: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        input: Tensor,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """The largest element of each window and its flat position; the windows lie at random places."""
         del return_indices
         wrapped(-n - 1, input.ndim)  # the channels
@@ -158,9 +171,13 @@ def _fractional_max_pool(n: int) -> None:
 
     @composite(f"fractional_max_pool{n}d", module=_FUNCTIONAL)
     def fractional_max_pool(
-        input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
-        return_indices: bool = False, _random_samples: Tensor | None = None,
-    ) -> Any:  # fmt: skip
+        input: Tensor,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> Any:
         """The largest element of each of `output_size` windows, or `output_ratio` of the input's size.
 
         With `return_indices` also its flat position in the plane.

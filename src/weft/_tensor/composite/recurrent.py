@@ -25,9 +25,15 @@ ROWS: dict[str, Row] = {
 
 
 def run(
-    kind: str, input: Any, states: Sequence[Any], weights: Sequence[Sequence[Any]], *, bidirectional: bool,
-    dropout: float = 0.0, lengths: Tensor | None = None,
-) -> tuple[Tensor, Tensors]:  # fmt: skip
+    kind: str,
+    input: Any,
+    states: Sequence[Any],
+    weights: Sequence[Sequence[Any]],
+    *,
+    bidirectional: bool,
+    dropout: float = 0.0,
+    lengths: Tensor | None = None,
+) -> tuple[Tensor, Tensors]:
     """(time, batch, features) and states (layers * directions, batch, size) to the outputs, and the last states.
 
     `weights` has for each layer and direction those of input and state, their biases, and, for an LSTM, that of the
@@ -74,28 +80,47 @@ def _states(kind: str, hx: Any) -> tuple[Any, ...]:
 
 
 def _of_padded(
-    kind: str, input: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float,
-    train: bool, bidirectional: bool, batch_first: bool,
-) -> Tensors:  # fmt: skip
+    kind: str,
+    input: Any,
+    hx: Any,
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Tensors:
     states = _states(kind, hx)
     weights = _grouped(kind, params, states, has_biases, num_layers * (1 + bidirectional))
     padded = input.transpose(0, 1) if batch_first else input
-    output, ends = run(
-        kind, padded, states, weights, bidirectional=bidirectional, dropout=dropout if train else 0.0
-    )  # fmt: skip
+    output, ends = run(kind, padded, states, weights, bidirectional=bidirectional, dropout=dropout if train else 0.0)
     return op.transpose(output, 0, 1) if batch_first else output, *ends
 
 
 def _of_packed(
-    kind: str, data: Any, batch_sizes: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int,
-    dropout: float, train: bool, bidirectional: bool,
-) -> Tensors:  # fmt: skip
+    kind: str,
+    data: Any,
+    batch_sizes: Any,
+    hx: Any,
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> Tensors:
     sizes, states = batch_sizes.numpy(), _states(kind, hx)
     weights = _grouped(kind, params, states, has_biases, num_layers * (1 + bidirectional))
     output, ends = run(
-        kind, packing.unpack(data, sizes), states, weights, bidirectional=bidirectional,
-        dropout=dropout if train else 0.0, lengths=packing.lengths_on_device_of(batch_sizes, data),
-    )  # fmt: skip
+        kind,
+        packing.unpack(data, sizes),
+        states,
+        weights,
+        bidirectional=bidirectional,
+        dropout=dropout if train else 0.0,
+        lengths=packing.lengths_on_device_of(batch_sizes, data),
+    )
     return packing.pack(output, sizes), *ends
 
 

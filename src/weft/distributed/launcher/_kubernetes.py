@@ -38,39 +38,61 @@ def kubernetes(job: Job) -> str:
 
 def _secret(job: Job) -> dict[str, Any]:
     return {
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": job.name},
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": job.name},
         "stringData": {"WEFT_JOB_KEY": secrets.token_hex(32)},
-    }  # fmt: skip
+    }
 
 
 def _service(job: Job) -> dict[str, Any]:
     """Gives pods their names; also before they are ready, since they become so together."""
     return {
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": job.name},
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": job.name},
         "spec": {
-            "clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"job-name": job.name},
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {"job-name": job.name},
             "ports": [{"name": "rendezvous", "port": job.port}],
         },
-    }  # fmt: skip
+    }
 
 
 def _job(job: Job) -> dict[str, Any]:
     logs = {"volumes": [{"name": "logs", "emptyDir": {}}]} if job.log_dir else {}
     return {
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job.name},
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": job.name},
         "spec": {
-            "completionMode": "Indexed", "completions": job.max_nodes, "parallelism": job.max_nodes,
+            "completionMode": "Indexed",
+            "completions": job.max_nodes,
+            "parallelism": job.max_nodes,
             "backoffLimit": job.max_restarts,
             # pods that are evicted come again, and join the others, without being counted as failures
-            "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [
-                {"type": "DisruptionTarget", "status": "True"},
-            ]}]},
-            "template": {"spec": {
-                "subdomain": job.name, "restartPolicy": "Never", **logs, "containers": [_container(job)],
-                "terminationGracePeriodSeconds": job.shutdown_timeout + _FAREWELL_SECONDS,
-            }},
+            "podFailurePolicy": {
+                "rules": [
+                    {
+                        "action": "Ignore",
+                        "onPodConditions": [
+                            {"type": "DisruptionTarget", "status": "True"},
+                        ],
+                    }
+                ]
+            },
+            "template": {
+                "spec": {
+                    "subdomain": job.name,
+                    "restartPolicy": "Never",
+                    **logs,
+                    "containers": [_container(job)],
+                    "terminationGracePeriodSeconds": job.shutdown_timeout + _FAREWELL_SECONDS,
+                }
+            },
         },
-    }  # fmt: skip
+    }
 
 
 def _container(job: Job) -> dict[str, Any]:

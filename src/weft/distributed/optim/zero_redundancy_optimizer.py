@@ -40,9 +40,14 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
     """
 
     def __init__(
-        self, params: Any, optimizer_class: type[Any], process_group: Any = None,
-        parameters_as_bucket_view: bool = False, overlap_with_ddp: bool = False, **defaults: Any,
-    ) -> None:  # fmt: skip
+        self,
+        params: Any,
+        optimizer_class: type[Any],
+        process_group: Any = None,
+        parameters_as_bucket_view: bool = False,
+        overlap_with_ddp: bool = False,
+        **defaults: Any,
+    ) -> None:
         if issubclass(optimizer_class, FunctionalOptimizer):
             raise ValueRangeError(
                 f"Passing in a functional optimizer {optimizer_class}; pass the class of weft.optim that it stands for"

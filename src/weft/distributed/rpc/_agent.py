@@ -52,9 +52,17 @@ class Agent:
     """
 
     def __init__(
-        self, workers: Workers, *, threads: int, seconds: float, connect_options: ConnectOptions, size: int | None,
-        device_maps: Maps, controls: Mapping[str, Control], enter: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        workers: Workers,
+        *,
+        threads: int,
+        seconds: float,
+        connect_options: ConnectOptions,
+        size: int | None,
+        device_maps: Maps,
+        controls: Mapping[str, Control],
+        enter: Callable[[], None],
+    ) -> None:
         self.me = workers.me
         self.workers = workers
         self.seconds = seconds

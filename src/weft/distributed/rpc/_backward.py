@@ -169,9 +169,11 @@ class LocalPass:
             self._values = {number: self._sent_value(number) for number in numbers}
             self._engine = IncrementalBackwardPass(
                 [*(root for root, _ in self._roots), *self._values.values()],
-                deliver=self._collected.add, ends=lambda value: origin_of(value) is not None,
-                arrived_at=self._on_received, retain_graph=self._pass.retain_graph,
-            )  # fmt: skip
+                deliver=self._collected.add,
+                ends=lambda value: origin_of(value) is not None,
+                arrived_at=self._on_received,
+                retain_graph=self._pass.retain_graph,
+            )
             if not self._pass.smart:
                 self._answer_unused(self._engine.reached.values())
         return self._engine

@@ -12,8 +12,20 @@ from weft.distributed.rpc._top.status import status
 from weft.distributed.rpc._trace.recording import clock, drop_trace, end_trace
 
 CONTROLS = table(
-    create, creation_failed, fetch, add_fork, child_known, delete_forks,  # references
-    mark, gradients, release, join_context,  # distributed autograd
-    query, missing,  # the end of the job
-    end_trace, drop_trace, clock, status,  # traces and figures
-)  # fmt: skip
+    create,
+    creation_failed,
+    fetch,
+    add_fork,
+    child_known,
+    delete_forks,  # references
+    mark,
+    gradients,
+    release,
+    join_context,  # distributed autograd
+    query,
+    missing,  # the end of the job
+    end_trace,
+    drop_trace,
+    clock,
+    status,  # traces and figures
+)

@@ -58,9 +58,13 @@ class Listener:
         context = None if options.certificates is None else options.certificates.context(server=True)
         tcp = sockets.listen(options.address, 0)
         self.endpoint: Endpoint = {
-            "token": token, "host": _host(), "unix": options.unix, "address": options.address,
-            "port": tcp.getsockname()[1], "tls": options.certificates is not None,
-        }  # fmt: skip
+            "token": token,
+            "host": _host(),
+            "unix": options.unix,
+            "address": options.address,
+            "port": tcp.getsockname()[1],
+            "tls": options.certificates is not None,
+        }
         self.sockets = [tcp, _unix_listener(token)] if options.unix else [tcp]
         self._acceptor = Acceptor(self.sockets, _service(token), key, on_accept, context=context)
 

@@ -162,9 +162,14 @@ def _tensor_over(dtype: str, shape: tuple[int, ...], elements: Any, device_name:
 
 
 def _rebuild(
-    kind: type[Tensor] | None, dtype: str, shape: tuple[int, ...], elements: Any, device_name: str | None,
-    origin: ReceivedTensor | bool, extras: dict[str, Any],
-) -> Tensor:  # fmt: skip
+    kind: type[Tensor] | None,
+    dtype: str,
+    shape: tuple[int, ...],
+    elements: Any,
+    device_name: str | None,
+    origin: ReceivedTensor | bool,
+    extras: dict[str, Any],
+) -> Tensor:
     """Any other tensor: `origin` says whether it requires a gradient, or which worker that goes to."""
     tensor = _tensor_over(dtype, shape, elements, device_name)
     if isinstance(origin, ReceivedTensor):

@@ -31,9 +31,13 @@ class Peers:
     """
 
     def __init__(
-        self, workers: Workers, reactor: Reactor, owner: FrameHandler, options: ConnectOptions,
+        self,
+        workers: Workers,
+        reactor: Reactor,
+        owner: FrameHandler,
+        options: ConnectOptions,
         on_connect: Callable[[WorkerInfo, Pipe], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._workers = workers
         self._reactor = reactor
         self._owner = owner

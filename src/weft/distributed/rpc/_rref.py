@@ -338,9 +338,15 @@ def _fork_known(
 
 @request(title=lambda args: title_of(args[3]))
 def create(
-    reply: Reply, number: Number, fork: Number | None, holder: Holder, func: Callable[..., Any], args: Any, kwargs: Any,
+    reply: Reply,
+    number: Number,
+    fork: Number | None,
+    holder: Holder,
+    func: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
     context_id: int | None,
-) -> None:  # fmt: skip
+) -> None:
     """Compute a value that stays here; answered when it is there."""
     agent = reply.agent
     if fork is not None:

@@ -42,9 +42,12 @@ _END_SECONDS = 1.0  # that functions have when their process ends
 
 
 def init_rpc(
-    name: str, backend: Any = None, rank: int | None = -1, world_size: int | None = None,
+    name: str,
+    backend: Any = None,
+    rank: int | None = -1,
+    world_size: int | None = None,
     rpc_backend_options: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Join the other workers of the job, under a name that no other one has; returns when all have come.
 
     Workers meet as the options say, by default as the environment does (`weft run` sets it), which tells the rank and
@@ -70,8 +73,11 @@ def init_rpc(
     state.agent = backend_registry.init_backend(
         backend or backend_registry.BackendType.TENSORPIPE,
         store=PrefixStore(f"rpc/{attempt}.{'any' if size is None else state.begun}", store),
-        name=name, rank=rank, world_size=size, rpc_backend_options=options,
-    )  # fmt: skip
+        name=name,
+        rank=rank,
+        world_size=size,
+        rpc_backend_options=options,
+    )
     if state.is_process:
         atexit.register(_close_at_exit, os.getpid())
 

@@ -65,9 +65,11 @@ def register_backend(
 
 
 def construct_rpc_backend_options(
-    backend: Any, rpc_timeout: float = constants.DEFAULT_RPC_TIMEOUT_SEC,
-    init_method: str = constants.DEFAULT_INIT_METHOD, **kwargs: Any,
-) -> Any:  # fmt: skip
+    backend: Any,
+    rpc_timeout: float = constants.DEFAULT_RPC_TIMEOUT_SEC,
+    init_method: str = constants.DEFAULT_INIT_METHOD,
+    **kwargs: Any,
+) -> Any:
     """Options for a backend."""
     return backend.value.construct_rpc_backend_options_handler(
         rpc_timeout=rpc_timeout, init_method=init_method, **kwargs

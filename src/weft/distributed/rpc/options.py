@@ -53,12 +53,17 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
     """
 
     def __init__(
-        self, *, num_worker_threads: int = constants.DEFAULT_NUM_WORKER_THREADS,
-        rpc_timeout: float = constants.DEFAULT_RPC_TIMEOUT_SEC, init_method: str = constants.DEFAULT_INIT_METHOD,
+        self,
+        *,
+        num_worker_threads: int = constants.DEFAULT_NUM_WORKER_THREADS,
+        rpc_timeout: float = constants.DEFAULT_RPC_TIMEOUT_SEC,
+        init_method: str = constants.DEFAULT_INIT_METHOD,
         device_maps: Mapping[str, Mapping[DeviceType, DeviceType]] | None = None,
-        devices: Sequence[DeviceType] | None = None, _transports: Sequence[str] | None = None,
-        _channels: Sequence[str] | None = None, certificates: Sequence[str | os.PathLike[str]] | None = None,
-    ) -> None:  # fmt: skip
+        devices: Sequence[DeviceType] | None = None,
+        _transports: Sequence[str] | None = None,
+        _channels: Sequence[str] | None = None,
+        certificates: Sequence[str | os.PathLike[str]] | None = None,
+    ) -> None:
         super().__init__(rpc_timeout, init_method)
         if isinstance(num_worker_threads, bool) or not isinstance(num_worker_threads, int):
             raise ArgumentError(f"num_worker_threads must be an integer, but got {num_worker_threads!r}")

@@ -56,9 +56,13 @@ class DataParallel(Module):
 
 
 def data_parallel(
-    module: Any, inputs: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0,
+    module: Any,
+    inputs: Any,
+    device_ids: Any = None,
+    output_device: Any = None,
+    dim: int = 0,
     module_kwargs: dict[str, Any] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """`module(*inputs, **module_kwargs)`, as `DataParallel` runs it. `inputs` is a tuple, or one argument."""
     del output_device, dim
     require_one(device_ids)

@@ -67,9 +67,11 @@ def replicate(network: Any, devices: Sequence[Any], detach: bool = False) -> lis
 
 
 def parallel_apply(
-    modules: Sequence[Any], inputs: Sequence[Any], kwargs_tup: Sequence[dict[str, Any]] | None = None,
+    modules: Sequence[Any],
+    inputs: Sequence[Any],
+    kwargs_tup: Sequence[dict[str, Any]] | None = None,
     devices: Sequence[Any] | None = None,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """What each module gives for its input, or the list or tuple of its inputs, one after the other."""
     for values, what in ((inputs, "inputs"), (kwargs_tup, "kwargs_tup"), (devices, "devices")):
         if values is not None and len(values) != len(modules):

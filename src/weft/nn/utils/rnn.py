@@ -103,9 +103,15 @@ def _cast_method(name: str, dtype: DType) -> None:
 
 
 for _name, _dtype in (
-    ("double", float64), ("float", float32), ("half", float16), ("long", int64), ("int", int32), ("short", int16),
-    ("char", int8), ("byte", uint8),
-):  # fmt: skip
+    ("double", float64),
+    ("float", float32),
+    ("half", float16),
+    ("long", int64),
+    ("int", int32),
+    ("short", int16),
+    ("char", int8),
+    ("byte", uint8),
+):
     _cast_method(_name, _dtype)
 
 

@@ -84,9 +84,13 @@ class LinearLR(LRScheduler):
     """The initial rate times a factor that goes in a line from start to end over `total_iters` epochs."""
 
     def __init__(
-        self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5,
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
         last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not 0 < start_factor <= 1:
             raise ValueRangeError(
                 "Starting multiplicative factor expected to be greater than 0 and less or equal to 1."

@@ -20,12 +20,22 @@ class OneCycleLR(MomentumCycle):
     """
 
     def __init__(
-        self, optimizer: Optimizer, max_lr: float | list[float], total_steps: int | None = None,
-        epochs: int | None = None, steps_per_epoch: int | None = None, pct_start: float = 0.3,
-        anneal_strategy: Literal["cos", "linear"] = "cos", cycle_momentum: bool = True,
-        base_momentum: float | list[float] = 0.85, max_momentum: float | list[float] = 0.95, div_factor: float = 25.0,
-        final_div_factor: float = 1e4, three_phase: bool = False, last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+        self,
+        optimizer: Optimizer,
+        max_lr: float | list[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: Literal["cos", "linear"] = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float | list[float] = 0.85,
+        max_momentum: float | list[float] = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
         require_optimizer(optimizer)
         self.optimizer = optimizer
         self.total_steps = _total(total_steps, epochs, steps_per_epoch)
@@ -90,8 +100,11 @@ def _phases(total: int, up: float, three: bool) -> list[dict[str, Any]]:
     steps = [float(at * up * total) - at for at in range(1, len(ends) - 1)] + [total - 1]
     return [
         {
-            "end_step": step, "start_lr": start[0], "end_lr": end[0], "start_momentum": start[1],
+            "end_step": step,
+            "start_lr": start[0],
+            "end_lr": end[0],
+            "start_momentum": start[1],
             "end_momentum": end[1],
         }
         for step, start, end in zip(steps, ends, ends[1:], strict=False)
-    ]  # fmt: skip
+    ]

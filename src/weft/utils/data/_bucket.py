@@ -47,10 +47,16 @@ class BucketBatchSampler(Sampler[list[int]]):
     """
 
     def __init__(
-        self, lengths: Sequence[int], boundaries: Sequence[int], batch_size: int | None = None, *,
-        max_tokens: int | None = None, shuffle: bool = False, generator: Generator | None = None,
+        self,
+        lengths: Sequence[int],
+        boundaries: Sequence[int],
+        batch_size: int | None = None,
+        *,
+        max_tokens: int | None = None,
+        shuffle: bool = False,
+        generator: Generator | None = None,
         drop_last: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if (batch_size is None) == (max_tokens is None):
             raise ValueRangeError("give either batch_size or max_tokens")
         self.boundaries = _checked(boundaries)

@@ -40,9 +40,12 @@ class RandomSampler(Sampler[int]):
     """A random order, each index once per round; or, with replacement, any index at any time."""
 
     def __init__(
-        self, data_source: Any, replacement: bool = False, num_samples: int | None = None,
+        self,
+        data_source: Any,
+        replacement: bool = False,
+        num_samples: int | None = None,
         generator: Generator | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not isinstance(replacement, bool):
             raise ArgumentError(f"replacement should be a boolean value, but got replacement={replacement}")
         self.data_source = data_source

@@ -41,9 +41,19 @@ except ModuleNotFoundError as error:
     ) from error
 
 __all__ = [
-    "EventFileWriter", "Image", "ImageDraw", "ImageFont", "ListValue", "Message", "MessageToString", "RecordWriter",
-    "Value", "hparams_metadata", "mesh_metadata", "tf",
-]  # fmt: skip
+    "EventFileWriter",
+    "Image",
+    "ImageDraw",
+    "ImageFont",
+    "ListValue",
+    "Message",
+    "MessageToString",
+    "RecordWriter",
+    "Value",
+    "hparams_metadata",
+    "mesh_metadata",
+    "tf",
+]
 
 # The events of a file
 Event: Any = event_pb2.Event

@@ -70,12 +70,19 @@ def scalar(
 
 
 _FIELDS = {
-    "bool": ("DT_BOOL", "bool_val"), "uint8": ("DT_UINT8", "int_val"), "int8": ("DT_INT8", "int_val"),
-    "int16": ("DT_INT16", "int_val"), "int32": ("DT_INT32", "int_val"), "int64": ("DT_INT64", "int64_val"),
-    "float16": ("DT_HALF", "half_val"), "bfloat16": ("DT_BFLOAT16", "half_val"), "float32": ("DT_FLOAT", "float_val"),
-    "float64": ("DT_DOUBLE", "double_val"), "complex64": ("DT_COMPLEX64", "scomplex_val"),
+    "bool": ("DT_BOOL", "bool_val"),
+    "uint8": ("DT_UINT8", "int_val"),
+    "int8": ("DT_INT8", "int_val"),
+    "int16": ("DT_INT16", "int_val"),
+    "int32": ("DT_INT32", "int_val"),
+    "int64": ("DT_INT64", "int64_val"),
+    "float16": ("DT_HALF", "half_val"),
+    "bfloat16": ("DT_BFLOAT16", "half_val"),
+    "float32": ("DT_FLOAT", "float_val"),
+    "float64": ("DT_DOUBLE", "double_val"),
+    "complex64": ("DT_COMPLEX64", "scomplex_val"),
     "complex128": ("DT_COMPLEX128", "dcomplex_val"),
-}  # fmt: skip
+}
 
 
 def _tensor(array: np.ndarray) -> Message:
@@ -123,10 +130,15 @@ def histogram_raw(
     return _one(
         name,
         histo=HistogramProto(
-            min=min, max=max, num=num, sum=sum, sum_squares=sum_squares, bucket_limit=bucket_limits,
+            min=min,
+            max=max,
+            num=num,
+            sum=sum,
+            sum_squares=sum_squares,
+            bucket_limit=bucket_limits,
             bucket=bucket_counts,
         ),
-    )  # fmt: skip
+    )
 
 
 def histogram(name: str, values: Any, bins: Any, max_bins: int | None = None) -> Message:
@@ -148,9 +160,14 @@ def make_histogram(values: np.ndarray, bins: Any, max_bins: int | None = None) -
     first, last = filled[0], filled[-1]
     # Only upper limits are written: an empty bucket in front tells where the first one starts.
     return HistogramProto(
-        min=values.min(), max=values.max(), num=len(values), sum=values.sum(), sum_squares=values.dot(values),
-        bucket_limit=limits[first : last + 2].tolist(), bucket=[0, *counts[first : last + 1].tolist()],
-    )  # fmt: skip
+        min=values.min(),
+        max=values.max(),
+        num=len(values),
+        sum=values.sum(),
+        sum_squares=values.dot(values),
+        bucket_limit=limits[first : last + 2].tolist(),
+        bucket=[0, *counts[first : last + 1].tolist()],
+    )
 
 
 def _joined(counts: np.ndarray, limits: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -238,9 +255,12 @@ def audio(tag: str, tensor: Any, sample_rate: int = 44100) -> Message:
             sound.writeframes(samples.tobytes())
         content = file.getvalue()
     written = Summary.Audio(
-        sample_rate=sample_rate, num_channels=1, length_frames=len(samples), encoded_audio_string=content,
+        sample_rate=sample_rate,
+        num_channels=1,
+        length_frames=len(samples),
+        encoded_audio_string=content,
         content_type="audio/wav",
-    )  # fmt: skip
+    )
     return _one(tag, audio=written)
 
 
@@ -276,9 +296,16 @@ def _chart(title: str, kind: str, tags: Sequence[str]) -> Any:
 
 
 def pr_curve_raw(
-    tag: str, tp: Any, fp: Any, tn: Any, fn: Any, precision: Any, recall: Any, num_thresholds: int = 127,
+    tag: str,
+    tp: Any,
+    fp: Any,
+    tn: Any,
+    fn: Any,
+    precision: Any,
+    recall: Any,
+    num_thresholds: int = 127,
     weights: Any = None,
-) -> Message:  # fmt: skip
+) -> Message:
     """A precision-recall curve that somebody else has computed. `weights` is accepted for compatibility."""
     del weights
     return _curve(tag, np.stack([to_numpy(x) for x in (tp, fp, tn, fn, precision, recall)]), num_thresholds)
@@ -325,10 +352,12 @@ def mesh(
     parts = {
         kind: to_numpy(part)
         for kind, part in (
-            (MeshPluginData.VERTEX, vertices), (MeshPluginData.FACE, faces), (MeshPluginData.COLOR, colors),
+            (MeshPluginData.VERTEX, vertices),
+            (MeshPluginData.FACE, faces),
+            (MeshPluginData.COLOR, colors),
         )
         if part is not None
-    }  # fmt: skip
+    }
     components = mesh_metadata.get_components_bitmask(list(parts))
     message = Summary()
     for kind, array in parts.items():

@@ -230,8 +230,13 @@ class SummaryWriter:
     ) -> None:
         """Add a precision-recall curve that is computed already: each row has `num_thresholds` numbers."""
         rows = (
-            true_positive_counts, false_positive_counts, true_negative_counts, false_negative_counts, precision, recall,
-        )  # fmt: skip
+            true_positive_counts,
+            false_positive_counts,
+            true_negative_counts,
+            false_negative_counts,
+            precision,
+            recall,
+        )
         self._add(summary.pr_curve_raw(tag, *rows, num_thresholds, weights), global_step, walltime)
 
     # --- pictures, sounds, texts ---

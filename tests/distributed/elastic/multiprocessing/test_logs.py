@@ -49,9 +49,14 @@ def test_redirects_and_tee_by_rank(tmp_path, capfd):
 def test_prefixes_and_filters(tmp_path, capfd):
     specs = DefaultLogsSpecs(str(tmp_path), tee=Std.OUT, local_ranks_filter={1})
     context = start_processes(
-        "t", "printf", {0: ("a\nb\nc",), 1: ("a\nb\nc",)}, {0: {}, 1: {}}, specs, {0: "[r0] ", 1: "[r1] "},
+        "t",
+        "printf",
+        {0: ("a\nb\nc",), 1: ("a\nb\nc",)},
+        {0: {}, 1: {}},
+        specs,
+        {0: "[r0] ", 1: "[r1] "},
         duplicate_stdout_filters=["a", "c"],
-    )  # fmt: skip
+    )
     result = context.wait(programs.DEADLINE)
     assert capfd.readouterr().out == "[r1] a\n[r1] b\n[r1] c\n"
     filtered = os.path.join(os.path.dirname(os.path.dirname(result.stdouts[1])), "filtered_stdout.log")

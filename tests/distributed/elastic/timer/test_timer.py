@@ -210,8 +210,9 @@ def test_a_wall_clock_that_jumps_kills_nobody_and_spares_nobody(jump, tmp_path, 
     server.start()
     events = [expired.get(timeout=20) for _ in range(2)]
     assert [(name, request and request.scope_id) for name, request in events] == [
-        ("watchdog started", None), ("timer expired", "short"),
-    ]  # fmt: skip
+        ("watchdog started", None),
+        ("timer expired", "short"),
+    ]
     assert 0 <= time.time() - server.get_last_progress_time() < 60
     server.stop()
     assert expired.get(timeout=20) == ("watchdog stopped", None)

@@ -48,11 +48,18 @@ class PowerSGDState:
     """
 
     def __init__(
-        self, process_group: Any, matrix_approximation_rank: int = 1, start_powerSGD_iter: int = 1_000,
-        min_compression_rate: float = 2, use_error_feedback: bool = True, warm_start: bool = True,
-        orthogonalization_epsilon: float = 0, random_seed: int = 0,
-        compression_stats_logging_frequency: int = 10_000, batch_tensors_with_same_shape: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        process_group: Any,
+        matrix_approximation_rank: int = 1,
+        start_powerSGD_iter: int = 1_000,
+        min_compression_rate: float = 2,
+        use_error_feedback: bool = True,
+        warm_start: bool = True,
+        orthogonalization_epsilon: float = 0,
+        random_seed: int = 0,
+        compression_stats_logging_frequency: int = 10_000,
+        batch_tensors_with_same_shape: bool = False,
+    ) -> None:
         if (use_error_feedback or warm_start) and start_powerSGD_iter <= 1:
             raise ValueRangeError(
                 "Expect `start_powerSGD_iter` > 1 if `use_error_feedback` or `warm_start` is enabled, because PowerSGD "
@@ -104,8 +111,11 @@ class PowerSGDState:
             rate, before, after = self.compression_stats()
             _log.info(
                 "Compression stats: iter %s, total before compression %s, total after compression %s, rate %s",
-                self.iter, before, after, rate,
-            )  # fmt: skip
+                self.iter,
+                before,
+                after,
+                rate,
+            )
             self.next_stats_report = self.iter + self.compression_stats_logging_frequency
 
     def _with_error(self, flat: Tensor, index: int) -> Tensor:

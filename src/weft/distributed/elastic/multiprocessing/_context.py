@@ -203,9 +203,13 @@ class PContext(ABC):
     def _failure(self, rank: int) -> ProcessFailure:
         temporary = bool(self._dest.temporary)
         failure = ProcessFailure(
-            rank, self._pids[rank], self._exits[rank], self.error_files[rank],
-            temporary=temporary, ended=self._ends[rank],
-        )  # fmt: skip
+            rank,
+            self._pids[rank],
+            self._exits[rank],
+            self.error_files[rank],
+            temporary=temporary,
+            ended=self._ends[rank],
+        )
         if failure.error_file == NOT_AVAILABLE and failure.exitcode > 0:
             failure.message = last_traceback(self.stderrs[rank]) or self._unexplained(failure)
             if _is_full(folder := os.path.dirname(self.error_files[rank])):

@@ -74,11 +74,16 @@ class Round:
 
     def encode(self) -> bytes:
         """As JSON; equal ones give equal bytes."""
-        return json.dumps({
-            "number": self.number, "complete": self.complete, "world": self.world,
-            "lost": sorted(set(self.world) - self.participants),
-            "participants": sorted(self.participants - set(self.world)), "waiting": sorted(self.waiting),
-        }).encode()  # fmt: skip
+        return json.dumps(
+            {
+                "number": self.number,
+                "complete": self.complete,
+                "world": self.world,
+                "lost": sorted(set(self.world) - self.participants),
+                "participants": sorted(self.participants - set(self.world)),
+                "waiting": sorted(self.waiting),
+            }
+        ).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Round:

@@ -12,10 +12,17 @@ from weft.distributed.elastic.rendezvous.api import RendezvousParameters, check_
 from weft.distributed.elastic.rendezvous.utils import own_address, parse_rendezvous_endpoint
 from weft.errors import ValueRangeError
 
-OPTIONS = frozenset({
-    "join_timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout", "read_timeout", "keep_alive_interval",
-    "keep_alive_max_attempt",
-})  # fmt: skip
+OPTIONS = frozenset(
+    {
+        "join_timeout",
+        "last_call_timeout",
+        "close_timeout",
+        "heartbeat_timeout",
+        "read_timeout",
+        "keep_alive_interval",
+        "keep_alive_max_attempt",
+    }
+)
 """The options that `settings_of` reads."""
 
 
@@ -27,9 +34,11 @@ class RendezvousTimeout:
     """
 
     _DEFAULTS: ClassVar = {
-        "join": timedelta(seconds=600), "last_call": timedelta(seconds=30), "close": timedelta(seconds=30),
+        "join": timedelta(seconds=600),
+        "last_call": timedelta(seconds=30),
+        "close": timedelta(seconds=30),
         "heartbeat": timedelta(seconds=5),
-    }  # fmt: skip
+    }
 
     def __init__(
         self,

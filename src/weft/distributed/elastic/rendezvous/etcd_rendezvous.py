@@ -62,9 +62,15 @@ class EtcdRendezvous(_HandlerParts):
     """
 
     def __init__(
-        self, client: EtcdClient, prefix: str, run_id: str, num_min_workers: int, num_max_workers: int, timeout: float,
+        self,
+        client: EtcdClient,
+        prefix: str,
+        run_id: str,
+        num_min_workers: int,
+        num_max_workers: int,
+        timeout: float,
         last_call_timeout: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         times = RendezvousTimeout(join=timedelta(seconds=timeout), last_call=timedelta(seconds=last_call_timeout))
         super().__init__(
             RendezvousSettings(run_id, num_min_workers, num_max_workers, times, timedelta(seconds=5), 3),
@@ -90,7 +96,12 @@ def create_rdzv_handler(params: RendezvousParameters) -> EtcdRendezvousHandler:
     params.refuse_unknown(OPTIONS | ETCD_OPTIONS)
     times = {"join_timeout": params.config["timeout"]} if "timeout" in params.config else {}
     named = RendezvousParameters(
-        params.backend, params.endpoint, params.run_id, params.min_nodes, params.max_nodes, params.local_addr,
+        params.backend,
+        params.endpoint,
+        params.run_id,
+        params.min_nodes,
+        params.max_nodes,
+        params.local_addr,
         **times | params.config,
-    )  # fmt: skip
+    )
     return EtcdRendezvousHandler(_HandlerParts(settings_of(named), *create_backend(named)), address_of(named))

@@ -12,10 +12,21 @@ from weft.distributed.elastic.rendezvous.etcd_store import EtcdStore
 from weft.errors import ValueRangeError
 
 _PREFIX = "/weft/elastic/rendezvous"
-OPTIONS = frozenset({
-    "protocol", "cacert", "cert", "key", "ca_cert", "ssl_cert", "ssl_cert_key", "etcd_prefix", "connect_timeout",
-    "heartbeat_timeout", "read_timeout",
-})  # fmt: skip
+OPTIONS = frozenset(
+    {
+        "protocol",
+        "cacert",
+        "cert",
+        "key",
+        "ca_cert",
+        "ssl_cert",
+        "ssl_cert_key",
+        "etcd_prefix",
+        "connect_timeout",
+        "heartbeat_timeout",
+        "read_timeout",
+    }
+)
 """What `create_backend` reads."""
 
 

@@ -97,11 +97,18 @@ class EtcdServer:
         here = f"http://{self.get_endpoint()}"
         self._process = subprocess.Popen(
             [
-                self._program, "--data-dir", folder, "--listen-client-urls", here, "--advertise-client-urls", here,
-                "--listen-peer-urls", f"http://{self.get_host()}:{peer_port}",
+                self._program,
+                "--data-dir",
+                folder,
+                "--listen-client-urls",
+                here,
+                "--advertise-client-urls",
+                here,
+                "--listen-peer-urls",
+                f"http://{self.get_host()}:{peer_port}",
             ],
             stderr=stderr,
-        )  # fmt: skip
+        )
         self._await_answer(self._process, Deadline(timeout))
 
     def _await_answer(self, process: subprocess.Popen, deadline: Deadline) -> None:

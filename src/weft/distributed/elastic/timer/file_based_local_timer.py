@@ -43,9 +43,13 @@ class FileTimerRequest(TimerRequest):
     def to_json(self) -> str:
         """The request as it travels."""
         fields = ("scope_id", "expiration_time", "signal")
-        return json.dumps({
-            "version": self.version, "pid": self.worker_pid, **{name: getattr(self, name) for name in fields},
-        })  # fmt: skip
+        return json.dumps(
+            {
+                "version": self.version,
+                "pid": self.worker_pid,
+                **{name: getattr(self, name) for name in fields},
+            }
+        )
 
     @classmethod
     def from_json(cls, line: str | bytes) -> FileTimerRequest:

@@ -15,13 +15,41 @@ from weft.futures import Future
 from weft.nn import Module
 
 _NOT_HERE = (
-    "register_buffer", "register_parameter", "add_module", "register_module", "apply", "cuda", "ipu", "xpu", "cpu",
-    "type", "float", "double", "half", "bfloat16", "to", "to_empty", "register_forward_pre_hook",
-    "register_forward_hook", "register_full_backward_hook", "register_backward_hook",
-    "register_full_backward_pre_hook", "state_dict", "load_state_dict", "parameters", "named_parameters", "buffers",
-    "named_buffers", "extra_repr", "requires_grad_", "zero_grad", "share_memory", "get_parameter", "get_buffer",
+    "register_buffer",
+    "register_parameter",
+    "add_module",
+    "register_module",
+    "apply",
+    "cuda",
+    "ipu",
+    "xpu",
+    "cpu",
+    "type",
+    "float",
+    "double",
+    "half",
+    "bfloat16",
+    "to",
+    "to_empty",
+    "register_forward_pre_hook",
+    "register_forward_hook",
+    "register_full_backward_hook",
+    "register_backward_hook",
+    "register_full_backward_pre_hook",
+    "state_dict",
+    "load_state_dict",
+    "parameters",
+    "named_parameters",
+    "buffers",
+    "named_buffers",
+    "extra_repr",
+    "requires_grad_",
+    "zero_grad",
+    "share_memory",
+    "get_parameter",
+    "get_buffer",
     "get_submodule",
-)  # fmt: skip
+)
 """Methods that need the module's tensors and submodules."""
 
 
@@ -50,9 +78,12 @@ class RemoteModule(Module):
     """
 
     def __init__(
-        self, remote_device: str, module_cls: Callable[..., Module], args: Sequence[Any] | None = None,
+        self,
+        remote_device: str,
+        module_cls: Callable[..., Module],
+        args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         worker, device = _parsed(remote_device)
         reference = remote(worker, _create, (module_cls, tuple(args or ()), dict(kwargs or {}), device))
         reference._get_future().wait()

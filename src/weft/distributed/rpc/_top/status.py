@@ -32,8 +32,15 @@ def status(reply: Reply) -> None:
     agent = reply.agent
     figures = agent.figures()
     answer = WorkerStatus(
-        socket.gethostname(), os.getpid(), perf_counter(), agent.call_counts.served, agent.reactor.running,
-        figures["num_pending_calls"], *agent.peers.traffic(), agent.references.figures()["num_owner_rrefs"],
-        figures["num_threads"], figures["num_connections"],
-    )  # fmt: skip
+        socket.gethostname(),
+        os.getpid(),
+        perf_counter(),
+        agent.call_counts.served,
+        agent.reactor.running,
+        figures["num_pending_calls"],
+        *agent.peers.traffic(),
+        agent.references.figures()["num_owner_rrefs"],
+        figures["num_threads"],
+        figures["num_connections"],
+    )
     reply.send(answer)

@@ -27,9 +27,20 @@ from weft.errors import DistError, WeftError
 _PATIENCE = 3.0  # seconds in which the store, and each worker, must answer
 _AT_A_TIME = 32  # workers that are asked
 _COLUMNS = (
-    "worker", " number", "state", "host", " process", " calls/s", " running", " waiting", " in/s", " out/s", " rrefs",
-    " threads", " connections",
-)  # fmt: skip
+    "worker",
+    " number",
+    "state",
+    "host",
+    " process",
+    " calls/s",
+    " running",
+    " waiting",
+    " in/s",
+    " out/s",
+    " rrefs",
+    " threads",
+    " connections",
+)
 _KEY = re.compile(r"(?P<job>(?:.*/)?rpc/\d+\.\d+)/id/(?P<number>\d+)")  # of a worker, as `init_rpc` makes it
 
 
@@ -94,10 +105,15 @@ def _row(probe: Probe) -> list[str]:
     seconds = now.time - before.time
     return [
         *cells,
-        f"{(now.served - before.served) / seconds:.0f}", str(now.running), str(now.waiting),
-        amount((now.bytes_in - before.bytes_in) / seconds), amount((now.bytes_out - before.bytes_out) / seconds),
-        str(now.rrefs), str(now.threads), str(now.connections),
-    ]  # fmt: skip
+        f"{(now.served - before.served) / seconds:.0f}",
+        str(now.running),
+        str(now.waiting),
+        amount((now.bytes_in - before.bytes_in) / seconds),
+        amount((now.bytes_out - before.bytes_out) / seconds),
+        str(now.rrefs),
+        str(now.threads),
+        str(now.connections),
+    ]
 
 
 def _render(job: Job) -> Group:

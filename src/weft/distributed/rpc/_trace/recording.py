@@ -182,9 +182,15 @@ class Tracer:
             self.drop(trace, None if trace.startswith(_opener(worker)) else worker)
 
     def outgoing(
-        self, to: WorkerInfo, request: Request[*tuple[Any, ...]] | None, kind: int, number: int, content: Any,
-        body: Bytes, buffers: list[memoryview],
-    ) -> tuple[Callable[..., Call], int, list[memoryview]]:  # fmt: skip
+        self,
+        to: WorkerInfo,
+        request: Request[*tuple[Any, ...]] | None,
+        kind: int,
+        number: int,
+        content: Any,
+        body: Bytes,
+        buffers: list[memoryview],
+    ) -> tuple[Callable[..., Call], int, list[memoryview]]:
         """The type, kind and buffers of a call: changed ones if it belongs to a trace."""
         span = _thread_local.span
         function = title_of(content[0]) if request is None else request.title(content[1])

@@ -22,9 +22,17 @@ from weft.errors import RpcError
 _PATIENCE = 10.0  # seconds in which a worker must tell what it has recorded
 _CLOCK_READS = 8  # at the clock of another worker
 _COLUMNS = (
-    "worker", "function", " calls", " failed", " request", " answer", " queued ms", " ran ms", " underway ms",
+    "worker",
+    "function",
+    " calls",
+    " failed",
+    " request",
+    " answer",
+    " queued ms",
+    " ran ms",
+    " underway ms",
     " total ms",
-)  # fmt: skip
+)
 
 
 class Event(NamedTuple):
@@ -193,10 +201,20 @@ def _event(
         served, clock_offset = callee.log.served.get(number, served), callee.clock_offset
     clock_offset += opened
     return Event(
-        number, half.parent, caller, half.to, half.function, half.request_bytes, served.answer_bytes,
-        half.sent - start, served.arrived - clock_offset, served.started - clock_offset, served.finished - clock_offset,
-        half.received - start, half.error,
-    )  # fmt: skip
+        number,
+        half.parent,
+        caller,
+        half.to,
+        half.function,
+        half.request_bytes,
+        served.answer_bytes,
+        half.sent - start,
+        served.arrived - clock_offset,
+        served.started - clock_offset,
+        served.finished - clock_offset,
+        half.received - start,
+        half.error,
+    )
 
 
 # --- how they are shown ------------------------------------------------------------------------------------------

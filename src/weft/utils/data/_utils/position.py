@@ -43,8 +43,10 @@ def position_of_state(state: Any) -> LoaderPosition:
     """The position that `LoaderPosition.state` describes; `RuntimeError` for anything else."""
     match state:
         case {
-            "position": int(position), "epoch": int() | None as epoch, "generators": list() | None as generators,
-        } if position >= 0:  # fmt: skip
+            "position": int(position),
+            "epoch": int() | None as epoch,
+            "generators": list() | None as generators,
+        } if position >= 0:
             return LoaderPosition(
                 position, epoch, generators and [(int(seed), int(draws)) for seed, draws in generators]
             )

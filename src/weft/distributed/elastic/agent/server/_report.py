@@ -51,8 +51,10 @@ class Reporter:
         name = f"torchelastic.worker.status.{state}"
         source = EventSource.AGENT if worker is None else EventSource.WORKER
         metadata = self._metadata(state, worker) | {
-            "total_run_time": int(seconds), "raw_error": raw_error, "agent_restarts": restarts,
-        }  # fmt: skip
+            "total_run_time": int(seconds),
+            "raw_error": raw_error,
+            "agent_restarts": restarts,
+        }
         return Event(name=name, source=source, metadata=metadata)
 
     def record(self, event: Event) -> None:
@@ -61,13 +63,15 @@ class Reporter:
 
     def _metadata(self, state: str, worker: Worker | None) -> dict[str, Any]:
         details: dict[str, Any] = {
-            "group_world_size": self._group.group_world_size, "entry_point": self._spec.get_entrypoint_name(),
-        }  # fmt: skip
+            "group_world_size": self._group.group_world_size,
+            "entry_point": self._spec.get_entrypoint_name(),
+        }
         if worker is not None:
             details |= {
-                "local_rank": [worker.local_rank], "role_rank": [worker.role_rank],
+                "local_rank": [worker.local_rank],
+                "role_rank": [worker.role_rank],
                 "role_world_size": [worker.role_world_size],
-            }  # fmt: skip
+            }
         return {
             "run_id": self._spec.rdzv_handler.get_run_id(),
             "global_rank": None if worker is None else worker.global_rank,

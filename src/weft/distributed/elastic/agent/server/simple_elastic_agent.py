@@ -210,8 +210,10 @@ class SimpleElasticAgent(ElasticAgent):
         if before is not None and before != nodes:
             _log.warning(
                 "a node has %s; starting the workers again with %d node%s",
-                "joined" if nodes > before else "left", nodes, "" if nodes == 1 else "s",
-            )  # fmt: skip
+                "joined" if nodes > before else "left",
+                nodes,
+                "" if nodes == 1 else "s",
+            )
 
     @prof
     def _assign_worker_ranks(

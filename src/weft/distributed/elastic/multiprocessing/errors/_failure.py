@@ -160,15 +160,17 @@ def _described(at: int, rank: int, failure: ProcessFailure) -> str:
     named = failure.signal_name()
     ended_by = "" if named == NOT_AVAILABLE else f" ({named})"
     error_file_lines = () if failure.temporary else (f"  error_file: {failure.error_file}",)
-    return "\n".join((
-        f"[{at}]:",
-        f"  time      : {failure.timestamp_isoformat()}",
-        f"  host      : {socket.gethostname()}",
-        f"  rank      : {rank} (local_rank: {failure.local_rank})",
-        f"  exitcode  : {failure.exitcode} (pid: {failure.pid}){ended_by}",
-        *error_file_lines,
-        "  traceback : " + failure.traceback().rstrip("\n").replace("\n", "\n  "),
-    ))  # fmt: skip
+    return "\n".join(
+        (
+            f"[{at}]:",
+            f"  time      : {failure.timestamp_isoformat()}",
+            f"  host      : {socket.gethostname()}",
+            f"  rank      : {rank} (local_rank: {failure.local_rank})",
+            f"  exitcode  : {failure.exitcode} (pid: {failure.pid}){ended_by}",
+            *error_file_lines,
+            "  traceback : " + failure.traceback().rstrip("\n").replace("\n", "\n  "),
+        )
+    )
 
 
 def last_traceback(log: str) -> dict[str, Any] | None:
