@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft._base.state import ambient
-from weft._lazy.value import Aval, Value
+from weft._lazy.aval import Aval
+from weft._lazy.value import Value
 
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor

@@ -18,7 +18,8 @@ from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
 from weft._lazy.refusal import wrap_dim
-from weft._lazy.value import Tape, Value
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value
 from weft._tensor import sharing, view
 from weft._tensor.alias import Alias, owner_of
 from weft._tensor.capture_hooks import changes

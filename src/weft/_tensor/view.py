@@ -22,9 +22,12 @@ from weft._autograd.graph import hooks_of
 from weft._base.dtype import DType, can_cast
 from weft._base.state import ambient, using
 from weft._dispatch import apply
-from weft._lazy.infer import ONE, Call, call_of
+from weft._lazy.aval import marked
+from weft._lazy.call import ONE
+from weft._lazy.infer import Call, call_of
 from weft._lazy.plan import Ticket
-from weft._lazy.value import Tape, Value, marked
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value
 from weft._tensor.alias import Alias, Path, current, layout_of, owner_of, path_of, path_to, spreads
 from weft.errors import DTypeError, InPlaceError, ShapeError
 from weft.ops._dims import Sizes, broadcast_shapes

@@ -10,7 +10,8 @@ from typing import Any
 
 from weft._base.site import user_site
 from weft._base.state import Pending
-from weft._lazy.value import Tape, Value, is_taped
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value, is_taped
 from weft._tensor.compile.kinds import kind_of
 from weft._tensor.compile.snapshot import Snapshot
 from weft._tensor.generator import Generator

@@ -12,7 +12,8 @@ from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.outline import outline
 from weft._lazy.realize import flush
 from weft._lazy.record import record
-from weft._lazy.value import FREED, Tape, Value, is_taped
+from weft._lazy.tape import FREED, Tape
+from weft._lazy.value import Value, is_taped
 from weft._tensor.alias import Alias, owner_of
 from weft._tensor.compile.capture import Arguments, Capture, Locator
 from weft._tensor.compile.kinds import kind_of, sharing
