@@ -19,7 +19,7 @@ from weft._lazy.call import BoundOp, Exact, Many, kinds_of
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.precision import is_half, widened
 from weft._lazy.precondition import ErrorTemplate, Precondition
-from weft._lazy.refusal import refusal, require_int64, wrap_dim
+from weft._lazy.refusal import refusal, require_dim, require_int64
 from weft._lazy.signature import Arrays, Signature, structs_of
 from weft._lazy.trace import SymbolicSize, traced
 from weft.errors import (
@@ -401,10 +401,10 @@ def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
     for param, entry in zip(call.op.params, call.static, strict=True):
         require_int64(call.op.name, param, entry)
         if param.kind is Kind.DIM and entry is not None:
-            entry = wrap_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
+            entry = require_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
         elif param.kind is Kind.DIMS and entry is not None:
             dims = entry if isinstance(entry, tuple) else (entry,)
-            entry = tuple(wrap_dim(d, ndim, f"{call.op.name}(): argument {param.name!r}") for d in dims)
+            entry = tuple(require_dim(d, ndim, f"{call.op.name}(): argument {param.name!r}") for d in dims)
             if len(set(entry)) != len(entry):
                 twice = next(d for d in entry if entry.count(d) > 1)
                 raise ShapeError(f"dim {twice} appears multiple times in the list of dims")

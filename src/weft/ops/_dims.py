@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from weft.errors import ShapeError
+from weft.errors import DimError, ShapeError
 
 Sizes = tuple[int, ...]
 Letters = tuple[Any, ...]
@@ -47,6 +47,14 @@ def broadcast_shapes(*shapes: Sizes) -> Sizes:
     return tuple(out)
 
 
+def wrap_dim(dim: int, ndim: int) -> int:
+    """A dim counted from the front; `IndexError` in PyTorch's words if there is none such. No dims count as one."""
+    span = max(ndim, 1)
+    if not -span <= dim < span:
+        raise DimError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
+    return dim % span
+
+
 def require_sizes(sizes: Sequence[int]) -> None:
     """`RuntimeError` if a size is negative."""
     if any(size < 0 for size in sizes):
@@ -65,7 +73,7 @@ def _dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
     if dim is None or dim == ():
         return tuple(range(ndim))
     dims = (dim,) if isinstance(dim, int) else dim
-    return tuple(d % ndim if ndim else 0 for d in dims)
+    return tuple(wrap_dim(d, ndim) for d in dims)
 
 
 def reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import from_numpy
-from weft.errors import DimError, ShapeError, UnsupportedDTypeError, ValueRangeError
+from weft.errors import ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._table import Array, Key
 from weft.ops._type_names import scalar_name
@@ -100,14 +100,6 @@ def reduced(loss: Array, reduction: str, size_average: bool | None = None, reduc
     if reduction == "mean":
         total = total / loss.size if loss.size else total * jnp.nan
     return total.astype(loss.dtype)
-
-
-def wrapped(dim: int, ndim: int) -> int:
-    """A dim counted from the front; `IndexError` in PyTorch's words if there is none such."""
-    span = max(ndim, 1)
-    if not -span <= dim < span:
-        raise DimError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
-    return dim % span
 
 
 def size_of(x: Array) -> Array:

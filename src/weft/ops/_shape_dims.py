@@ -6,16 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from weft.errors import DimError, ShapeError
+from weft.errors import ShapeError
 from weft.ops._dims import Factors, Rule, Sizes
-
-
-def wrapped(dim: int, ndim: int) -> int:
-    """`dim` counted from the front; a tensor without dims counts as one with a single dim."""
-    most = max(ndim, 1)
-    if not -most <= dim < most:
-        raise DimError(f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})")
-    return dim % most
 
 
 def regrouped(old: Sizes, new: Sizes) -> Factors:

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes
-from weft.ops._neural import as_ntuple, first_empty, ntuple, per_channel, require_space, wrapped
+from weft.ops._dims import Factors, Sizes, wrap_dim
+from weft.ops._neural import as_ntuple, first_empty, ntuple, per_channel, require_space
 from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
 from weft.ops._type_names import c_name, scalar_name
 
@@ -319,7 +319,7 @@ def _first_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 def im2col(input: Array, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Array:
     """Sliding blocks of (batch, channels, height, width) as columns: (batch, channels * kernel, blocks)."""
     for dim in (1, 2):
-        wrapped(dim, input.ndim)
+        wrap_dim(dim, input.ndim)
     steps = _pairs(kernel_size, dilation, padding, stride)
     require_space(input, 2)
     x = input if input.ndim == 4 else input[None]

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DimError, DTypeError, OutOfRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes, broadcast_shapes, reduces
+from weft.ops._dims import Factors, Sizes, broadcast_shapes, reduces, wrap_dim
 from weft.ops._findings import Failures
 from weft.ops._reduce import axes, is_complex, is_inexact, to_dtype, wide
-from weft.ops._shape_dims import wrapped
 from weft.ops._table import Array, Cast, Dim, Dims, DTypeArg, Promote, Scalar, defop
 from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import check_floating, diverges, non_finite
@@ -107,7 +106,7 @@ def _matrix_dims(x: jax.Array, dim: Any) -> tuple[int, int]:
         raise ShapeError("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.")
     if len(dim) != 2:
         raise ShapeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
-    rows, columns = (wrapped(d, x.ndim) for d in dim)
+    rows, columns = (wrap_dim(d, x.ndim) for d in dim)
     if rows == columns:
         raise ShapeError(f"linalg.matrix_norm: dims must be different. Got ({rows}, {columns})")
     return rows, columns

@@ -12,10 +12,10 @@ import numpy as np
 from jax import lax
 
 from weft.errors import DimError, OutOfRangeError, ShapeError, ValueRangeError
-from weft.ops._dims import Factors, Rule, Sizes, along
+from weft.ops._dims import Factors, Rule, Sizes, along, wrap_dim
 from weft.ops._memory import require_addressable
 from weft.ops._rows import alias
-from weft.ops._shape_dims import fresh, once, same, square, wrapped
+from weft.ops._shape_dims import fresh, once, same, square
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, Dims, Promote, Scalar, Shape, defop
 from weft.ops.shape import diagonals
 
@@ -81,14 +81,14 @@ def _stack_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
                 f"and {list(shape)} at entry {i}"
             )
     letters = tuple(range(len(shapes[0])))
-    at = wrapped(static["dim"], len(letters) + 1)
+    at = wrap_dim(static["dim"], len(letters) + 1)
     return Factors((letters,) * len(shapes), ((*letters[:at], "new", *letters[at:]),))
 
 
 @joins(dims=_stack_dims, separate=("tensors",))
 def stack(tensors: Arrays, dim: int = 0) -> Array:
     """Tensors of one shape side by side along a new dim."""
-    return jnp.stack(tensors, wrapped(dim, tensors[0].ndim + 1))
+    return jnp.stack(tensors, wrap_dim(dim, tensors[0].ndim + 1))
 
 
 def _block(tensor: Array, position: int) -> Array:
@@ -182,7 +182,7 @@ def _listed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 @moves(dims=_listed_dims)
 def flip(input: Array, dims: Shape) -> Array:
     """In reverse order along each of `dims`."""
-    at = [wrapped(d, input.ndim) for d in dims]
+    at = [wrap_dim(d, input.ndim) for d in dims]
     once(at)
     return jnp.flip(input, at) if input.ndim else input
 
@@ -221,7 +221,7 @@ def _plane(ndim: int, dims: Sequence[int]) -> tuple[int, int]:
         raise ShapeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if ndim < 2:
         raise ShapeError(f"expected total dims >= 2, but got total dims = {ndim}")
-    first, second = (wrapped(d, ndim) for d in dims)
+    first, second = (wrap_dim(d, ndim) for d in dims)
     if first == second:
         raise ShapeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
     return first, second
@@ -276,7 +276,7 @@ def diag(input: Array, diagonal: int = 0) -> Array:
 
 
 def _matrix_dims(ndim: int, dim1: int, dim2: int) -> tuple[int, int]:
-    first, second = wrapped(dim1, ndim), wrapped(dim2, ndim)
+    first, second = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
     if first == second:
         raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     return first, second

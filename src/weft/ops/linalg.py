@@ -11,12 +11,12 @@ import numpy as np
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes, broadcast_shapes
+from weft.ops._dims import Factors, Sizes, broadcast_shapes, wrap_dim
 from weft.ops._dims import einsum as einsum_rule
 from weft.ops._equation import parse
 from weft.ops._memory import require_room
 from weft.ops._rows import category, documented, factory, require, unbroadcast
-from weft.ops._shape_dims import fresh, once, wrapped
+from weft.ops._shape_dims import fresh, once
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, DTypeArg, Promote, defop
 from weft.ops._type_names import scalar_name
 
@@ -107,7 +107,7 @@ def _three(a: Sizes, b: Sizes, dim: int | None) -> int:
         if 3 not in a:
             raise ShapeError("no dimension of size 3 in input")
         dim = a.index(3)
-    at = wrapped(dim, len(a))
+    at = wrap_dim(dim, len(a))
     if a[at] != 3 or b[at] != 3:
         raise ShapeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {a[at]} and {b[at]}")
     return at

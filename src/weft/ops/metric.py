@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import ShapeError, ValueRangeError
-from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
-from weft.ops._neural import element_loss, reduced, vector_norms, wrapped
+from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise, wrap_dim
+from weft.ops._neural import element_loss, reduced, vector_norms
 from weft.ops._table import Array, Cast, Promote, Scalar, defop
 
 
@@ -25,7 +25,7 @@ def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     letters = factors.outs[0]
     if not letters:
         return factors
-    gone = letters[wrapped(static.get("dim", -1), len(letters))]
+    gone = letters[wrap_dim(static.get("dim", -1), len(letters))]
     kept = tuple(("1" if d == gone else d) for d in letters if static.get("keepdim") or d != gone)
     return Factors(factors.ins, (kept,), frozenset({gone}))
 
@@ -34,7 +34,7 @@ def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
 def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8) -> Array:
     """Cosine of the angle between vectors along `dim`; lengths count as at least `eps`."""
     shape = broadcast_shapes(x1.shape, x2.shape)
-    axis = wrapped(dim, len(shape))
+    axis = wrap_dim(dim, len(shape))
     units = []
     for x in (jnp.broadcast_to(x1, shape), jnp.broadcast_to(x2, shape)):
         length = vector_norms(x, 2, axis)

@@ -16,9 +16,9 @@ import numpy as np
 
 from weft._base.dtype import from_numpy
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
-from weft.ops._dims import Factors, Sizes, require_sizes
+from weft.ops._dims import Factors, Sizes, require_sizes, wrap_dim
 from weft.ops._memory import require_room
-from weft.ops._neural import as_ntuple, first_empty, require_float, wide, wrapped
+from weft.ops._neural import as_ntuple, first_empty, require_float, wide
 from weft.ops._rows import without_slope
 from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
 from weft.ops._type_names import scalar_name
@@ -107,7 +107,7 @@ def _as_plane(shape: Sequence[int], n: int) -> list[int]:
 
 def _check_batch(input: Array, n: int, op: str) -> None:
     if op == "avg_pool2d":
-        wrapped(-3, input.ndim)  # PyTorch asks for the channels first
+        wrap_dim(-3, input.ndim)  # PyTorch asks for the channels first
     shape = list(input.shape)
     if input.ndim not in (n + 1, n + 2):
         if op == "avg_pool1d":

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX
 from weft.errors import ArgumentError, DimError, DTypeError, ShapeError, UnsupportedDTypeError
-from weft.ops._dims import Factors, Sizes, along
+from weft.ops._dims import Factors, Sizes, along, wrap_dim
 from weft.ops._reduce import (
     is_inexact,
     is_nan,
@@ -149,7 +149,7 @@ def _areas(name: str, y: jax.Array, x: jax.Array | None, dx: Any, dim: int) -> j
 def _integrates(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """The first input's `dim` goes; the others broadcast against it."""
     ndim = max(len(s) for s in shapes)
-    dim = static["dim"] % len(shapes[0]) + ndim - len(shapes[0])
+    dim = wrap_dim(static["dim"], len(shapes[0])) + ndim - len(shapes[0])
     ins = tuple((dim,) if len(s) == 1 else tuple(range(ndim - len(s), ndim)) for s in shapes)
     return Factors(ins, (tuple(d for d in range(ndim) if d != dim),), frozenset((dim,)))
 

@@ -13,11 +13,11 @@ from jax import lax
 
 from weft.errors import OutOfRangeError, ShapeError
 from weft.ops import _strides as strides
-from weft.ops._dims import Factors, Rule, Sizes, along
+from weft.ops._dims import Factors, Rule, Sizes, along, wrap_dim
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, require_extent
 from weft.ops._rows import alias
-from weft.ops._shape_dims import once, permuted, regrouped, wrapped
+from weft.ops._shape_dims import once, permuted, regrouped
 from weft.ops._table import Array, Dim, Dims, Ints, OpDef, Scalar, Shape, defop
 from weft.ops._type_names import scalar_name
 
@@ -97,7 +97,7 @@ def _flat(shape: Sizes, start: int, end: int) -> Sizes:
 
 def _flatten_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     ndim = len(shapes[0])
-    start, end = (wrapped(static.get(k, d), ndim) for k, d in (("start_dim", 0), ("end_dim", -1)))
+    start, end = (wrap_dim(static.get(k, d), ndim) for k, d in (("start_dim", 0), ("end_dim", -1)))
     return regrouped(shapes[0], _flat(shapes[0], start, end))
 
 
@@ -105,7 +105,8 @@ def _flat_layout(layout: strides.Layout, start: int = 0, end: int = -1) -> strid
     ndim = len(layout.sizes)
     if not ndim:
         return strides.inserted(layout, 0)
-    return layout if start % ndim == end % ndim else strides.shaped(_flat)(layout, start % ndim, end % ndim)
+    first, last = wrap_dim(start, ndim), wrap_dim(end, ndim)
+    return layout if first == last else strides.shaped(_flat)(layout, first, last)
 
 
 def _is_one_dim(aval: Any, start: int, end: int) -> bool:
@@ -164,14 +165,14 @@ def squeeze(input: Array, dim: Dims = None) -> Array:
 
 def _unsqueeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     letters = tuple(range(len(shapes[0])))
-    at = wrapped(static["dim"], len(letters) + 1)
+    at = wrap_dim(static["dim"], len(letters) + 1)
     return Factors((letters,), ((*letters[:at], "new", *letters[at:]),))
 
 
 @view_op(dims=_unsqueeze_dims, view=strides.inserted, inplace=True)
 def unsqueeze(input: Array, dim: int) -> Array:
     """With a new dim of size one at `dim`."""
-    return jnp.expand_dims(input, wrapped(dim, input.ndim + 1))
+    return jnp.expand_dims(input, wrap_dim(dim, input.ndim + 1))
 
 
 # --- another order of dims ---
@@ -288,7 +289,7 @@ def _permutation(ndim: int, dims: Sequence[int]) -> tuple[int, ...]:
             f"the desired ordering of dimensions i.e. input.dim() = {ndim} is not equal to "
             f"len(dims) = {len(dims)}"
         )
-    order = tuple(wrapped(d, ndim) for d in dims)
+    order = tuple(wrap_dim(d, ndim) for d in dims)
     if len(set(order)) != ndim:
         raise ShapeError("permute(): duplicate dims are not allowed.")
     return order
@@ -313,7 +314,7 @@ def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
         )
     placed = []
     for name, dims in (("source", source), ("destination", destination)):
-        placed.append([wrapped(d, ndim) for d in dims])
+        placed.append([wrap_dim(d, ndim) for d in dims])
         if len(set(placed[-1])) < len(dims):
             raise ShapeError(f"movedim: repeated dim in `{name}` ({list(dims)})")
     goes = dict(zip(*reversed(placed), strict=True))
