@@ -1,7 +1,8 @@
 """Dimension rules: where each output dim comes from.
 
-A rule gives every dim a letter. Dims with equal letters carry one name, so names follow from it; a letter may be
-split over a mesh axis, so shardings follow from it. The rule also checks that shapes fit.
+A rule gives every dim a letter. Dims with equal letters carry one name, and may be split together over a mesh axis; so
+names and shardings follow from it. Where only one of the two is true, the letter is wrapped: in `NameOf` or `PartOf`.
+The rule also checks that shapes fit.
 """
 
 from __future__ import annotations
@@ -15,6 +16,29 @@ from weft.errors import DimError, ShapeError
 
 Sizes = tuple[int, ...]
 Letters = tuple[Any, ...]
+Names = tuple[str | None, ...]
+"""The names of the dims of a tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameOf:
+    """A dim that carries the name of the dims with this letter, but is not split when they are."""
+
+    letter: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PartOf:
+    """A dim that is split with the dims with this letter, but does not carry their name."""
+
+    letter: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A dim of the output with this name, which comes from no input."""
+
+    name: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +79,20 @@ def wrap_dim(dim: int, ndim: int) -> int:
     return dim % span
 
 
+def shared_letter(letter: Any) -> Any:
+    """The letter that dims which are split together have in common; None for a dim that is split by itself alone."""
+    if isinstance(letter, PartOf):
+        return letter.letter
+    return None if isinstance(letter, NameOf | Called) else letter
+
+
+def name_letter(letter: Any) -> Any:
+    """The letter that dims with one name have in common; None for a dim whose name is nobody else's."""
+    if isinstance(letter, NameOf):
+        return letter.letter
+    return None if isinstance(letter, PartOf | Called) else letter
+
+
 def require_sizes(sizes: Sequence[int]) -> None:
     """`RuntimeError` if a size is negative."""
     if any(size < 0 for size in sizes):
@@ -77,11 +115,11 @@ def _dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
 
 
 def reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The dims in `dim` go, or stay with size one under `keepdim`."""
+    """The dims in `dim` go, or stay with size one, and with their names, under `keepdim`."""
     ndim = len(shapes[0])
     gone = _dims_of(static.get("dim"), ndim)
     keep = static.get("keepdim", False)
-    out = tuple((f"1:{d}" if d in gone else d) for d in range(ndim) if keep or d not in gone)
+    out = tuple((NameOf(d) if d in gone else d) for d in range(ndim) if keep or d not in gone)
     return Factors((tuple(range(ndim)),), (out,))
 
 
@@ -101,10 +139,11 @@ def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def einsum(equation: str) -> Rule:
-    """Letters as in `"... m k, ... k n -> ... m n"`; `...` broadcasts."""
+    """Letters as in `"... m k, ... k n -> ... m n"`; `...` broadcasts. Names of contracted dims are not compared."""
     left, right = equation.split("->")
     in_terms = [term.split() for term in left.split(",")]
     out_terms = [term.split() for term in right.split(",")]
+    kept = {letter for term in out_terms for letter in term}
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         del static
@@ -114,7 +153,10 @@ def einsum(equation: str) -> Rule:
         def spell(term: list[str], lead: int) -> Letters:
             letters: list[Any] = []
             for letter in term:
-                letters.extend(range(ndim - lead, ndim) if letter == "..." else (letter,))
+                if letter == "...":
+                    letters.extend(range(ndim - lead, ndim))
+                else:
+                    letters.append(letter if letter in kept else PartOf(letter))
             return tuple(letters)
 
         ins = tuple(spell(t, len(b)) for t, b in zip(in_terms, batch, strict=False))
