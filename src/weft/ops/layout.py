@@ -17,7 +17,7 @@ from weft.ops._memory import require_addressable
 from weft.ops._rows import alias
 from weft.ops._shape_dims import fresh, once, same, square, wrapped
 from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, Dims, Promote, Scalar, Shape, defop
-from weft.ops.shape import diagonals
+from weft.ops.slicing import diagonals
 
 joins = partial(defop, arithmetic=Arithmetic.NONE, promote=Promote.COMMON, cast=Cast.PROMOTE, linear="all")
 moves = partial(defop, arithmetic=Arithmetic.NONE, linear="each")
