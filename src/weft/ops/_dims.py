@@ -31,7 +31,7 @@ Rule = Callable[[Sequence[Sizes], Mapping[str, Any]], Factors]
 
 
 def broadcast_shapes(*shapes: Sizes) -> Sizes:
-    """The shape that all broadcast to; `RuntimeError` in PyTorch's words when there is none."""
+    """The shape that all of these broadcast to. Raises `RuntimeError` in PyTorch's words when there is none."""
     out: list[int] = []
     for shape in shapes:
         merged: list[int] = []
@@ -48,20 +48,20 @@ def broadcast_shapes(*shapes: Sizes) -> Sizes:
 
 
 def require_sizes(sizes: Sequence[int]) -> None:
-    """`RuntimeError` if a size is negative."""
+    """Raise `RuntimeError` if a size is negative."""
     if any(size < 0 for size in sizes):
         raise ShapeError(f"Trying to create tensor with negative dimension {min(sizes)}: {list(sizes)}")
 
 
 def pointwise(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Broadcasting from the right; every output dim comes from the dims above it."""
+    """For inputs that broadcast: an output dim has the letter of the input dims that are aligned with it."""
     del static
     ndim = len(broadcast_shapes(*shapes))
     return Factors(tuple(tuple(range(ndim - len(s), ndim)) for s in shapes), (tuple(range(ndim)),))
 
 
 def _dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
-    """Dims named by an argument; None and () mean all."""
+    """The dims that a `dim` argument names; None and () mean all."""
     if dim is None or dim == ():
         return tuple(range(ndim))
     dims = (dim,) if isinstance(dim, int) else dim
@@ -69,7 +69,7 @@ def _dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
 
 
 def reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The dims in `dim` go, or stay with size one under `keepdim`."""
+    """For reductions: the dims in `dim` disappear, or have size one under `keepdim`."""
     ndim = len(shapes[0])
     gone = _dims_of(static.get("dim"), ndim)
     keep = static.get("keepdim", False)
@@ -78,14 +78,14 @@ def reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Dims stay; the work runs along `dim`, which must be whole."""
+    """For rows that work along `dim`: all dims stay, and `dim` must be whole."""
     ndim = len(shapes[0])
     letters = tuple(range(ndim))
     return Factors((letters,), (letters,), frozenset(_dims_of(static.get("dim"), ndim)))
 
 
 def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """No tensor input: output dims come from nowhere."""
+    """For rows without tensor inputs: no output dim comes from an input dim."""
     del shapes
     size = static.get("size", ())
     require_sizes(size)
@@ -93,7 +93,7 @@ def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def einsum(equation: str) -> Rule:
-    """Letters as in `"... m k, ... k n -> ... m n"`; `...` broadcasts."""
+    """The rule that an equation such as `"... m k, ... k n -> ... m n"` states; `...` broadcasts."""
     left, right = equation.split("->")
     in_terms = [term.split() for term in left.split(",")]
     out_terms = [term.split() for term in right.split(",")]

@@ -20,11 +20,11 @@ from weft.ops._type_names import scalar_name
 view_op = partial(defop, linear="each")
 
 
-# --- another shape over the same order of elements ---
+# --- another shape, with the elements in the same order ---
 
 
 def resolved(shape: Shape, size: int) -> Shape:
-    """`shape` with a -1 replaced by what `size` elements leave for it."""
+    """`shape` with -1 replaced by the size that `size` elements leave for it."""
     for i, n in enumerate(shape):
         if n < -1:
             raise ShapeError(f"invalid shape dimension {n} at index {i} of shape {list(shape)}")
@@ -61,13 +61,13 @@ def _viewed(layout: strides.Layout, *params: Any, sizes_of: Callable[..., Sizes]
 
 @view_op(dims=_view_dims, view=_viewed, by_layout=True, function=False)
 def view(input: Array, shape: Shape) -> Array:
-    """The elements in the same order under another shape, in which one size may be -1."""
+    """The elements in the same order in another shape, in which one size may be -1."""
     return jnp.reshape(input, resolved(shape, input.size))
 
 
 @view_op(grad_name="View", dims=_view_dims, view=strides.shaped(_of_size), by_layout=True)
 def reshape(input: Array, shape: Shape) -> Array:
-    """The elements in the same order under another shape, in which one size may be -1."""
+    """The elements in the same order in another shape, in which one size may be -1."""
     return jnp.reshape(input, resolved(shape, input.size))
 
 
@@ -140,7 +140,7 @@ def unflatten(input: Array, dim: Dim, sizes: Shape) -> Array:
 
 
 def _singles(shape: Sizes, dim: Dims) -> tuple[int, ...]:
-    """Dims of size one among those listed; None lists all."""
+    """The dims of size one among those listed; None lists all."""
     once(dim or ())
     return tuple(d for d, size in enumerate(shape) if size == 1 and (dim is None or d in dim))
 
@@ -154,7 +154,7 @@ def _squeeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
 
 @view_op(dims=_squeeze_dims, view=strides.without(_singles), inplace=True)
 def squeeze(input: Array, dim: Dims = None) -> Array:
-    """Without the dims of size one, or without those of them that `dim` lists."""
+    """The input without its dims of size one, or without those of them that `dim` lists."""
     return jnp.squeeze(input, _singles(input.shape, dim))
 
 
@@ -166,7 +166,7 @@ def _unsqueeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
 
 @view_op(dims=_unsqueeze_dims, view=strides.inserted, inplace=True)
 def unsqueeze(input: Array, dim: int) -> Array:
-    """With a new dim of size one at `dim`."""
+    """The input with a new dim of size one at `dim`."""
     return jnp.expand_dims(input, wrapped(dim, input.ndim + 1))
 
 
@@ -189,7 +189,7 @@ def _swap_dims(first: str, second: str) -> Rule:
 
 @view_op(dims=_swap_dims("dim0", "dim1"), view=strides.ordered(_swapped), inplace=True)
 def transpose(input: Array, dim0: Dim, dim1: Dim) -> Array:
-    """The two dims change places."""
+    """The two dims are swapped."""
     return jnp.transpose(input, _swapped(input.ndim, dim0, dim1))
 
 
@@ -203,7 +203,7 @@ alias(transpose, "swapdims")
     inplace=True,
 )
 def swapaxes(input: Array, axis0: Dim, axis1: Dim) -> Array:
-    """The two dims change places."""
+    """The two dims are swapped."""
     return jnp.transpose(input, _swapped(input.ndim, axis0, axis1))
 
 
@@ -300,7 +300,7 @@ def permute(input: Array, dims: Shape) -> Array:
 
 
 def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
-    """The order of dims after each source went to its destination, the others filling the gaps in turn."""
+    """The order of dims after a move: the dims not in `source` keep their order and fill the remaining places."""
     source, destination = ((dims,) if isinstance(dims, int) else dims for dims in (source, destination))
     if len(source) != len(destination):
         raise ShapeError(
@@ -365,7 +365,7 @@ def _expand_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _expand(input: Array, size: Shape) -> Array:
-    """Repeat dims of size one and add leading dims to reach `size`, in which -1 keeps a size."""
+    """Dims of size one repeated, and leading dims added, to reach `size`, in which -1 keeps a size."""
     return jnp.broadcast_to(input, expanded(input, size))
 
 

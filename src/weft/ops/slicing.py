@@ -21,7 +21,7 @@ view_op = partial(defop, linear="each")
 
 
 def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule:
-    """The dims with these names and defaults go and must be whole; `adds` come last."""
+    """The dims that these parameters (name: default) give disappear and must be whole; the letters `adds` come last."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         letters = tuple(range(len(shapes[0])))
@@ -44,7 +44,7 @@ def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
     method=False,
 )
 def select(input: Array, dim: Dim, index: Scalar) -> Array:
-    """The slice at `index` along `dim`, without that dim; the caller has checked the range, which starts at 0."""
+    """The slice at `index` along `dim`, without that dim. The caller has checked the index, which is not negative."""
     return lax.squeeze(part_at(input, index, 1, dim), [dim])
 
 
@@ -63,7 +63,7 @@ def _select_at_check(input: Array, dim: int, index: Array) -> Misses:
     method=False,
 )
 def select_at(input: Array, dim: Dim, index: Scalar) -> Array:
-    """`select` with an index that is known when the program has run."""
+    """`select` with an index that is known only when the program runs, and is checked then."""
     require_extent(index, input.shape[dim])
     return lax.dynamic_index_in_dim(input, index, dim, keepdims=False)
 
@@ -85,7 +85,7 @@ def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, s
     method=False,
 )
 def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1) -> Array:
-    """`length` slices along `dim`, every `step`-th from `start` on; the caller has checked the range."""
+    """`length` slices along `dim`, every `step`-th from `start` on. The caller has checked the range."""
     span = part_at(input, start, max(0, (length - 1) * step + 1), dim)
     return lax.slice_in_dim(span, 0, None, step, dim)
 
@@ -99,7 +99,7 @@ def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1)
     method=False,
 )
 def static_slice(input: Array, dim: Dim, start: int, length: int, step: int = 1) -> Array:
-    """As `slice_dim`, with a start that is part of the program."""
+    """As `slice_dim`, with a start that is a constant of the program."""
     return lax.slice_in_dim(input, start, start + max(0, (length - 1) * step + 1), step, dim)
 
 
@@ -117,14 +117,14 @@ def _diagonal_write(base: Array, value: Array, offset: int = 0, dim1: int = 0, d
     write=_diagonal_write,
 )
 def diagonal(input: Array, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1) -> Array:
-    """The diagonals of the matrices in `dim1` and `dim2`, as a last dim."""
+    """The diagonals of the matrices over `dim1` and `dim2`, along a new last dim."""
     if dim1 == dim2:
         raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     return diagonals(jnp.moveaxis(input, (dim1, dim2), (-2, -1)), offset)
 
 
 def diagonals(matrices: Array, offset: int) -> Array:
-    """The diagonals of the matrices in the last two dims. `jnp.diagonal` hides that they are linear."""
+    """The diagonals of the matrices over the last two dims. `jnp.diagonal` cannot be transposed, indexing can."""
     rows, columns = matrices.shape[-2:]
     at = np.arange(max(0, min(rows + min(offset, 0), columns - max(offset, 0))))
     return matrices[..., at + max(-offset, 0), at + max(offset, 0)]
@@ -139,7 +139,7 @@ def _unfold_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def _places(have: int, size: int, step: int) -> Any:
-    """Where each window reads."""
+    """The positions in each window: (windows, size)."""
     return (step * np.arange((have - size) // step + 1))[:, None] + np.arange(size)
 
 
@@ -163,7 +163,7 @@ def _window_write(base: Array, value: Array, dimension: int, size: int, step: in
     method="unfold",
 )
 def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
-    """Windows of `size` every `step` along a dim; the windows' contents are the last dim."""
+    """Windows of `size` elements every `step` along a dim; the elements of a window are the new last dim."""
     whole = jnp.atleast_1d(input)
     have = whole.shape[dimension]
     if size < 0:
