@@ -61,7 +61,7 @@ def _check_samples(input: Array, samples: Array, n: int) -> None:
 
 
 def _starts(sample: Array, size: int, count: int, kernel: int) -> Array:
-    """Where the windows along one side start: (..., count) from one sample a plane. The last window ends at the edge."""
+    """Starts of the windows along one side: (..., count), from one sample a plane. The last window ends at the edge."""
     last = jnp.full((*sample.shape, 1), size - kernel)
     if count < 2:
         return last[..., :count]

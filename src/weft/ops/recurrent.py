@@ -27,7 +27,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _dims(outputs: str, **letters: str) -> Rule:
-    """The rule with each parameter's letters, in order. Only the batch may be split; the last parameters may be absent."""
+    """The rule with each parameter's letters, in order; the last ones may be absent. Only the batch may be split."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         present = [

@@ -124,7 +124,7 @@ def diagonal(input: Array, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1) -> Arr
 
 
 def diagonals(matrices: Array, offset: int) -> Array:
-    """The diagonals of the matrices over the last two dims. `jnp.diagonal` cannot be transposed, indexing can."""
+    """The diagonals of the matrices over the last two dims. `jnp.diagonal` hides that they are linear."""
     rows, columns = matrices.shape[-2:]
     at = np.arange(max(0, min(rows + min(offset, 0), columns - max(offset, 0))))
     return matrices[..., at + max(-offset, 0), at + max(offset, 0)]
