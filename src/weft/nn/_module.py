@@ -101,7 +101,7 @@ class Module(Lookup):
     ) -> Handle:
         """Call `hook(module, args, output)` after `forward`; a result other than None replaces the output.
 
-        With `with_kwargs` the call is `hook(module, args, kwargs, output)`; with `always_call`, also after errors.
+        With `with_kwargs` the call is `hook(module, args, kwargs, output)`; with `always_call` also after errors.
         """
         options = [self._forward_hooks_with_kwargs] if with_kwargs else []
         options += [self._forward_hooks_always_called] if always_call else []
