@@ -57,8 +57,8 @@ def _mismatch(op: OpDef, letter: Any, names: Names, dim: int, others: Names, oth
             f"{b!r} are at the same position from the right but do not match."
         )
     return DimNameError(
-        f"{op.name}: Expected {a!r} (index {dim} of {list(names)}) to match {b!r} (index {other_dim} of {list(others)}) "
-        "but they do not match."
+        f"{op.name}: Expected {a!r} (index {dim} of {list(names)}) to match {b!r} (index {other_dim} of "
+        f"{list(others)}) but they do not match."
     )
 
 

@@ -1,4 +1,4 @@
-"""Hooks of modules: the call that runs them, and the two points of the tape that backward hooks need."""
+"""Hooks of modules: the call that runs them, and the identities on the tape that give backward hooks the gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Hook(NamedTuple):
-    """A hook of calls, and how it is called."""
+    """A hook of a module's calls, with the options that say how it is called."""
 
     function: Callable[..., Any]
     with_kwargs: bool = False
@@ -46,12 +46,12 @@ OF_STATE_DICTS = (
 
 
 def empty_tables() -> dict[str, Hooks]:
-    """The tables of hooks of a new module."""
+    """The empty tables of hooks for a new module."""
     return {name: OrderedDict() for name in (*OF_CALLS, *OF_STATE_DICTS)}
 
 
 def register(hooks: Hooks, hook: Any, *, prepend: bool = False, options: Sequence[dict[int, bool]] = ()) -> Handle:
-    """Add a hook after (or before) all others of its kind; it is marked in each of `options`."""
+    """Add a hook after (or before) all others in its table, and note its key in each dict of `options`."""
     handle = Handle(hooks, hook)
     key = next(reversed(hooks))
     for marked in options:
@@ -64,7 +64,7 @@ def register(hooks: Hooks, hook: Any, *, prepend: bool = False, options: Sequenc
 class AttributeHook:
     """A hook that computes an attribute of its module before each call.
 
-    A copy of the module, and one that was pickled, computes its own.
+    The attribute is not copied or pickled with the module; the copy computes its own.
     """
 
     @property
@@ -72,7 +72,7 @@ class AttributeHook:
         raise NotImplementedError
 
     def _current(self, module: Any) -> Any:
-        """The attribute as it is now; nothing is changed."""
+        """The attribute's value now; the module is not changed."""
         raise NotImplementedError
 
 
@@ -82,18 +82,18 @@ def attribute_hooks(module: Any, kind: type[AttributeHook], name: str) -> dict[i
     return {key: hook for key, hook in hooks if isinstance(hook, kind) and hook._attribute == name}
 
 
-# --- of all modules ---------------------------------------------------------------------------------------------
+# --- hooks on all modules ---------------------------------------------------------------------------------------
 
 
 class GlobalHook(NamedTuple):
-    """A hook on the calls of all modules, and its kind."""
+    """A hook on the calls of all modules, with its kind."""
 
     kind: str
     hook: Hook
 
 
 GLOBAL_HOOKS: OrderedDict[int, GlobalHook] = OrderedDict()
-"""Hooks on the calls of all modules. One table, since every call looks whether there are any."""
+"""Hooks on the calls of all modules, of all kinds: in one table, because every call checks whether it is empty."""
 
 _REGISTRATION: dict[str, Hooks] = {kind: OrderedDict() for kind in ("parameter", "buffer", "module")}
 
@@ -117,12 +117,12 @@ def register_module_forward_hook(
 
 
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Handle:
-    """Call `hook(module, grad_output)` in backward passes through every module."""
+    """Call `hook(module, grad_output)` in every module's backward pass."""
     return _register_globally("backward_pre", hook)
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> Handle:
-    """Call `hook(module, grad_input, grad_output)` in backward passes through every module."""
+    """Call `hook(module, grad_input, grad_output)` in every module's backward pass."""
     return _register_globally("backward", hook)
 
 
@@ -132,22 +132,22 @@ def register_module_backward_hook(hook: Callable[..., Any]) -> Handle:
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call `hook(module, name, parameter)` before every registration; what it returns, if anything, is registered."""
+    """Call `hook(module, name, parameter)` before every registration; what it returns, if anything, replaces it."""
     return Handle(_REGISTRATION["parameter"], hook)
 
 
 def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call `hook(module, name, buffer)` before every registration; what it returns, if anything, is registered."""
+    """Call `hook(module, name, buffer)` before every registration; what it returns, if anything, replaces it."""
     return Handle(_REGISTRATION["buffer"], hook)
 
 
 def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle:
-    """Call `hook(module, name, submodule)` before every registration; what it returns, if anything, is registered."""
+    """Call `hook(module, name, submodule)` before every registration; what it returns, if anything, replaces it."""
     return Handle(_REGISTRATION["module"], hook)
 
 
 def registering(kind: str, module: Module, name: str, what: Any) -> Any:
-    """The object to register, after the global hooks have seen, and maybe replaced, it."""
+    """The object to register, after the global hooks, which may replace it."""
     for hook in list(_REGISTRATION[kind].values()):
         replacement = hook(module, name, what)
         if replacement is not None:
@@ -159,7 +159,7 @@ def registering(kind: str, module: Module, name: str, what: Any) -> Any:
 
 
 def _on_calls(module: Module, kind: str) -> list[Hook]:
-    """The hooks of one kind, those of all modules first."""
+    """The hooks of one kind; those on all modules come first."""
     own = module.__dict__
     marked = [own.get(f"_{kind}_hooks_{option}", ()) for option in ("with_kwargs", "always_called")]
     hooks = [entry.hook for entry in GLOBAL_HOOKS.values() if entry.kind == kind]
@@ -167,7 +167,7 @@ def _on_calls(module: Module, kind: str) -> list[Hook]:
 
 
 def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`module.forward` between its hooks. Those that are always called run even where it fails."""
+    """Call `module.forward` and its hooks. After an error, the forward hooks with `always_call` still run."""
     waiting: list[Hook] | None = None
     result = None
     try:
@@ -227,10 +227,10 @@ def _silenced(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[st
 
 
 class BackwardHookCall:
-    """One call of a module as its backward hooks see it: gradients of the outputs, then of the inputs.
+    """The backward hooks of one call of a module: they get the gradients of the outputs, and then those of the inputs.
 
-    The tensors that gradients flow through pass an identity on the way in, and another on the way out. Gradients of
-    all tensors of one side arrive together there.
+    Inputs and outputs that need a gradient each pass through one identity operator, where the gradients of all of them
+    arrive together.
     """
 
     def __init__(self, module: Module) -> None:
@@ -242,7 +242,7 @@ class BackwardHookCall:
         self.grad_output: tuple[Tensor | None, ...] = ()
 
     def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments behind the first identity."""
+        """The arguments, with tensors that need a gradient replaced by the results of the first identity."""
         if not self.after:
             return args
         self.arguments = len(args)
@@ -252,7 +252,7 @@ class BackwardHookCall:
         return passed
 
     def wrap_outputs(self, result: Any) -> Any:
-        """The result behind the second identity."""
+        """The result, with tensors that need a gradient replaced by the results of the second identity."""
         if not (self.before or self.after):
             return result
         if isinstance(result, Tensor):
@@ -296,9 +296,9 @@ def _replaced(which: str, what: str, grads: tuple[Tensor | None, ...], replaceme
 
 
 def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tuple[Any, ...]]:
-    """Positions of the tensors that gradients flow through, and all items with those behind an identity.
+    """The positions of the tensors that need a gradient, and all items, with these tensors passed through an identity.
 
-    `hook` gets a gradient (or None) per item when all have arrived, and returns those to propagate.
+    `hook` is called once, with a gradient (or None) for each item, and returns the gradients to propagate.
     """
     at = [i for i, item in enumerate(items) if isinstance(item, Tensor) and item.requires_grad]
     passed = list(items)
@@ -316,7 +316,7 @@ def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tu
     behind = op.pass_through([items[i] for i in at])
     for i, tensor in zip(at, behind if isinstance(behind, tuple) else (behind,), strict=True):
         value = tensor._read()
-        if value.tape is not None:  # None outside of grad mode
+        if value.tape is not None:  # it is None outside of grad mode
             value.tape = Tape()
             value.tape.custom = on_values
         passed[i] = tensor

@@ -1,4 +1,4 @@
-"""State dicts: what a module's tensors are called, and how they are put back."""
+"""State dicts: collecting the tensors of a tree of modules by name, and loading them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Keys(NamedTuple):
 
 
 class IncompatibleKeys(_Keys):
-    """Keys that a module has and the state dict has not, and the other way round."""
+    """Keys that only the module has, and keys that only the state dict has."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class IncompatibleKeys(_Keys):
 
 
 class StateDict(OrderedDict[str, Any]):
-    """Tensors by name, with the versions of the modules that they come from in `_metadata`."""
+    """Tensors by name. `_metadata` has the versions of the modules that they come from."""
 
     _metadata: dict[str, dict[str, Any]]
 
@@ -45,7 +45,7 @@ class StateDict(OrderedDict[str, Any]):
 
 
 def collect(module: Module, destination: Any, prefix: str, keep_vars: bool) -> Any:
-    """The state of a module and of all below it, put into `destination`."""
+    """Put the state of a module and of all modules below it into `destination`."""
     if destination is None:
         destination = StateDict()
     metadata = getattr(destination, "_metadata", None)
@@ -66,7 +66,7 @@ def collect(module: Module, destination: Any, prefix: str, keep_vars: bool) -> A
 
 
 class PostHook(NamedTuple):
-    """A hook on a state dict that may not replace it."""
+    """A hook on state dicts whose result must be None."""
 
     function: Callable[..., None]
 
@@ -86,7 +86,7 @@ Writes = list[Callable[[], None]]
 
 
 def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> IncompatibleKeys:
-    """Put a state dict into a module. Nothing is written unless all of it fits."""
+    """Load a state dict into a module. Nothing is written unless all of it fits."""
     if not isinstance(state_dict, Mapping):
         raise ArgumentError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
     metadata = getattr(state_dict, "_metadata", None)
@@ -108,13 +108,13 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> Incompa
         write(writes)
     _run_post_hooks(module, keys)
     _refuse(module, keys if strict else IncompatibleKeys([], []), errors)
-    if not fits:  # a hook has excused what was missing
+    if not fits:  # a hook may have removed the missing keys
         write(writes)
     return keys
 
 
 def write_or_plan(writes: Writes, local: dict[str, Any]) -> None:
-    """Leave the writes of one module to `load`, which makes them once all fits; without it, make them now."""
+    """Within `load`, keep a module's writes until everything is known to fit; elsewhere, make them at once."""
     if "writes" in local:
         local["writes"].extend(writes)
     else:
@@ -122,7 +122,7 @@ def write_or_plan(writes: Writes, local: dict[str, Any]) -> None:
 
 
 def write(writes: Writes) -> None:
-    """Make planned writes, outside of the tape."""
+    """Make planned writes, outside the tape."""
     with using(grad=False):
         for put in writes:
             put()

@@ -55,7 +55,7 @@ Rule = Callable[[Sequence[Sizes], Mapping[str, Any]], Factors]
 
 
 def broadcast_shapes(*shapes: Sizes) -> Sizes:
-    """The shape that all broadcast to; `RuntimeError` in PyTorch's words when there is none."""
+    """The shape that all of these broadcast to. Raises `RuntimeError` in PyTorch's words when there is none."""
     out: list[int] = []
     for shape in shapes:
         merged: list[int] = []
@@ -94,20 +94,20 @@ def name_letter(letter: Any) -> Any:
 
 
 def require_sizes(sizes: Sequence[int]) -> None:
-    """`RuntimeError` if a size is negative."""
+    """Raise `RuntimeError` if a size is negative."""
     if any(size < 0 for size in sizes):
         raise ShapeError(f"Trying to create tensor with negative dimension {min(sizes)}: {list(sizes)}")
 
 
 def pointwise(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Broadcasting from the right; every output dim comes from the dims above it."""
+    """For inputs that broadcast: an output dim has the letter of the input dims that are aligned with it."""
     del static
     ndim = len(broadcast_shapes(*shapes))
     return Factors(tuple(tuple(range(ndim - len(s), ndim)) for s in shapes), (tuple(range(ndim)),))
 
 
 def _dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
-    """Dims named by an argument; None and () mean all."""
+    """The dims that a `dim` argument names; None and () mean all."""
     if dim is None or dim == ():
         return tuple(range(ndim))
     dims = (dim,) if isinstance(dim, int) else dim
@@ -115,7 +115,7 @@ def _dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
 
 
 def reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """The dims in `dim` go, or stay with size one, and with their names, under `keepdim`."""
+    """For reductions: the dims in `dim` disappear, or under `keepdim` have size one and keep their names."""
     ndim = len(shapes[0])
     gone = _dims_of(static.get("dim"), ndim)
     keep = static.get("keepdim", False)
@@ -124,14 +124,14 @@ def reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """Dims stay; the work runs along `dim`, which must be whole."""
+    """For rows that work along `dim`: all dims stay, and `dim` must be whole."""
     ndim = len(shapes[0])
     letters = tuple(range(ndim))
     return Factors((letters,), (letters,), frozenset(_dims_of(static.get("dim"), ndim)))
 
 
 def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    """No tensor input: output dims come from nowhere."""
+    """For rows without tensor inputs: no output dim comes from an input dim."""
     del shapes
     size = static.get("size", ())
     require_sizes(size)
@@ -139,7 +139,10 @@ def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 def einsum(equation: str) -> Rule:
-    """Letters as in `"... m k, ... k n -> ... m n"`; `...` broadcasts. Names of contracted dims are not compared."""
+    """The rule that an equation such as `"... m k, ... k n -> ... m n"` states; `...` broadcasts.
+
+    Names of contracted dims are not compared.
+    """
     left, right = equation.split("->")
     in_terms = [term.split() for term in left.split(",")]
     out_terms = [term.split() for term in right.split(",")]
