@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
@@ -13,8 +13,13 @@ from weft._tensor.codegen import op
 from weft._tensor.tensor import Handle, Tensor, wrap
 from weft.errors import GradientError, ModuleError
 
-if TYPE_CHECKING:
-    from weft.nn._module import Module
+
+class HasForward(Protocol):
+    """What a call between hooks needs of a module, whose tables of hooks stand in its `__dict__`."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes."""
+        ...
 
 
 class Hook(NamedTuple):
@@ -146,7 +151,7 @@ def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle
     return Handle(_REGISTRATION["module"], hook)
 
 
-def registering(kind: str, module: Module, name: str, what: Any) -> Any:
+def registering(kind: str, module: object, name: str, what: Any) -> Any:
     """The object to register, after the global hooks, which may replace it."""
     for hook in list(_REGISTRATION[kind].values()):
         replacement = hook(module, name, what)
@@ -158,7 +163,7 @@ def registering(kind: str, module: Module, name: str, what: Any) -> Any:
 # --- calls ------------------------------------------------------------------------------------------------------
 
 
-def _on_calls(module: Module, kind: str) -> list[Hook]:
+def _on_calls(module: object, kind: str) -> list[Hook]:
     """The hooks of one kind; those on all modules come first."""
     own = module.__dict__
     marked = [own.get(f"_{kind}_hooks_{option}", ()) for option in ("with_kwargs", "always_called")]
@@ -166,7 +171,7 @@ def _on_calls(module: Module, kind: str) -> list[Hook]:
     return hooks + [Hook(hook, *(key in keys for keys in marked)) for key, hook in own[f"_{kind}_hooks"].items()]
 
 
-def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(module: HasForward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `module.forward` and its hooks. After an error, the forward hooks with `always_call` still run."""
     waiting: list[Hook] | None = None
     result = None
@@ -186,7 +191,7 @@ def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise
 
 
-def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _before(module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     for hook in _on_calls(module, "forward_pre"):
         if not hook.with_kwargs:
             replacement = hook.function(module, args)
@@ -204,13 +209,13 @@ def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     return args, kwargs
 
 
-def _after(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+def _after(module: object, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     arguments = (args, kwargs, result) if hook.with_kwargs else (args, result)
     replacement = hook.function(module, *arguments)
     return result if replacement is None else replacement
 
 
-def _silenced(module: Module, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+def _silenced(module: object, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
     try:
         return _after(module, hook, args, kwargs, result)
     except Exception as error:
@@ -233,7 +238,7 @@ class BackwardHookCall:
     arrive together.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: object) -> None:
         self.module = module
         self.before = _on_calls(module, "backward_pre")
         self.after = _on_calls(module, "backward")

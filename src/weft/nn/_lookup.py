@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn._parameter import Parameter
-
-if TYPE_CHECKING:
-    from weft.nn._module import Module
 
 
 class Lookup:
@@ -20,7 +17,7 @@ class Lookup:
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
     _non_persistent_buffers_set: set[str]
-    _modules: dict[str, Module | None]
+    _modules: dict[str, Any]  # modules, which this file knows as `Lookup`, or None
     _forward_pre_hooks: OrderedDict[int, Any]
     _forward_pre_hooks_with_kwargs: OrderedDict[int, Any]
     _forward_hooks: OrderedDict[int, Any]
@@ -45,7 +42,7 @@ class Lookup:
                 raise AttributeError(f"`{name}` is not an nn.Module")
         return module
 
-    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+    def set_submodule(self, target: str, module: Lookup, strict: bool = False) -> None:
         """Put a module at a dotted path. With `strict`, there must already be one."""
         if not target:
             raise ValueRangeError("Cannot set the submodule without a target name!")

@@ -29,6 +29,7 @@ class Module(Lookup):
     """
 
     training: bool
+    _modules: dict[str, Module | None]
     _version: int = 1  # version of the layout of the state dict
     _read_by_calls = ("training", "_parameters", "_buffers", "_modules", *_hooks.OF_CALLS)
     """Attributes that a captured call may read, besides those that a subclass's code names."""
