@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -67,10 +66,10 @@ class Cases(list):
 
 
 class Job:
-    """Processes that run cases as they are told, one after another, so that many tests share what it takes to start them.
+    """Processes that run cases as they are told, one after another, so that many tests share their start.
 
-    `commands` gives the command of each, for a folder to meet in; `serving` is how many of them call `serve`. A case that
-    fails ends its job, and the next one starts another.
+    `commands` gives the command of each, for a folder to meet in; `serving` is how many processes call `serve`. A case
+    that fails ends its job, and the next one starts another.
     """
 
     def __init__(self, commands, serving, new_folder, **environment):
@@ -104,13 +103,15 @@ class Job:
     def _start(self):
         with socket.create_server(("127.0.0.1", 0)) as server:
             environment = {**os.environ, **self._environment, _PORT: str(server.getsockname()[1])}
-            for command in self._commands(self._new_folder()):
-                log = tempfile.TemporaryFile("w+")
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
-                )
-                self._processes.append(process)
-                self._logs.append(log)
+            folder = self._new_folder()
+            for number, command in enumerate(self._commands(folder)):
+                self._logs.append(folder / f"{number}.log")
+                with self._logs[-1].open("w") as log:
+                    self._processes.append(
+                        subprocess.Popen(
+                            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
+                        )
+                    )
             server.settimeout(0.1)
             end = monotonic() + CASE_SECONDS
             while len(self._connections) < self._serving:
@@ -141,13 +142,9 @@ class Job:
             process.wait()
         for connection in self._connections.values():
             connection.close()
-        said = []
-        for log in self._logs:
-            log.seek(0)
-            said.append(log.read())
-            log.close()
+        said = "".join(log.read_text() for log in self._logs)
         self._processes, self._connections, self._logs = [], {}, []
-        return "".join(said)
+        return said
 
 
 def serve(who, cases):

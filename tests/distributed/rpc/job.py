@@ -1,7 +1,7 @@
 """Jobs of workers that call each other: `python -m MODULE PROGRAM RANK SIZE ADDRESS` is worker `wRANK` of one.
 
-Worker 0 runs the program, and the others serve it. Cases that harm nobody share a job: its program is `cases`, and worker 0
-runs those that it is told to, after each of which nothing may be left. Workers may also be threads of one process.
+Worker 0 runs the program, and the others serve it. Cases that harm nobody share a job: its program is `cases`, and
+worker 0 runs those that it is told to, after each of which nothing may be left. Workers may also be threads.
 """
 
 from __future__ import annotations
