@@ -83,7 +83,8 @@ class Job:
             self._start()
         failed = {}
         for connection in self._connections.values():
-            connection.send_bytes(case.__name__.encode())
+            with suppress(OSError):  # the answer tells that it has ended
+                connection.send_bytes(case.__name__.encode())
         end = monotonic() + CASE_SECONDS + 10  # the processes tell where they hang
         for who, connection in self._connections.items():
             if text := self._answer(connection, end):
@@ -97,7 +98,7 @@ class Job:
             return f"no answer in {CASE_SECONDS} s"
         try:
             return connection.recv_bytes().decode()
-        except EOFError:
+        except (EOFError, OSError):
             return "the process has ended"
 
     def _start(self):

@@ -13,6 +13,7 @@ def workers(tmp_path_factory):
     yield from job.shared("tests.distributed.rpc.calls", 3, tmp_path_factory)
 
 
+@pytest.mark.slow
 @job.each(*calls.case, *calls.case_of_processes, long=calls.long_case)
 def test_between_processes(case, workers):
     workers.run(case)
