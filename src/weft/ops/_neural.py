@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,7 @@ def dropout_mask(key: Key, shape: Sizes, p: float) -> Array:
 
 def ntuple(value: Any, n: int) -> tuple[Any, ...]:
     """`n` times one value; several values as a tuple, however many they are."""
-    return tuple(value) if isinstance(value, Iterable) else (value,) * n
+    return tuple(cast("Iterable[Any]", value)) if isinstance(value, Iterable) else (value,) * n
 
 
 def as_ntuple(value: Any, n: int, what: str, op: str = "") -> tuple[int, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
+from weft.ops._jax import jit
 from weft.ops._table import Array, Arrays, Scalar
 
 
@@ -62,7 +62,7 @@ def each(
     or, with a `shrink_rate`, shrinks the parameter by the product of both.
     """
 
-    @jax.jit  # traced once for parameters of one type
+    @jit  # traced once for parameters of one type
     def update(grad: Array, of_age: Sequence[Any], *old: Array | None) -> list[Array | None]:
         p, *state = [None if x is None else wide(x) for x in old]
         assert p is not None, "there is a parameter for every gradient"

@@ -17,6 +17,8 @@ Array = np.ndarray
 Params = Mapping[str, Any]
 Function = Callable[..., Any]
 """Arrays -> an array, or for primitives with several results a sequence of arrays."""
+Unary = Callable[[Array], Any]
+Binary = Callable[[Array, Array], Any]
 
 
 class Type(NamedTuple):

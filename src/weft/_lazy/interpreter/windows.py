@@ -129,7 +129,7 @@ def _reduction_grid(params: Params) -> _Grid:
 
 def _start(name: str, dtype: np.dtype) -> Any:
     """What windows are padded with."""
-    return {"sum": lambda _: 0, "max": lowest, "min": highest}[name](dtype)
+    return 0 if name == "sum" else {"max": lowest, "min": highest}[name](dtype)
 
 
 def _enter_window(name: str, combine: np.ufunc) -> None:
