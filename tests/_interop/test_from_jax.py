@@ -12,7 +12,8 @@ import pytest
 from jax.experimental import pallas as pl
 
 import weft
-from weft._lazy.value import Value, aval_of
+from weft._lazy.aval import aval_of
+from weft._lazy.value import Value
 from weft._tensor.tensor import wrap
 from weft.errors import ArgumentError, DeviceError
 

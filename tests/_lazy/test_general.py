@@ -12,10 +12,10 @@ import weft
 from tests._lazy.interpreter.rows import programs, samples
 from weft._autograd.derive import derivative_of
 from weft._lazy import general, infer
+from weft._lazy.aval import aval_of
 from weft._lazy.general import Family, form_of, static_with
 from weft._lazy.infer import Call, _infer
 from weft._lazy.interpreter import prepare
-from weft._lazy.value import aval_of
 from weft.errors import WeftError
 
 GROUPS = range(8)

@@ -15,8 +15,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from weft._lazy.call import kinds_of
 from weft._lazy.general import General, with_letters
-from weft._lazy.infer import kinds_of
 from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.plan import register_reads
 from weft._lazy.signature import Output, Signature, structs_of

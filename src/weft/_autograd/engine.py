@@ -24,10 +24,12 @@ from weft._autograd.graph import (
     vertex_of,
 )
 from weft._base.state import Ambient, ambient, using
-from weft._lazy.infer import ONE, Call, call_of, signature_of
+from weft._lazy.call import ONE
+from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.realize import array_of
 from weft._lazy.record import record
-from weft._lazy.value import INTERIOR, ExecutedTape, Tape, Value, recorded
+from weft._lazy.tape import INTERIOR, Tape
+from weft._lazy.value import ExecutedTape, Value, recorded
 from weft.errors import GradientError
 from weft.ops._table import TABLE
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from weft._lazy.value import FREED, INTERIOR, OUTSIDE, ExecutedTape, Shared, Tape, Value
+from weft._lazy.tape import FREED, INTERIOR, Tape
+from weft._lazy.value import OUTSIDE, ExecutedTape, Shared, Value
 from weft.errors import GradientError
 
 VertexKey = Tape | int

@@ -13,7 +13,8 @@ from itertools import chain
 from weft._autograd.engine import BackwardPass, Deliver, callback_queue
 from weft._autograd.graph import Vertex, VertexKey, drop_values, inputs_of, key_of
 from weft._base.state import ambient, using
-from weft._lazy.value import Tape, Value
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value
 
 
 class IncrementalBackwardPass(BackwardPass):

@@ -9,8 +9,9 @@ import numpy as np
 
 from weft._base.device import device
 from weft._base.dtype import DType, bool_
+from weft._lazy.aval import aval_of
 from weft._lazy.runtime import jax_device
-from weft._lazy.value import Value, aval_of
+from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor, wrap
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]

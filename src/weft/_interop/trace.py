@@ -17,11 +17,14 @@ from weft._base.dtype import from_numpy
 from weft._base.site import user_site
 from weft._base.state import Pending, using
 from weft._dispatch import apply
-from weft._lazy.infer import ONE, call_of
+from weft._lazy.aval import aval_of
+from weft._lazy.call import ONE
+from weft._lazy.infer import call_of
 from weft._lazy.outline import outline
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import default_jax_device, named
-from weft._lazy.value import Tape, Value, aval_of
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value
 from weft._tensor.generator import Generator
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, wrap

@@ -18,65 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from weft._base.site import user_site
 from weft._base.state import Ambient
 from weft._lazy.general import with_letters
-from weft._lazy.signature import ErrorTemplate, Output, Signature, structs_of
+from weft._lazy.signature import Output, Signature, structs_of
 from weft._lazy.trace import Trace, restricted, traced
-from weft._lazy.value import Value, recorded
-from weft.errors import WeftError
-
-
-class Check:
-    """A check that was recorded.
-
-    code      the value of its codes, one int64 for each template; None once they are known
-    passed    whether the call itself has checked, so that nobody needs to read the codes
-    failure   the failure that they report, or None
-    reported  whether that was raised
-    doubt     a weak reference to the `Doubt` that values of the application hold; dead when no such value is left
-    """
-
-    __slots__ = ("code", "doubt", "failure", "passed", "reported", "signature", "site")
-
-    def __init__(self, code: Value, signature: Signature, *, passed: bool) -> None:
-        self.code: Value | None = code
-        self.passed = passed
-        self.failure: tuple[ErrorTemplate, int] | None = None
-        self.reported = False
-        self.signature = signature
-        self.site = user_site()
-        self.doubt: weakref.ref[Doubt] | None = None
-
-    def set_codes(self, codes: Sequence[int]) -> None:
-        """Store the codes, now that they are computed."""
-        self.failure = _first_failure(self.signature, codes)
-        self.code = None
-
-    def error(self, *, at_the_call: bool = False) -> WeftError:
-        """The exception of a check that has failed, to be raised; elsewhere its text leads with the call's line."""
-        assert self.failure is not None, "only called where there is one"
-        self.reported = True
-        return _error(self.signature, self.failure, "" if at_the_call else f"{self.site}: ")
-
-
-class Doubt:
-    """Held by the values that mean nothing if its check fails."""
-
-    __slots__ = ("__weakref__", "check")
-
-    def __init__(self, check: Check) -> None:
-        self.check = check
-
-
-class Unconfirmed:
-    """Stands in for an array that means nothing if one of several checks fails."""
-
-    __slots__ = ("array", "doubts")
-
-    def __init__(self, array: Any, doubts: tuple[Doubt, ...]) -> None:
-        self.array = array
-        self.doubts = doubts
+from weft._lazy.value import Check, Doubt, Value, error_of, first_failure, recorded
 
 
 def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> Doubt:
@@ -87,9 +33,9 @@ def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> 
     """
     recipe = _recipe_of(signature)
     at_hand = _codes_at_hand(signature, recipe, inputs)
-    failure = None if at_hand is None else _first_failure(signature, at_hand)
+    failure = None if at_hand is None else first_failure(signature, at_hand)
     if failure is not None:
-        raise _error(signature, failure, "")
+        raise error_of(signature, failure, "")
     code = recorded(recipe.output, tuple([inputs[i] for i in recipe.inputs]), ambient)
     check = Check(code, signature, passed=at_hand is not None)
     if not check.passed:
@@ -170,15 +116,3 @@ def _at_hand(value: Value) -> np.ndarray[Any, Any] | None:
     if is_concrete and value.aval.device.type == "cpu":
         return np.asarray(array)  # waits if it is being computed, so that what is recorded does not depend on time
     return None
-
-
-def _first_failure(signature: Signature, codes: Sequence[int]) -> tuple[ErrorTemplate, int] | None:
-    precondition = signature.precondition
-    assert precondition is not None, "what is checked has one"
-    return next(((c, code) for c, code in zip(precondition.templates, codes, strict=True) if code), None)
-
-
-def _error(signature: Signature, failure: tuple[ErrorTemplate, int], lead: str) -> WeftError:
-    template, code = failure
-    types = ", ".join(map(repr, signature.avals))
-    return template.error(f"{lead}{template.text(code)} (inputs {types})")

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from weft._lazy.infer import Many
+import jax
+
+from weft._lazy.call import Many
+from weft._lazy.interpreter import Costs
 from weft._lazy.signature import Output
 
-if TYPE_CHECKING:
-    from weft._lazy.program import Program
+
+class _Program(Protocol):
+    """What is told of a program (`_lazy/program.py`)."""
+
+    runs: int
+    spent: float
+    run: Callable[..., Sequence[jax.Array]] | None
+
+    @property
+    def costs(self) -> Costs: ...
+    @property
+    def parts(self) -> tuple[int, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +106,7 @@ def _further(count: int) -> str:
 _Steps = Sequence[tuple[Output, tuple[int, ...]]]
 _MOST = 1000
 _log: list[tuple[Compilation, _Steps]] = []
-_interpreted: WeakKeyDictionary[Program, tuple[str, int]] = WeakKeyDictionary()
+_interpreted: WeakKeyDictionary[_Program, tuple[str, int]] = WeakKeyDictionary()
 
 
 def explain() -> Explanation:
@@ -112,14 +125,14 @@ def explain() -> Explanation:
     )
 
 
-def note_interpreted(site: str, program: Program, steps: _Steps) -> None:
+def note_interpreted(site: str, program: _Program, steps: _Steps) -> None:
     """Remember that a program is interpreted."""
     _interpreted[program] = site, len(steps)
 
 
-def note(site: str, seconds: float, program: Program, steps: _Steps) -> None:
+def note(site: str, seconds: float, program: _Program, steps: _Steps) -> None:
     """Remember one compilation."""
-    segments, programs = program.compiled.parts
+    segments, programs = program.parts
     entry = Compilation(site, seconds, len(steps), _cause(site, steps), program.runs, segments, programs)
     if len(_log) >= _MOST:
         del _log[0]

@@ -16,18 +16,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import jax
 from jax.export import symbolic_shape
 
+from weft._lazy.aval import Aval
+from weft._lazy.call import BoundOp
+from weft._lazy.precondition import Precondition
 from weft._lazy.trace import SizeValues, SymbolicSize, Trace
-from weft._lazy.value import Aval
 from weft.ops._table import Kind
-
-if TYPE_CHECKING:
-    from weft._lazy.infer import Call
-    from weft._lazy.signature import Precondition
 
 Numbers = tuple[int, ...]
 """All sizes in the types and static arguments of a call, in order."""
@@ -219,7 +217,7 @@ def filled(avals: Sequence[Aval], sizes: Iterator[SymbolicSize]) -> list[jax.Sha
     return [jax.ShapeDtypeStruct(tuple([next(sizes) for _ in a.shape]), a.dtype.numpy) for a in avals]
 
 
-def static_with(call: Call, sizes: Iterator[SymbolicSize]) -> tuple[Any, ...]:
+def static_with(call: BoundOp, sizes: Iterator[SymbolicSize]) -> tuple[Any, ...]:
     """The static arguments of a call with other sizes for their integers."""
     return tuple(
         [
@@ -243,7 +241,7 @@ _SIZED = frozenset({Kind.SHAPE, Kind.STATIC})
 _NUMBER = object()
 
 
-def family_of(call: Call, avals: Sequence[Aval]) -> tuple[Family, Numbers]:
+def family_of(call: BoundOp, avals: Sequence[Aval]) -> tuple[Family, Numbers]:
     """The family that a call on inputs of these types belongs to, and its sizes there."""
     form, numbers = form_of(call, avals)
     family = _families.get(form)
@@ -264,7 +262,7 @@ def forget_families() -> None:
     _families.clear()
 
 
-def form_of(call: Call, avals: Sequence[Aval]) -> tuple[Any, Numbers]:
+def form_of(call: BoundOp, avals: Sequence[Aval]) -> tuple[Any, Numbers]:
     """The key of all calls that differ from this one in sizes alone, and its sizes."""
     numbers = [size for aval in avals for size in aval.shape]
     static = [

@@ -14,12 +14,14 @@ from weft._base import state
 from weft._base.device import CPU, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64, result_type
 from weft._base.site import warn_user
+from weft._lazy.aval import Aval, marked
+from weft._lazy.call import BoundOp, Exact, Many, kinds_of
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.precision import is_half, widened
+from weft._lazy.precondition import ErrorTemplate, Precondition
 from weft._lazy.refusal import refusal, require_int64, wrap_dim
-from weft._lazy.signature import Arrays, ErrorTemplate, Precondition, Signature, structs_of
+from weft._lazy.signature import Arrays, Signature, structs_of
 from weft._lazy.trace import SymbolicSize, traced
-from weft._lazy.value import Aval, marked
 from weft.errors import (
     ArgumentError,
     DeviceError,
@@ -35,69 +37,18 @@ Casts = tuple[Any, ...]
 """The dtypes that an input is cast to, one after another."""
 
 
-class Many:
-    """In a call's static part: this parameter takes the next `count` inputs."""
+class Call(BoundOp):
+    """An operator with its static arguments, and its signatures so far. One object per combination.
 
-    __slots__ = ("count",)
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __repr__(self) -> str:
-        return f"<{self.count} inputs>"
-
-
-class Exact:
-    """In a call's static part: a Python number whose type matters, since `2 == 2.0` and their hashes agree."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Exact) and type(self.value) is type(other.value) and self.value == other.value
-
-    def __hash__(self) -> int:
-        return hash((type(self.value), self.value))
-
-    def __repr__(self) -> str:
-        return repr(self.value)
-
-
-_many: dict[int, Many] = {}
-
-
-def many(count: int) -> Many:
-    """The one marker for `count` inputs."""
-    return _many.setdefault(count, Many(count))
-
-
-ONE = many(1)
-"""In a call's static part: this parameter takes the next input."""
-
-
-class Call:
-    """An operator with its static arguments: one entry per parameter, in order.
-
-    An entry is a `Many` for parameters that take inputs, else the value itself. One object per combination.
     Signatures that warn are in `warned`, where the fast path finds none, so every call goes through `signature_of`.
     """
 
-    __slots__ = ("device", "op", "signatures", "static", "warned")
+    __slots__ = ("signatures", "warned")
 
     def __init__(self, op: OpDef, static: tuple[Any, ...], device: device | None) -> None:
-        self.op = op
-        self.static = static
-        self.device = device
+        super().__init__(op, static, device)
         self.signatures: dict[tuple[Aval, ...], Signature] = {}
         self.warned: dict[tuple[Aval, ...], Signature] = {}
-
-    def __repr__(self) -> str:
-        arguments = (
-            f"{p.name}={s!r}" for p, s in zip(self.op.params, self.static, strict=True) if not isinstance(s, Many)
-        )
-        return f"{self.op.name}({', '.join(arguments)})"
 
 
 _calls: dict[Any, Call] = {}
@@ -144,7 +95,7 @@ def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
     return signature
 
 
-def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
+def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
     op = call.op
     device = call.device or common_device(op.name, avals)
     _require_types(call, avals)
@@ -190,11 +141,11 @@ def _infer(call: Call, avals: tuple[Aval, ...]) -> Signature:
     return signature
 
 
-def _generalised(call: Call, avals: tuple[Aval, ...], sizes: Iterator[SymbolicSize]) -> General:
+def _generalised(call: BoundOp, avals: tuple[Aval, ...], sizes: Iterator[SymbolicSize]) -> General:
     """The general trace of a call: with other sizes, which may be letters."""
     op = call.op
     structs = filled(avals, sizes)
-    body = _bodied(Call(op, static_with(call, sizes), call.device), avals, structs)
+    body = _bodied(BoundOp(op, static_with(call, sizes), call.device), avals, structs)
     trace = traced(body.fn, structs)
     precondition = _precondition(op, body.unflatten, structs) if op.check is not None else None
     main = len(trace.results) - op.aux
@@ -215,7 +166,7 @@ class _Body(NamedTuple):
 
 
 def _bodied(
-    call: Call, avals: tuple[Aval, ...], structs: Sequence[jax.ShapeDtypeStruct], types: Sequence[Any] | None = None
+    call: BoundOp, avals: tuple[Aval, ...], structs: Sequence[jax.ShapeDtypeStruct], types: Sequence[Any] | None = None
 ) -> _Body:
     """The functions of a call on inputs of these types with the sizes of `structs`; `types` of results, if known."""
     op = call.op
@@ -231,7 +182,7 @@ def _bodied(
     return _Body(fn, grads, unflatten)
 
 
-def _unflattener(call: Call, casts: Sequence[Casts]) -> Unflattener:
+def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
     """A function that casts flat inputs and puts them where the body takes them."""
 
     def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
@@ -287,7 +238,7 @@ def _precondition(
     return Precondition(codes, [ErrorTemplate(op.check_error, template, abstract)], on_host=not fails, waits=fails)
 
 
-def _require_types(call: Call, avals: tuple[Aval, ...]) -> None:
+def _require_types(call: BoundOp, avals: tuple[Aval, ...]) -> None:
     """Raises for element types that the row refuses before promotion, and for numbers where a tensor is needed."""
     op, kinds = call.op, kinds_of(call)
     operands = [a for a, kind in zip(avals, kinds, strict=True) if kind in TENSOR_KINDS]
@@ -304,7 +255,7 @@ def _require_types(call: Call, avals: tuple[Aval, ...]) -> None:
 _PYTHON_NAMES = {bool_: "bool", int64: "int", float64: "float", complex128: "complex"}
 
 
-def _misfit(call: Call, avals: tuple[Aval, ...]) -> WeftError | None:
+def _misfit(call: BoundOp, avals: tuple[Aval, ...]) -> WeftError | None:
     """The dim rule's error for the shapes, or None. An error of the body says more, and comes first."""
     if call.op.dims is None:
         return None
@@ -315,12 +266,12 @@ def _misfit(call: Call, avals: tuple[Aval, ...]) -> WeftError | None:
     return None
 
 
-def _shapes(call: Call, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
+def _shapes(call: BoundOp, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
     """The shapes of the inputs that are tensors."""
     return [a.shape for a, kind in zip(avals, kinds_of(call), strict=True) if kind in TENSOR_KINDS]
 
 
-def _hand_written(call: Call, unflatten: Unflattener, wide: bool) -> Callable[..., list[jax.Array | None]]:
+def _hand_written(call: BoundOp, unflatten: Unflattener, wide: bool) -> Callable[..., list[jax.Array | None]]:
     """The row's derivative, over flat inputs; a wide one takes 16-bit floats in float32, as the body does."""
     op = call.op
 
@@ -359,16 +310,7 @@ def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
     return _cast(grad, array.dtype)
 
 
-def kinds_of(call: Call) -> list[Kind]:
-    """The kind of each flat input."""
-    kinds: list[Kind] = []
-    for param, entry in zip(call.op.params, call.static, strict=True):
-        if isinstance(entry, Many):
-            kinds.extend([param.kind] * entry.count)
-    return kinds
-
-
-def _arguments(call: Call, arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(call: BoundOp, arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
     """Flat inputs and static entries, as the body takes them; among NumPy arrays there is no random key."""
     rest = iter(arrays)
     args: list[Any] = []
@@ -398,7 +340,7 @@ def _cast(array: jax.Array, dtype: Any) -> jax.Array:
     return array.astype(dtype)
 
 
-def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Casts]:
+def _casts(call: BoundOp, avals: tuple[Aval, ...]) -> list[Casts]:
     """The dtypes that each input is cast to before the body."""
     target: DType | None = None
     kinds = kinds_of(call)
@@ -413,7 +355,7 @@ def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Casts]:
     return [(target.numpy,) if k in TENSOR_KINDS else () for k in kinds]
 
 
-def _wide_casts(call: Call, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> list[Casts] | None:
+def _wide_casts(call: BoundOp, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> list[Casts] | None:
     """The casts for a body that computes 16-bit floats in float32; None if no input is one.
 
     Where types are promoted, numbers are rounded like the tensors beside them, unless the row takes them exactly.
@@ -447,7 +389,7 @@ def common_device(name: str, avals: tuple[Aval, ...]) -> device:
     return next(iter(devices), CPU)
 
 
-def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
+def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
     """The static part with dims made non-negative, and checked against the first tensor or the widest of a list."""
     ranks = [(len(a.shape), k) for a, k in zip(avals, kinds_of(call), strict=True) if k in TENSOR_KINDS]
     ndim = ranks[0][0] if ranks else 0

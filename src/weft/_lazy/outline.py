@@ -15,7 +15,8 @@ import numpy as np
 
 from weft._base.device import CPU
 from weft._lazy.precision import rewrite_barrier
-from weft._lazy.signature import Output, Precondition, Signature
+from weft._lazy.precondition import Precondition
+from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value, inputs_first
 
 RegionStep = tuple[Output, tuple[int, ...], bool]

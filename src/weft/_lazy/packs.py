@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import COMPLEX, FLOAT
-from weft._lazy.value import Aval, Value
+from weft._lazy.aval import Aval
+from weft._lazy.value import Value
 
 PACKS = 3
 """Floats, ints (with bools) and complex numbers; a program takes the packs, and then the arrays."""

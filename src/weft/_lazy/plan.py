@@ -16,11 +16,11 @@ import jax
 import numpy as np
 
 from weft._lazy import refcounts
-from weft._lazy.checks import Check, Doubt, Unconfirmed
 from weft._lazy.program import Graph, Program, program_of
 from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
-from weft._lazy.value import FREED, Value, inputs_first, is_taped
+from weft._lazy.tape import FREED
+from weft._lazy.value import Check, Doubt, Unconfirmed, Value, inputs_first, is_taped
 
 _LEAST_DONATION = 4096  # bytes; smaller buffers are not worth a program of their own
 

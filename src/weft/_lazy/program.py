@@ -132,6 +132,11 @@ class Program:
     def costs(self) -> Costs:
         return Costs(self.compiled.seconds, self.interpreted.seconds)
 
+    @property
+    def parts(self) -> tuple[int, int]:
+        """Into how many segments the graph is cut, and how many of these differ."""
+        return self.compiled.parts
+
     def is_worth_compiling(self) -> bool:
         """Whether one more interpreted run would raise the cost of all of them to that of compiling."""
         costs = self.costs

@@ -18,13 +18,12 @@ from weft._base import config
 from weft._base.device import CPU
 from weft._base.state import LEAST_LIMIT, Pending, ambient
 from weft._lazy import refcounts
-from weft._lazy.checks import Check, Unconfirmed
 from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
 from weft._lazy.plan import Batch, Busy, Ticket, plan
 from weft._lazy.program import execute, place
 from weft._lazy.runtime import tier_of
-from weft._lazy.value import Value, is_taped
+from weft._lazy.value import Check, Unconfirmed, Value, is_taped
 
 _CHUNK = 96  # operators in a program cut from a repeating stretch
 _LONG = 256  # operators from which on it is worth looking for repetition

@@ -5,9 +5,11 @@ from __future__ import annotations
 from weft._base.site import user_site
 from weft._base.state import Ambient
 from weft._lazy import checks, realize
+from weft._lazy.aval import marked
 from weft._lazy.plan import read_inputs
 from weft._lazy.signature import Signature
-from weft._lazy.value import Shared, Tape, Value, marked, recorded
+from weft._lazy.tape import Tape
+from weft._lazy.value import Shared, Value, recorded
 from weft.errors import GradientError
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from weft._base.limits import INT64
-from weft._lazy.value import Aval
+from weft._lazy.aval import Aval
 from weft.errors import ArgumentError, DimError, DTypeError, ShapeError, ValueRangeError
 from weft.ops._dims import broadcast_shapes
 from weft.ops._table import OpDef, Param

@@ -21,7 +21,7 @@ import numpy as np
 from weft._base import config
 from weft._base.device import CPU, device
 from weft._lazy import compile_cache
-from weft._lazy.value import Aval
+from weft._lazy.aval import Aval
 from weft.errors import DeviceError, DistBackendError, NoDeviceError
 from weft.ops._jax import live_arrays, update_config
 

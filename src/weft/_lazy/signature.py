@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
 from weft._base.device import device
 from weft._base.dtype import from_numpy
+from weft._lazy.aval import Aval, aval_of
+from weft._lazy.call import BoundOp
+from weft._lazy.general import General
+from weft._lazy.interpreter import Costs
+from weft._lazy.precondition import Precondition
+from weft._lazy.tape import INTERIOR, Tape
 from weft._lazy.trace import SizeValues, Trace, traced
-from weft._lazy.value import INTERIOR, Aval, Tape, aval_of
-from weft.errors import WeftError
-
-if TYPE_CHECKING:
-    from weft._lazy.general import General
-    from weft._lazy.infer import Call
-    from weft._lazy.interpreter import Costs
 
 Arrays = tuple[jax.Array, ...]
 
@@ -41,46 +40,6 @@ class Output:
         self.aval = aval
         self.taped = taped
         self.alone = True
-
-
-class ErrorTemplate:
-    """The error for input values that an operator cannot take; `finding()` reads codes (`ops/_findings.py`)."""
-
-    __slots__ = ("error", "finding", "template")
-
-    def __init__(self, error: type[WeftError], template: str, finding: Callable[[], Any]) -> None:
-        self.error = error
-        self.template = template
-        self.finding = finding
-
-    def text(self, code: int) -> str:
-        """The error's text for a code that is not 0."""
-        return self.finding().text(self.template, code)
-
-
-class Precondition:
-    """What must hold of a signature's input values, or its results mean nothing.
-
-    codes       arrays -> for each template an int64, 0 unless it applies
-    templates   in the order of the codes
-    on_host     whether `codes` takes NumPy arrays, too
-    waits       whether a call waits for the codes: programs try factorisations, and something else when they fail
-    """
-
-    __slots__ = ("codes", "on_host", "templates", "waits")
-
-    def __init__(
-        self,
-        codes: Callable[..., list[Any]],
-        templates: list[ErrorTemplate],
-        *,
-        on_host: bool = False,
-        waits: bool = False,
-    ) -> None:
-        self.codes = codes
-        self.templates = templates
-        self.on_host = on_host
-        self.waits = waits
 
 
 class Signature:
@@ -129,7 +88,7 @@ class Signature:
         device: device,
         aux: int = 0,
         differentiable: bool = True,
-        call: Call | None = None,
+        call: BoundOp | None = None,
         precondition: Precondition | None = None,
         grads: Callable[..., Sequence[jax.Array | None]] | None = None,
         rounds: bool = True,

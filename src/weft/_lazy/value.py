@@ -1,105 +1,20 @@
-"""Values: what an operator will give, or has given."""
+"""Values: the results of operators, pending or computed, and the checks that they depend on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from itertools import count
-from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from weft._base.device import CPU, device
-from weft._base.dtype import DType, bool_
-from weft._base.size import size_of
-
-if TYPE_CHECKING:
-    from weft._base.state import Ambient
-    from weft._lazy.checks import Doubt
-    from weft._lazy.signature import Output
-
-
-class Aval:
-    """Interned type of a value: shape, dtype and device. Compare by identity.
-
-    `weak` marks a Python number, which yields to the types of tensors; `inference` what was made in inference mode.
-    That is part of the type so that the common call, which looks signatures up by types, leaves it to `record`.
-    """
-
-    __slots__ = ("device", "dtype", "inference", "nbytes", "shape", "size", "weak")
-
-    def __init__(
-        self, shape: tuple[int, ...], dtype: DType, weak: bool, device: device, inference: bool = False
-    ) -> None:
-        self.inference = inference
-        self.shape = shape
-        self.size = size_of(shape)  # as users get it
-        self.dtype = dtype
-        self.weak = weak
-        self.device = device
-        self.nbytes = prod(shape) * dtype.itemsize
-
-    def __repr__(self) -> str:
-        return f"{self.dtype.name}{list(self.shape)}"
-
-
-_avals: dict[Any, Aval] = {}
-
-
-def aval_of(shape: tuple[int, ...], dtype: DType, *, weak: bool = False, device: device = CPU) -> Aval:
-    """The one `Aval` with these properties."""
-    key = (shape, dtype, weak, device)
-    aval = _avals.get(key)
-    return aval if aval is not None else _avals.setdefault(key, Aval(*key))
-
-
-def marked(aval: Aval, inference: bool) -> Aval:
-    """The type for values that were made in inference mode, or not."""
-    if aval.inference is inference:
-        return aval
-    key = (aval.shape, aval.dtype, aval.weak, aval.device, *((True,) if inference else ()))
-    result = _avals.get(key)
-    return result if result is not None else _avals.setdefault(key, Aval(*key))
-
-
-class Tape:
-    """How a value takes part in differentiation.
-
-    Most recorded values share `INTERIOR`. A value has a record of its own when it is a leaf that collects a
-    gradient, when hooks hang on it, when its derivative is the user's, when anomaly mode keeps the line that
-    made it, or when a backward pass has executed its application. Hooks map a gradient's value to another value, or
-    to None to leave it.
-
-    freed    a backward pass has executed the application, and needs none of its arrays any more
-    spent    its derivative read some of them, so that it cannot be executed again
-    custom   (cotangents by output, outputs) -> gradients of the inputs, for derivatives written by users
-    release  lets go of what `custom` has saved
-    """
-
-    __slots__ = ("custom", "freed", "grad", "hooks", "leaf", "owner", "post_hooks", "release", "site", "spent")
-
-    KEEP = 1 << 62
-    """The key of the hook that `retain_grad` hangs: hooks run in the order of their keys."""
-
-    def __init__(self, *, leaf: bool = False, freed: bool = False, site: str = "") -> None:
-        self.leaf = leaf
-        self.freed = freed
-        self.spent = freed
-        self.site = site
-        self.grad: Any = None  # the tensor that a leaf has collected
-        self.hooks: dict[int, Any] | None = None
-        self.post_hooks: dict[int, Any] | None = None
-        self.owner: Any = None  # weak reference to the leaf's tensor
-        self.custom: Any = None
-        self.release: Callable[[], None] | None = None
-
-    @property
-    def tape(self) -> Tape:
-        """Itself: in the graph that a backward pass leaves, tapes stand for their values."""
-        return self
-
-
-INTERIOR = Tape()
-FREED = Tape(freed=True)
-"""The tape of a value whose graph is gone altogether."""
+from weft._base.dtype import bool_
+from weft._base.site import user_site
+from weft._base.state import Ambient
+from weft._lazy.aval import Aval, aval_of
+from weft._lazy.precondition import ErrorTemplate
+from weft._lazy.signature import Output, Signature
+from weft._lazy.tape import Tape
+from weft.errors import WeftError
 
 
 class ExecutedTape(Tape):
@@ -224,3 +139,67 @@ def inputs_first(value: Value, enters: Callable[[Value], bool], expands: Callabl
             if expands(here):
                 stack.extend((x, False) for x in reversed(here.inputs))
     return order
+
+
+class Check:
+    """A check that was recorded.
+
+    code      the value of its codes, one int64 for each template; None once they are known
+    passed    whether the call itself has checked, so that nobody needs to read the codes
+    failure   the failure that they report, or None
+    reported  whether that was raised
+    doubt     a weak reference to the `Doubt` that values of the application hold; dead when no such value is left
+    """
+
+    __slots__ = ("code", "doubt", "failure", "passed", "reported", "signature", "site")
+
+    def __init__(self, code: Value, signature: Signature, *, passed: bool) -> None:
+        self.code: Value | None = code
+        self.passed = passed
+        self.failure: tuple[ErrorTemplate, int] | None = None
+        self.reported = False
+        self.signature = signature
+        self.site = user_site()
+        self.doubt: weakref.ref[Doubt] | None = None
+
+    def set_codes(self, codes: Sequence[int]) -> None:
+        """Store the codes, now that they are computed."""
+        self.failure = first_failure(self.signature, codes)
+        self.code = None
+
+    def error(self, *, at_the_call: bool = False) -> WeftError:
+        """The exception of a check that has failed, to be raised; elsewhere its text leads with the call's line."""
+        assert self.failure is not None, "only called where there is one"
+        self.reported = True
+        return error_of(self.signature, self.failure, "" if at_the_call else f"{self.site}: ")
+
+
+class Doubt:
+    """Held by the values that mean nothing if its check fails."""
+
+    __slots__ = ("__weakref__", "check")
+
+    def __init__(self, check: Check) -> None:
+        self.check = check
+
+
+class Unconfirmed:
+    """Stands in for an array that means nothing if one of several checks fails."""
+
+    __slots__ = ("array", "doubts")
+
+    def __init__(self, array: Any, doubts: tuple[Doubt, ...]) -> None:
+        self.array = array
+        self.doubts = doubts
+
+
+def first_failure(signature: Signature, codes: Sequence[int]) -> tuple[ErrorTemplate, int] | None:
+    precondition = signature.precondition
+    assert precondition is not None, "what is checked has one"
+    return next(((c, code) for c, code in zip(precondition.templates, codes, strict=True) if code), None)
+
+
+def error_of(signature: Signature, failure: tuple[ErrorTemplate, int], lead: str) -> WeftError:
+    template, code = failure
+    types = ", ".join(map(repr, signature.avals))
+    return template.error(f"{lead}{template.text(code)} (inputs {types})")

@@ -3,64 +3,41 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from math import isnan, nan
-from typing import TYPE_CHECKING, Any
+from math import isnan, nan, prod
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from weft._base.dtype import DType, int64
 from weft._base.state import ambient
 from weft._lazy import realize
-from weft._lazy.infer import ONE, Call, Exact, Many, call_of
-from weft._lazy.value import Aval, Value, aval_of
+from weft._lazy.aval import Aval, aval_of
+from weft._lazy.call import ONE, Exact, Many
+from weft._lazy.infer import Call, call_of
+from weft._lazy.value import Value
+from weft._tensor.base import Path, TensorBase
 from weft.errors import ShapeError
 from weft.ops._strides import Layout, row_major
 from weft.ops._table import TABLE, Kind
 
-if TYPE_CHECKING:
-    from weft._tensor.tensor import Tensor
-
-PathStep = tuple[Call, tuple[Value, ...]]
-Path = tuple[PathStep, ...]
+T = TypeVar("T", bound=TensorBase)
 
 
-class Alias:
-    """What a view is a view of. A view is tracked, or apart: a leaf, or with a graph of its own.
-
-    base     where the path starts: of a view that is apart the owner of the storage; of a tracked view the nearest
-             tensor with its own place in the graph, which is the owner of the storage or apart
-    steps    view operators from the base on, each with its inputs after the first; none where all elements are shared
-    tracked  whether gradients of the view flow to the base
-    hidden   whether no user holds the base, since the view has taken its place: `x.t_()`
-    place    of a stale view that is apart and requires a gradient, a value with its place in the graph
-    layout   where the elements lie, once somebody has asked
-    """
-
-    __slots__ = ("base", "hidden", "layout", "place", "steps", "tracked")
-
-    def __init__(self, base: Tensor, steps: Path, tracked: bool, *, hidden: bool = False) -> None:
-        self.base = base
-        self.steps = steps
-        self.tracked = tracked
-        self.hidden = hidden
-        self.place: Value | None = None
-        self.layout: Layout | None = None
-
-
-def owner_of(tensor: Tensor) -> Tensor:
+def owner_of(tensor: T) -> T:
     """The tensor that owns the elements: of a view the one that it is a view of in the end, else the tensor itself."""
-    while tensor._alias is not None:
-        tensor = tensor._alias.base
-    return tensor
+    owner: TensorBase = tensor
+    while owner._alias is not None:
+        owner = owner._alias.base
+    return cast("T", owner)  # users hold tensors, and nothing else has views
 
 
-def path_of(tensor: Tensor) -> Path:
+def path_of(tensor: TensorBase) -> Path:
     """The view operators that lead from the owner of the elements to the tensor."""
     alias = tensor._alias
     return () if alias is None else (*path_of(alias.base), *alias.steps)
 
 
-def current(tensor: Tensor) -> Value:
+def current(tensor: TensorBase) -> Value:
     """The value of a tensor that is read through an alias, or written; a compiled function reads it anew."""
     value = tensor._read()
     capture = ambient().capture
@@ -69,7 +46,7 @@ def current(tensor: Tensor) -> Value:
     return value
 
 
-def layout_of(tensor: Tensor, *, exact: bool = False) -> Layout:
+def layout_of(tensor: TensorBase, *, exact: bool = False) -> Layout:
     """Where the elements of a tensor lie. The offset is NaN where an index tensor decides it, unless `exact` asks."""
     alias = tensor._alias
     if alias is None:
@@ -83,7 +60,7 @@ def layout_of(tensor: Tensor, *, exact: bool = False) -> Layout:
     return layout
 
 
-def spreads(tensor: Tensor) -> bool:
+def spreads(tensor: TensorBase) -> bool:
     """Whether a view may show an element in several places, as its path tells without the layout."""
     while (alias := tensor._alias) is not None:
         for call, _ in alias.steps:
@@ -93,7 +70,7 @@ def spreads(tensor: Tensor) -> bool:
     return False
 
 
-def shows_changed(tensor: Tensor) -> bool:
+def shows_changed(tensor: TensorBase) -> bool:
     """Whether a view shows elements conjugated or negated."""
     return tensor._alias is not None and layout_of(tensor).changed
 
@@ -141,7 +118,7 @@ def _number(value: Value, exact: bool) -> Any:
 # --- the way to places that are given in full -------------------------------------------------------------------
 
 
-def path_to(start: Tensor, places: Layout) -> Path:
+def path_to(start: TensorBase, places: Layout) -> Path:
     """The steps that lead from a tensor that owns its storage, or is apart, to places in that."""
     if start._alias is None:
         steps, offset = _flat_as(start.dtype, places.dtype), places.offset
@@ -151,11 +128,11 @@ def path_to(start: Tensor, places: Layout) -> Path:
     return (*steps, (call, (Value(aval_of((), int64, weak=True), offset),)))
 
 
-def _within(start: Tensor, places: Layout) -> int:
+def _within(start: TensorBase, places: Layout) -> int:
     """The offset counted from the first element of a tensor that has a part of a storage, and gets the gradients."""
     part = layout_of(start, exact=True)
     offset = places.offset - part.offset
-    inside = 0 <= offset <= start.numel() - places.extent
+    inside = 0 <= offset <= prod(start._read().aval.shape) - places.extent
     if not inside or not part.is_contiguous or part.dtype is not places.dtype:
         raise ShapeError(
             "as_strided: gradients flow only within a leaf whose elements lie side by side; take it of x.detach()"

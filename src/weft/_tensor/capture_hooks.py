@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft._base.state import ambient
-from weft._lazy.value import Aval, Value
-
-if TYPE_CHECKING:
-    from weft._tensor.tensor import Tensor
+from weft._lazy.aval import Aval
+from weft._lazy.value import Value
+from weft._tensor.base import TensorBase
 
 
 def leaf(aval: Aval, array: Any, *, owner: Any = None) -> Value:
@@ -20,7 +19,7 @@ def leaf(aval: Aval, array: Any, *, owner: Any = None) -> Value:
     return value
 
 
-def changes(tensor: Tensor, what: str) -> None:
+def changes(tensor: TensorBase, what: str) -> None:
     """A tensor is about to change in another way than by its elements."""
     capture = ambient().capture
     if capture is not None:

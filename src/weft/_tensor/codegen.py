@@ -19,7 +19,8 @@ import numpy as np
 from weft._base.dtype import bool_
 from weft._base.state import ambient, default_device
 from weft._dispatch import apply
-from weft._lazy.infer import ONE, Exact, call_of, many
+from weft._lazy.call import ONE, Exact, many
+from weft._lazy.infer import call_of
 from weft._lazy.value import Value
 from weft._tensor import arguments, fast_path
 from weft._tensor.alias import layout_after, layout_of

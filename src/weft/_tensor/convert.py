@@ -31,10 +31,12 @@ from weft._base.dtype import (
 )
 from weft._base.limits import limits
 from weft._base.state import ambient, default_device, default_dtype
+from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.realize import array_of
 from weft._lazy.runtime import device_of, jax_device
 from weft._lazy.signature import Signature
-from weft._lazy.value import Aval, Tape, Value, aval_of, marked, tick
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value, tick
 from weft._tensor.capture_hooks import depends_on, leaf
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own

@@ -8,8 +8,8 @@ import numpy as np
 
 from weft._base.state import ambient, using
 from weft._dispatch import apply
+from weft._lazy.aval import marked
 from weft._lazy.realize import array_of
-from weft._lazy.value import marked
 from weft._tensor.alias import owner_of, path_of
 from weft._tensor.convert import from_host
 from weft._tensor.sharing import share

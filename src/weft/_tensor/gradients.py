@@ -9,7 +9,8 @@ from typing import Any
 from weft._autograd import engine
 from weft._base.state import ambient, using
 from weft._lazy.runtime import filled_array as _filled
-from weft._lazy.value import Tape, Value
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.tensor import Tensor, operand, wrap

@@ -11,7 +11,8 @@ import numpy as np
 
 from weft._base.dtype import BOOL, COMPLEX, INTEGER, DType, bool_, complex128, float64, int64, uint64
 from weft._base.limits import INT64, limits
-from weft._lazy.value import Value, aval_of
+from weft._lazy.aval import aval_of
+from weft._lazy.value import Value
 from weft._tensor.kind_names import array_hint, kind_of
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError
 from weft.ops._type_names import c_name

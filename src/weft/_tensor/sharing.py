@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.value import Value
-from weft._tensor.alias import Alias, PathStep, current, owner_of, path_of
+from weft._tensor.alias import current, owner_of, path_of
+from weft._tensor.base import Alias, PathStep, TensorBase
 from weft._tensor.view import attach, check_writable, own, placed
 from weft.errors import GradientError
 
-if TYPE_CHECKING:
-    from weft._tensor.tensor import Tensor
+T = TypeVar("T", bound=TensorBase)
 
 
-def share(target: Tensor, source: Tensor) -> None:
+def share(target: TensorBase, source: TensorBase) -> None:
     """Let `target`, which has no storage, have all elements of `source`, outside of the tape.
 
     From then on `target` owns the storage: what is trained is written faster so. Unless it belongs to a leaf that
@@ -34,7 +34,7 @@ def share(target: Tensor, source: Tensor) -> None:
         attach(owner, Alias(target, (), False))
 
 
-def set_data(target: Tensor, source: Tensor) -> None:
+def set_data(target: TensorBase, source: TensorBase) -> None:
     """`target.data = source`: share its elements, and keep the handle, its place in the graph and its gradient."""
     old = target._read()
     tape = old.tape
@@ -54,7 +54,7 @@ def set_data(target: Tensor, source: Tensor) -> None:
         capture.wrote(target, old)
 
 
-def rebind(target: Tensor, result: Tensor) -> Tensor:
+def rebind(target: T, result: TensorBase) -> T:
     """Make `target` its own view `result`, as `t_()` does. Where it owned its storage, a hidden tensor does now."""
     state = ambient()
     check_writable(target, state.grad)
@@ -84,18 +84,18 @@ def _in_graph(old: Value, value: Value, step: PathStep) -> Value:
         return apply(call, (old, *others))[0]
 
 
-def detach_view(view: Tensor) -> None:
+def detach_view(view: TensorBase) -> None:
     """Cut a view, through which no gradient flows yet, off the graph of its base: it becomes a leaf of its own."""
     attach(view, Alias(owner_of(view), path_of(view), False))
 
 
-def _leave_storage(target: Tensor) -> None:
+def _leave_storage(target: TensorBase) -> None:
     """Move the elements of `target`, and its views, to a hidden tensor: `target` is about to get other elements."""
     alias, views = target._alias, target._views
     target._alias = target._views = None
     if not views:
         return
-    hidden: Tensor = object.__new__(type(target))
+    hidden: TensorBase = object.__new__(type(target))
     hidden._value = target._value
     if alias is None:
         hidden._writes, hidden._address = target._writes, target._address
@@ -105,14 +105,14 @@ def _leave_storage(target: Tensor) -> None:
     _repoint(views, target, hidden, tracked=hidden)
 
 
-def _move_storage(owner: Tensor, target: Tensor) -> None:
+def _move_storage(owner: TensorBase, target: TensorBase) -> None:
     """Let `target` own a storage. Views that are apart follow; others stay with the tensor whose graph they are in."""
     target._writes, target._address = owner._writes, owner._address
     views, owner._views = owner._views or [], None
     _repoint(views, owner, target, tracked=owner)
 
 
-def _repoint(views: list[weakref.ref[Tensor]], old: Tensor, new: Tensor, *, tracked: Tensor) -> None:
+def _repoint(views: list[weakref.ref[TensorBase]], old: TensorBase, new: TensorBase, *, tracked: TensorBase) -> None:
     """Let the views of `old` that are apart be views of `new`, the others of `tracked`: all show the same elements."""
     for ref in views:
         view = ref()

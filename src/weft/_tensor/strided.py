@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from weft._base.dtype import DType
 from weft._base.state import ambient
-from weft._tensor.alias import Alias, layout_of, owner_of, path_to
+from weft._tensor.alias import layout_of, owner_of, path_to
+from weft._tensor.base import Alias
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import attach, replayed
 from weft.errors import DTypeError, ShapeError
@@ -29,7 +30,7 @@ def strided_view(
     _check(places, owner_of(input).nbytes)
     alias = input._alias
     start = input if alias is None or not alias.tracked else alias.base
-    if start._alias is not None and not (ambient().grad and start.requires_grad):
+    if start._alias is not None and not (ambient().grad and start._read().tape is not None):
         start = owner_of(start)
     tracked = ambient().grad and (start is input or (alias is not None and alias.tracked))
     view = Alias(start, path_to(start, places), tracked)

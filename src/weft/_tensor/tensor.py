@@ -6,23 +6,23 @@ import weakref
 from collections.abc import Callable, Iterator
 from itertools import count
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from weft._autograd.engine import backward_name
 from weft._autograd.graph import hooks_of, inputs_of, key_of, vertex_of
 from weft._base.device import device
-from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
 from weft._lazy.refusal import wrap_dim
-from weft._lazy.value import Tape, Value
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value
 from weft._tensor import sharing, view
-from weft._tensor.alias import Alias, owner_of
+from weft._tensor.alias import owner_of
+from weft._tensor.base import TensorBase
 from weft._tensor.capture_hooks import changes
-from weft._tensor.derived import Derived
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.view import own
 from weft.errors import (
@@ -43,19 +43,12 @@ NO_GRADIENT = "Only Tensors of floating point and complex dtype can require grad
 """The error for new tensors whose elements have no gradients."""
 
 
-class Tensor(Derived):
+class Tensor(TensorBase):
     """An array of numbers of one type, with PyTorch's operators, and a place in a backward pass.
 
     Operators are recorded when called and computed when a value is needed. The handle is mutable: an in-place
     operator makes it point to another value, and never changes a value that a backward pass has saved.
     """
-
-    _value: Value | None  # None in a view whose base has been written since
-    _alias: Alias | None = None
-    _views: list[weakref.ref[Tensor]] | None = None
-    _tape: Tape | None = None  # what a leaf collects its gradient in
-    _writes: int = 0  # of a tensor that owns its storage: how often that was written
-    _address: int = 0  # of a tensor that owns its storage: its `data_ptr()`, once somebody has asked
 
     # --- what it is -------------------------------------------------------------------------------------------
 
@@ -73,11 +66,6 @@ class Tensor(Derived):
         if dim is None:
             return self.shape
         return self.shape[wrap_dim(dim, self.ndim)]
-
-    @property
-    def dtype(self) -> DType:
-        """Type of the elements."""
-        return self._read().aval.dtype
 
     @property
     def device(self) -> device:
@@ -311,7 +299,7 @@ class Tensor(Derived):
     def _base(self) -> Tensor | None:
         """The tensor that it is a view of, if gradients flow there."""
         alias = self._alias
-        return alias.base if alias is not None and alias.tracked and not alias.hidden else None
+        return cast("Tensor", alias.base) if alias is not None and alias.tracked and not alias.hidden else None
 
     @property
     def _version(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,22 +22,25 @@ from weft._autograd.graph import hooks_of
 from weft._base.dtype import DType, can_cast
 from weft._base.state import ambient, using
 from weft._dispatch import apply
-from weft._lazy.infer import ONE, Call, call_of
+from weft._lazy.aval import marked
+from weft._lazy.call import ONE
+from weft._lazy.infer import Call, call_of
 from weft._lazy.plan import Ticket
-from weft._lazy.value import Tape, Value, marked
-from weft._tensor.alias import Alias, Path, current, layout_of, owner_of, path_of, path_to, spreads
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value
+from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
+from weft._tensor.base import Alias, Path, TensorBase
 from weft.errors import DTypeError, InPlaceError, ShapeError
 from weft.ops._dims import Sizes, broadcast_shapes
 from weft.ops._table import TABLE, Kind, OpDef, Param
 from weft.ops._type_names import scalar_name
 
-if TYPE_CHECKING:
-    from weft._tensor.tensor import Tensor
+T = TypeVar("T", bound=TensorBase)
 
 # --- making and reading -----------------------------------------------------------------------------------------
 
 
-def make_view(result: Tensor, source: Tensor, call: Call, others: tuple[Value, ...]) -> Tensor:
+def make_view(result: T, source: TensorBase, call: Call, others: tuple[Value, ...]) -> T:
     """Mark `result`, which is `call` applied to `source`, as a view of it."""
     _copy_inference_mark(result._read(), source._read())
     alias = source._alias
@@ -49,13 +52,13 @@ def make_view(result: Tensor, source: Tensor, call: Call, others: tuple[Value, .
     return attach(result, Alias(alias.base, (*alias.steps, step), True))
 
 
-def make_detached_view(result: Tensor, source: Tensor) -> Tensor:
+def make_detached_view(result: T, source: TensorBase) -> T:
     """Mark `result` as a view of all elements of `source` that no gradient flows through."""
     _copy_inference_mark(result._read(), source._read())
     return attach(result, Alias(owner_of(source), path_of(source), False))
 
 
-def attach(view: Tensor, alias: Alias) -> Tensor:
+def attach(view: T, alias: Alias) -> T:
     """Make a tensor a view by its alias; writes to the base mark it stale."""
     view._alias = alias
     base = alias.base
@@ -75,7 +78,7 @@ def _copy_inference_mark(value: Value, other: Value) -> None:
         value.aval = marked(value.aval, other.aval.inference)
 
 
-def refresh(view: Tensor) -> Value:
+def refresh(view: TensorBase) -> Value:
     """The value of a view whose base has been written since it was last read."""
     alias = view._alias
     assert alias is not None, "only views are stale"
@@ -91,13 +94,13 @@ def refresh(view: Tensor) -> Value:
     return value
 
 
-def _drop_retain_grad(tensor: Tensor, old: Value) -> None:
+def _drop_retain_grad(tensor: TensorBase, old: Value) -> None:
     kept = tensor._tape
     if kept is not None and not kept.leaf and old.tape is not None and old.tape.hooks:
         old.tape.hooks.pop(Tape.KEEP, None)
 
 
-def _move_retain_grad(tensor: Tensor, value: Value) -> None:
+def _move_retain_grad(tensor: TensorBase, value: Value) -> None:
     """Let `retain_grad` collect the gradient of a tensor's new value instead of its old one."""
     kept = tensor._tape
     if kept is None or kept.leaf or not kept.hooks or value.tape is None:
@@ -122,7 +125,7 @@ def own(value: Value) -> Value:
     return Value(value.aval, array, owner=value.extras if value.origin is None else None)
 
 
-def is_view_of(result: Tensor, source: Tensor) -> bool:
+def is_view_of(result: TensorBase, source: TensorBase) -> bool:
     """Whether `result` is another handle on the storage of `source`."""
     return result._alias is not None and result is not source and owner_of(result) is owner_of(source)
 
@@ -130,7 +133,7 @@ def is_view_of(result: Tensor, source: Tensor) -> bool:
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
-def write(target: Tensor, value: Value, *, uniform: bool = False) -> Tensor:
+def write(target: T, value: Value, *, uniform: bool = False) -> T:
     """Make a freshly recorded value the contents of `target` and of all that alias it.
 
     The value is cast and expanded to the target's type. `RuntimeError` for a leaf that requires a gradient in grad
@@ -164,12 +167,12 @@ def write(target: Tensor, value: Value, *, uniform: bool = False) -> Tensor:
     return target
 
 
-def _is_scattered(base: Tensor) -> bool:
+def _is_scattered(base: TensorBase) -> bool:
     """Whether the elements of a part of a storage do not lie side by side, so that no places within it can be given."""
     return spreads(base) or not layout_of(base).is_contiguous
 
 
-def _write_to_storage(target: Tensor, value: Value) -> Tensor:
+def _write_to_storage(target: T, value: Value) -> T:
     """Write to a part of a detached view that shows elements in several places: straight to the storage."""
     if value.tape is not None:
         raise InPlaceError(
@@ -182,7 +185,7 @@ def _write_to_storage(target: Tensor, value: Value) -> Tensor:
     return target
 
 
-def _write_path(view: Tensor, alias: Alias) -> Path:
+def _write_path(view: TensorBase, alias: Alias) -> Path:
     """The steps to write through: straight to the view's places where it shows an element several times."""
     if not spreads(view):
         return alias.steps
@@ -200,7 +203,7 @@ def _written(steps: Path, base: Value, value: Value) -> Value:
     return value
 
 
-def _put(base: Tensor, value: Value, grad: bool) -> None:
+def _put(base: TensorBase, value: Value, grad: bool) -> None:
     """Make `value` the contents of a tensor that owns its storage or is apart; its place in the graph stays."""
     old = base._read()
     _copy_inference_mark(value, old)
@@ -238,7 +241,7 @@ def placed(old: Value, value: Value) -> Value:
     return value
 
 
-def set_value(base: Tensor, value: Value) -> None:
+def set_value(base: TensorBase, value: Value) -> None:
     """Point a tensor that owns its storage to another value; its views are read anew."""
     if base._value is not None:
         _copy_inference_mark(value, base._value)
@@ -248,7 +251,7 @@ def set_value(base: Tensor, value: Value) -> None:
         _mark_views_stale(base)
 
 
-def _mark_views_stale(base: Tensor) -> None:
+def _mark_views_stale(base: TensorBase) -> None:
     for ref in base._views or ():
         view = ref()
         if view is None or (old := view._value) is None:
@@ -269,7 +272,7 @@ def _mark_views_stale(base: Tensor) -> None:
             _mark_views_stale(view)
 
 
-def replace_value(target: Tensor, value: Value) -> None:
+def replace_value(target: TensorBase, value: Value) -> None:
     """`write` outside of the tape, short where the target owns its storage and the type stays."""
     old = target._value
     if target._alias is None and old is not None and old.aval is value.aval and ambient().capture is None:
@@ -282,7 +285,7 @@ def replace_value(target: Tensor, value: Value) -> None:
         write(target, value)
 
 
-def check_writable(target: Tensor, grad: bool) -> None:
+def check_writable(target: TensorBase, grad: bool) -> None:
     """Raise `RuntimeError` for a leaf that requires a gradient, a view of one, and what was made in inference mode."""
     if grad:
         _check_leaf(target)
@@ -293,7 +296,7 @@ def check_writable(target: Tensor, grad: bool) -> None:
         )
 
 
-def _check_leaf(target: Tensor) -> None:
+def _check_leaf(target: TensorBase) -> None:
     tape = target._read().tape
     if tape is not None and tape.leaf:
         raise InPlaceError(
@@ -310,7 +313,7 @@ def _check_leaf(target: Tensor) -> None:
             )
 
 
-def check_overlap(target: Tensor, sources: Iterable[Tensor], *, wholly: bool = False) -> None:
+def check_overlap(target: TensorBase, sources: Iterable[TensorBase], *, wholly: bool = False) -> None:
     """Raise `RuntimeError` where a tensor that is read overlaps the written one without being the same elements.
 
     With `wholly`, the same elements are refused, too.
@@ -328,7 +331,7 @@ def check_overlap(target: Tensor, sources: Iterable[Tensor], *, wholly: bool = F
             )
 
 
-def _overlap(target: Tensor, source: Tensor, wholly: bool) -> bool:
+def _overlap(target: TensorBase, source: TensorBase, wholly: bool) -> bool:
     return layout_of(target).overlaps(layout_of(source), wholly=wholly)
 
 
@@ -346,7 +349,7 @@ def check_shape(have: Sizes, want: Sizes) -> None:
         raise ShapeError(f"output with shape {list(want)} doesn't match the broadcast shape {list(both)}")
 
 
-def _fitted(target: Tensor, value: Value) -> Value:
+def _fitted(target: TensorBase, value: Value) -> Value:
     """`value`, cast and expanded to the target's type."""
     want, have = target._read().aval, value.aval
     check_shape(have.shape, want.shape)

@@ -9,10 +9,12 @@ from typing import Any
 from weft._autograd.engine import check_finite
 from weft._autograd.graph import second_backward_error
 from weft._base.state import ambient, using
+from weft._lazy.aval import Aval
 from weft._lazy.record import record, saved_inference
 from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
-from weft._lazy.value import Aval, Tape, Value
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor, operand, wrap

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft._lazy.value import Tape, Value
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Handle, Tensor, wrap
 from weft.errors import GradientError, ModuleError

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 from weft._base.dtype import DType, float32, float64
 from weft._base.state import ambient, default_dtype, using
 from weft._dispatch import apply
-from weft._lazy.infer import ONE, call_of, many
+from weft._lazy.aval import aval_of
+from weft._lazy.call import ONE, many
+from weft._lazy.infer import call_of
 from weft._lazy.runtime import new_array
-from weft._lazy.value import Value, aval_of
+from weft._lazy.value import Value
 from weft._tensor.capture_hooks import leaf
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap

@@ -8,7 +8,8 @@ from typing import Any
 
 from weft._base.state import using
 from weft._dispatch import apply
-from weft._lazy.infer import ONE, call_of, many
+from weft._lazy.call import ONE, many
+from weft._lazy.infer import call_of
 from weft._lazy.value import Value
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor, operand, wrap

@@ -19,11 +19,12 @@ from tests.samples import Sample, as_sample, sample_of
 from weft._autograd.derive import derivative_of
 from weft._base.dtype import COMPLEX, DTYPES, FLOAT, INTEGER, DType, from_numpy
 from weft._lazy import runtime as runtime  # sets jax up as programs expect it
-from weft._lazy.infer import ONE, Exact, call_of, many, signature_of
+from weft._lazy.aval import aval_of
+from weft._lazy.call import ONE, Exact, many
+from weft._lazy.infer import call_of, signature_of
 from weft._lazy.interpreter import missing, prepare
 from weft._lazy.interpreter.flatten import flattened
 from weft._lazy.signature import Signature
-from weft._lazy.value import aval_of
 from weft.errors import WeftError
 from weft.ops._table import REQUIRED, TABLE, TENSOR_KINDS, Kind, OpDef, Param
 

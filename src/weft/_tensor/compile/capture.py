@@ -10,7 +10,9 @@ from typing import Any
 
 from weft._base.site import user_site
 from weft._base.state import Pending
-from weft._lazy.value import Tape, Value, is_taped
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value, is_taped
+from weft._tensor.base import TensorBase
 from weft._tensor.compile.kinds import kind_of
 from weft._tensor.compile.snapshot import Snapshot
 from weft._tensor.generator import Generator
@@ -18,7 +20,7 @@ from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor
 
 Arguments = Sequence[Tensor]
-Locator = Callable[[Arguments], Tensor]
+Locator = Callable[[Arguments], TensorBase]
 """Finds a tensor, given the call's tensor arguments."""
 TapeLocator = Callable[[Arguments], Tape]
 """Finds the `Tape` in which a leaf collects its gradient."""
@@ -45,16 +47,16 @@ class Capture:
         self.snapshot = snapshot
         self.sources: dict[Value, Callable[..., Any]] = {}
         self.locators: dict[int, Locator] = {}
-        self.state: dict[int, Tensor] = {}
+        self.state: dict[int, TensorBase] = {}
         self.kinds: dict[int, Any] = {}
         self.same: list[tuple[Any, Any]] = []
-        self.written: dict[int, Tensor] = {}
-        self.held: dict[int, tuple[TapeLocator, Tensor | None]] = {}
-        self.left: dict[int, tuple[TapeLocator, Tape, Tensor | None, bool]] = {}
+        self.written: dict[int, TensorBase] = {}
+        self.held: dict[int, tuple[TapeLocator, TensorBase | None]] = {}
+        self.left: dict[int, tuple[TapeLocator, Tape, TensorBase | None, bool]] = {}
         self.optimizers: dict[int, tuple[Callable[[], Any], Any]] = {}
         self.drawn: list[tuple[Generator, Value, Value]] = []
         self.prevented = ""
-        self._kept: list[Tensor] = list(arguments)  # alive, so that an identity stands for one tensor
+        self._kept: list[TensorBase] = list(arguments)  # alive, so that an identity stands for one tensor
         self._inside: set[int] = set()  # identities: references would make values look as if they were held
         self._leaves: list[Value] = []
         self._counted = 0
@@ -79,7 +81,7 @@ class Capture:
         self._inside.add(id(value))
         self._leaves.append(value)
 
-    def read(self, tensor: Tensor, value: Value) -> None:
+    def read(self, tensor: TensorBase, value: Value) -> None:
         """An operator reads a tensor."""
         key = id(tensor)
         if key not in self.locators and key not in self.state and not self.is_inside(value):
@@ -95,7 +97,7 @@ class Capture:
         if first is not source:
             self.same.append((first, source))
 
-    def _find_anew(self, tensor: Tensor, locator: Locator) -> None:
+    def _find_anew(self, tensor: TensorBase, locator: Locator) -> None:
         """Have a replay find a tensor by its locator, and from it what it is a view of."""
         if id(tensor) in self.locators:
             return
@@ -111,23 +113,23 @@ class Capture:
             for i, value in enumerate(others):
                 self._comes_from(value, lambda arguments, at=at, i=i: locator(arguments)._alias.steps[at][1][i])  # pyright: ignore[reportOptionalMemberAccess]
 
-    def locator_of(self, tensor: Tensor) -> Locator:
+    def locator_of(self, tensor: TensorBase) -> Locator:
         """Where a replay finds a tensor from outside."""
         return self.locators.get(id(tensor)) or (lambda _: tensor)
 
-    def is_outside(self, tensor: Tensor) -> bool:
+    def is_outside(self, tensor: TensorBase) -> bool:
         """Whether a tensor was there before the function ran."""
         key = id(tensor)
         if any(key in table for table in (self.locators, self.state, self.written)):
             return True
         return key in self.snapshot.tensors and key not in self._created
 
-    def wrote(self, tensor: Tensor, old: Value) -> None:
+    def wrote(self, tensor: TensorBase, old: Value) -> None:
         """A tensor got a new value in place. Those that the function has made do not count."""
         if not self.is_inside(old):
             self.written.setdefault(id(tensor), tensor)
 
-    def changes(self, tensor: Tensor, what: str) -> None:
+    def changes(self, tensor: TensorBase, what: str) -> None:
         """A tensor is about to change in another way than by its elements."""
         if id(tensor) in self.written or not self.is_inside(tensor._read()):
             self.prevent(f"changes {what} at {user_site()}")
@@ -224,7 +226,7 @@ class Capture:
         return any(id(x) in new for value in self.region if is_taped(value) for x in value.inputs)
 
 
-def _tape_of(tensor: Tensor) -> Tape:
+def _tape_of(tensor: TensorBase) -> Tape:
     """The record in which a leaf collects its gradient."""
     if tensor._tape is None:
         tensor._tape = Tape(leaf=True)

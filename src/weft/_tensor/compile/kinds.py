@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft._tensor.alias import owner_of
-from weft._tensor.tensor import Tensor
+from weft._tensor.base import TensorBase
 from weft.errors import ValueRangeError
 
 
-def kind_of(tensor: Tensor) -> Any:
+def kind_of(tensor: TensorBase) -> Any:
     """Equal for tensors that a captured program can take for each other."""
     try:
         value = tensor._read()
@@ -25,14 +25,14 @@ def kind_of(tensor: Tensor) -> Any:
     return (*own, kind_of(alias.base), alias.tracked, steps)
 
 
-def sharing(tensors: Sequence[Tensor], outside: Mapping[int, Any]) -> tuple[int, ...]:
+def sharing(tensors: Sequence[TensorBase], outside: Mapping[int, Any]) -> tuple[int, ...]:
     """For each tensor, what shares its storage: one that is `outside` (by identity), or the first of the tensors."""
     first: dict[int, int] = {}
     roots = [id(owner_of(tensor)) for tensor in tensors]
     return tuple([root if root in outside else first.setdefault(root, -at) for at, root in enumerate(roots)])
 
 
-def places_of_first(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+def places_of_first(tensors: Sequence[TensorBase]) -> tuple[int, ...]:
     """For each tensor, where it stands for the first time."""
     first: dict[int, int] = {}
     return tuple([first.setdefault(id(tensor), at) for at, tensor in enumerate(tensors)])

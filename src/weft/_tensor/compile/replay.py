@@ -12,8 +12,10 @@ from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.outline import outline
 from weft._lazy.realize import flush
 from weft._lazy.record import record
-from weft._lazy.value import FREED, Tape, Value, is_taped
-from weft._tensor.alias import Alias, owner_of
+from weft._lazy.tape import FREED, Tape
+from weft._lazy.value import Value, is_taped
+from weft._tensor.alias import owner_of
+from weft._tensor.base import Alias, TensorBase
 from weft._tensor.compile.capture import Arguments, Capture, Locator
 from weft._tensor.compile.kinds import kind_of, sharing
 from weft._tensor.compile.structure import rebuild
@@ -42,7 +44,9 @@ class _Maker:
     steps: tuple[tuple[Any, tuple[Find, ...]], ...]
     tracked: bool
 
-    def make(self, outputs: Sequence[Value], arguments: Arguments, tables: tuple[list[Tensor], list[Tensor]]) -> Tensor:
+    def make(
+        self, outputs: Sequence[Value], arguments: Arguments, tables: tuple[Sequence[TensorBase], list[Tensor]]
+    ) -> Tensor:
         """The tensor, given the outputs, and the tensors that were there and that are made already."""
         value = outputs[self.output]
         tensor = wrap(value)
@@ -76,7 +80,7 @@ class _Outputs:
             self.values.append(value)
         return self._numbers[value]
 
-    def refer(self, tensor: Tensor) -> Reference:
+    def refer(self, tensor: TensorBase) -> Reference:
         """The reference by which a replay finds or makes a tensor."""
         key = id(tensor)
         if key not in self._references:
@@ -89,7 +93,7 @@ class _Outputs:
                 self.makers.append(maker)
         return self._references[key]
 
-    def _maker(self, tensor: Tensor) -> _Maker:
+    def _maker(self, tensor: TensorBase) -> _Maker:
         value, alias = tensor._read(), tensor._alias
         capture = self._capture
         if type(tensor) is not Tensor:
@@ -195,7 +199,7 @@ class Replay:
             if leaf:
                 outputs[at].tape = outside[n]._read().tape
             set_value(outside[n], outputs[at])
-        tables: tuple[list[Tensor], list[Tensor]] = (outside, [])
+        tables: tuple[Sequence[TensorBase], list[Tensor]] = (outside, [])
         for maker in self._makers:
             tables[1].append(maker.make(outputs, arguments, tables))
         for holder, grad in self._grads:
@@ -213,7 +217,7 @@ def _loses_gradients(left: _Outputs, region: Sequence[Value], inputs: Sequence[V
     return bool(leaves) and any(x in leaves for value in region if is_taped(value) for x in value.inputs)
 
 
-def _is_leaf(tensor: Tensor) -> bool:
+def _is_leaf(tensor: TensorBase) -> bool:
     tape = tensor._read().tape
     return tape is not None and tape.leaf
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from weft._base.device import device
 from weft._base.dtype import DType
+from weft._tensor.base import TensorBase
 from weft._tensor.tensor import Tensor
 
 
@@ -96,7 +97,7 @@ def flatten_result(structure: Any, tensors: list[Tensor], objects: list[Any], ou
     return flatten(structure, tensors, objects)
 
 
-def rebuild(part: Any, tensors: Iterator[Tensor]) -> Any:
+def rebuild(part: Any, tensors: Iterator[TensorBase]) -> Any:
     """The inverse of `flatten_result`, given the tensors."""
     if part is SLOT:
         return next(tensors)

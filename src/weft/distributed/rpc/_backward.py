@@ -25,7 +25,8 @@ from weft._autograd.incremental import IncrementalBackwardPass
 from weft._base.state import ambient
 from weft._lazy.realize import flush_pending
 from weft._lazy.runtime import filled_array
-from weft._lazy.value import Tape, Value, inputs_first
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value, inputs_first
 from weft._tensor.gradients import accumulate
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._call import Call

@@ -15,8 +15,10 @@ from itertools import count
 from typing import Any, NamedTuple, NoReturn
 
 from weft._autograd.graph import Vertex
+from weft._lazy.aval import Aval
 from weft._lazy.signature import Output, Signature
-from weft._lazy.value import Aval, Tape, Value, tick
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value, tick
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import GradientError
 

@@ -20,8 +20,9 @@ from weft._base.device import device as Device
 from weft._base.dtype import dtype_named
 from weft._base.state import ambient
 from weft._comm.shared_memory.loans import FrozenBytes
+from weft._lazy.aval import aval_of
 from weft._lazy.realize import raw_array
-from weft._lazy.value import Value, aval_of
+from weft._lazy.value import Value
 from weft._tensor.convert import existing, room
 from weft._tensor.copying import extras_of, handle_on
 from weft._tensor.tensor import Tensor, wrap

@@ -22,8 +22,9 @@ import numpy as np
 from weft._base.device import CPU
 from weft._base.dtype import DType
 from weft._comm.shared_memory.loans import on_loan
+from weft._lazy.aval import aval_of
 from weft._lazy.runtime import jax_device
-from weft._lazy.value import Value, aval_of
+from weft._lazy.value import Value
 from weft._tensor.convert import ALIGNMENT, room
 from weft._tensor.copying import extras_of, handle_on
 from weft._tensor.tensor import Tensor, wrap

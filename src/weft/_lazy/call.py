@@ -1,0 +1,79 @@
+"""Operators with their static arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._base.device import device
+from weft.ops._table import Kind, OpDef
+
+
+class Many:
+    """In a call's static part: this parameter takes the next `count` inputs."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __repr__(self) -> str:
+        return f"<{self.count} inputs>"
+
+
+class Exact:
+    """In a call's static part: a Python number whose type matters, since `2 == 2.0` and their hashes agree."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Exact) and type(self.value) is type(other.value) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+_many: dict[int, Many] = {}
+
+
+def many(count: int) -> Many:
+    """The one marker for `count` inputs."""
+    return _many.setdefault(count, Many(count))
+
+
+ONE = many(1)
+"""In a call's static part: this parameter takes the next input."""
+
+
+class BoundOp:
+    """An operator with its static arguments: one entry per parameter, in order; and, for factories, the device.
+
+    An entry is a `Many` for parameters that take inputs, else the value itself.
+    """
+
+    __slots__ = ("device", "op", "static")
+
+    def __init__(self, op: OpDef, static: tuple[Any, ...], device: device | None) -> None:
+        self.op = op
+        self.static = static
+        self.device = device
+
+    def __repr__(self) -> str:
+        arguments = (
+            f"{p.name}={s!r}" for p, s in zip(self.op.params, self.static, strict=True) if not isinstance(s, Many)
+        )
+        return f"{self.op.name}({', '.join(arguments)})"
+
+
+def kinds_of(call: BoundOp) -> list[Kind]:
+    """The kind of each flat input."""
+    kinds: list[Kind] = []
+    for param, entry in zip(call.op.params, call.static, strict=True):
+        if isinstance(entry, Many):
+            kinds.extend([param.kind] * entry.count)
+    return kinds

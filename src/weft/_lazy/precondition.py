@@ -1,0 +1,48 @@
+"""Preconditions: what must hold of the values of an application's inputs, or its results mean nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.errors import WeftError
+
+
+class ErrorTemplate:
+    """The error for input values that an operator cannot take; `finding()` reads codes (`ops/_findings.py`)."""
+
+    __slots__ = ("error", "finding", "template")
+
+    def __init__(self, error: type[WeftError], template: str, finding: Callable[[], Any]) -> None:
+        self.error = error
+        self.template = template
+        self.finding = finding
+
+    def text(self, code: int) -> str:
+        """The error's text for a code that is not 0."""
+        return self.finding().text(self.template, code)
+
+
+class Precondition:
+    """What must hold of a signature's input values, or its results mean nothing.
+
+    codes       arrays -> for each template an int64, 0 unless it applies
+    templates   in the order of the codes
+    on_host     whether `codes` takes NumPy arrays, too
+    waits       whether a call waits for the codes: programs try factorisations, and something else when they fail
+    """
+
+    __slots__ = ("codes", "on_host", "templates", "waits")
+
+    def __init__(
+        self,
+        codes: Callable[..., list[Any]],
+        templates: list[ErrorTemplate],
+        *,
+        on_host: bool = False,
+        waits: bool = False,
+    ) -> None:
+        self.codes = codes
+        self.templates = templates
+        self.on_host = on_host
+        self.waits = waits

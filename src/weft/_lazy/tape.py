@@ -1,0 +1,48 @@
+"""Tapes: how a value takes part in differentiation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Tape:
+    """How a value takes part in differentiation.
+
+    Most recorded values share `INTERIOR`. A value has a record of its own when it is a leaf that collects a
+    gradient, when hooks hang on it, when its derivative is the user's, when anomaly mode keeps the line that
+    made it, or when a backward pass has executed its application. Hooks map a gradient's value to another value, or
+    to None to leave it.
+
+    freed    a backward pass has executed the application, and needs none of its arrays any more
+    spent    its derivative read some of them, so that it cannot be executed again
+    custom   (cotangents by output, outputs) -> gradients of the inputs, for derivatives written by users
+    release  lets go of what `custom` has saved
+    """
+
+    __slots__ = ("custom", "freed", "grad", "hooks", "leaf", "owner", "post_hooks", "release", "site", "spent")
+
+    KEEP = 1 << 62
+    """The key of the hook that `retain_grad` hangs: hooks run in the order of their keys."""
+
+    def __init__(self, *, leaf: bool = False, freed: bool = False, site: str = "") -> None:
+        self.leaf = leaf
+        self.freed = freed
+        self.spent = freed
+        self.site = site
+        self.grad: Any = None  # the tensor that a leaf has collected
+        self.hooks: dict[int, Any] | None = None
+        self.post_hooks: dict[int, Any] | None = None
+        self.owner: Any = None  # weak reference to the leaf's tensor
+        self.custom: Any = None
+        self.release: Callable[[], None] | None = None
+
+    @property
+    def tape(self) -> Tape:
+        """Itself: in the graph that a backward pass leaves, tapes stand for their values."""
+        return self
+
+
+INTERIOR = Tape()
+FREED = Tape(freed=True)
+"""The tape of a value whose graph is gone altogether."""

@@ -1,0 +1,58 @@
+"""The state of a tensor: its value, its place in a backward pass, and the elements that it shares with others."""
+
+from __future__ import annotations
+
+import weakref
+
+from weft._base.dtype import DType
+from weft._lazy.infer import Call
+from weft._lazy.tape import Tape
+from weft._lazy.value import Value
+from weft._tensor.derived import Derived
+from weft.ops._strides import Layout
+
+PathStep = tuple[Call, tuple[Value, ...]]
+Path = tuple[PathStep, ...]
+
+
+class Alias:
+    """What a view is a view of. A view is tracked, or apart: a leaf, or with a graph of its own.
+
+    base     where the path starts: of a view that is apart the owner of the storage; of a tracked view the nearest
+             tensor with its own place in the graph, which is the owner of the storage or apart
+    steps    view operators from the base on, each with its inputs after the first; none where all elements are shared
+    tracked  whether gradients of the view flow to the base
+    hidden   whether no user holds the base, since the view has taken its place: `x.t_()`
+    place    of a stale view that is apart and requires a gradient, a value with its place in the graph
+    layout   where the elements lie, once somebody has asked
+    """
+
+    __slots__ = ("base", "hidden", "layout", "place", "steps", "tracked")
+
+    def __init__(self, base: TensorBase, steps: Path, tracked: bool, *, hidden: bool = False) -> None:
+        self.base = base
+        self.steps = steps
+        self.tracked = tracked
+        self.hidden = hidden
+        self.place: Value | None = None
+        self.layout: Layout | None = None
+
+
+class TensorBase(Derived):
+    """What views, writes and captures need of a tensor."""
+
+    _value: Value | None  # None in a view whose base has been written since
+    _alias: Alias | None = None
+    _views: list[weakref.ref[TensorBase]] | None = None
+    _tape: Tape | None = None  # what a leaf collects its gradient in
+    _writes: int = 0  # of a tensor that owns its storage: how often that was written
+    _address: int = 0  # of a tensor that owns its storage: its `data_ptr()`, once somebody has asked
+
+    def _read(self) -> Value:
+        """The current value."""
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the elements."""
+        return self._read().aval.dtype
