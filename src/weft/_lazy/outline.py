@@ -18,6 +18,7 @@ from weft._lazy.precision import rewrite_barrier
 from weft._lazy.precondition import Precondition
 from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value, inputs_first
+from weft.ops._jax import custom_vjp, optimization_barrier
 
 RegionStep = tuple[Output, tuple[int, ...], bool]
 """An output of an application, the numbers of its inputs, and whether gradients stop at it."""
@@ -89,7 +90,7 @@ def _runner(
 
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         if barrier:
-            arrays = jax.lax.optimization_barrier(arrays)
+            arrays = optimization_barrier(arrays)
         entries: dict[int, jax.Array] = dict(zip(leaf_numbers, arrays, strict=True))
         applications: dict[Any, tuple[jax.Array, ...]] = {}
         for (output, inputs, stops), number in zip(steps, step_numbers, strict=True):
@@ -129,7 +130,7 @@ def with_derivative(signature: Signature) -> Callable[..., tuple[jax.Array, ...]
     if grads is None or any(a.dtype.is_complex for a in signature.avals):
         return signature.fn
 
-    @jax.custom_vjp
+    @custom_vjp
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         return signature.fn(*arrays)
 

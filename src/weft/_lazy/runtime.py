@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jaxlib.version
@@ -23,11 +23,13 @@ from weft._base.device import CPU, device
 from weft._lazy import compile_cache
 from weft._lazy.aval import Aval
 from weft.errors import DeviceError, DistBackendError, NoDeviceError
-from weft.ops._jax import live_arrays, update_config
+from weft.ops._jax import device_put, live_arrays, update_config
 
 # mallopt's parameters, from glibc's <malloc.h>
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 _PAD = 256 << 20
+
+_config: Any = jax.config  # whose attributes are made at run time
 
 
 def _tune_allocator() -> None:
@@ -161,7 +163,7 @@ def default_jax_device() -> Any:
 
 def matmul_precision() -> str | None:
     """The precision that `set_matmul_precision` has set, or None."""
-    return jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]  made at run time
+    return _config.jax_default_matmul_precision
 
 
 def set_matmul_precision(precision: str) -> None:
@@ -198,7 +200,7 @@ def filled_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any
 
 def _filled(aval: Aval, number: complex, on_host: bool) -> jax.Array | np.ndarray[Any, Any]:
     host = np.full(aval.shape, number, aval.dtype.numpy)
-    return host if on_host else jax.device_put(host, jax_device(aval.device))
+    return host if on_host else device_put(host, jax_device(aval.device))
 
 
 _constant = lru_cache(maxsize=256)(_filled)
@@ -250,7 +252,7 @@ def join_runtime(path: str, rank: int, size: int, seconds: float) -> None:
 @contextmanager
 def _errors_only() -> Generator[None]:
     """Keep XLA's warnings off stderr in the block, such as that about recoverability, unless logging was set up."""
-    level = jax.config.jax_logging_level  # pyright: ignore[reportAttributeAccessIssue]  made at run time
+    level = _config.jax_logging_level
     if level != "NOTSET" or os.environ.get("TF_CPP_MIN_LOG_LEVEL") != _WARNINGS:
         yield
         return
@@ -264,7 +266,7 @@ def _errors_only() -> Generator[None]:
 
 def is_ready(array: jax.Array) -> bool:
     """Whether an array is computed."""
-    return array.is_ready()  # pyright: ignore[reportAttributeAccessIssue]  jax's stub lacks it
+    return cast("Any", array).is_ready()  # which jax's stub lacks
 
 
 unfinished: list[jax.Array] = []

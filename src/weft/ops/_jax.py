@@ -47,7 +47,15 @@ class _LiveArrays(Protocol):
     def __call__(self, platform: str | None = None) -> Iterable[jax.Array]: ...
 
 
+class _CustomVjp(Protocol):
+    def __call__(self, *arrays: jax.Array) -> Any: ...
+
+    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any], /) -> object: ...
+
+
 broadcasted_iota: _BroadcastedIota = lax.broadcasted_iota
+custom_vjp: Callable[[Callable[..., Any]], _CustomVjp] = jax.custom_vjp
+device_put: Callable[[Any, Any], jax.Array] = jax.device_put
 eval_shape: _EvalShape = jax.eval_shape
 jit: _Jit = jax.jit
 jvp: _Jvp = jax.jvp

@@ -4,3 +4,5 @@ class Client: ...
 class Device:
     id: int
     platform: str
+    process_index: int
+    device_kind: str

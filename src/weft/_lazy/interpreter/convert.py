@@ -17,7 +17,7 @@ def _convert(params: Params, ins: Types, outs: Types) -> Unary:
     if target.kind == "b":
         return lambda x: np.not_equal(x, np.zeros((), source))
     if source.kind == "c" and target.kind != "c":
-        return lambda x: x.real.astype(target)
+        return lambda x: np.real(x).astype(target)
     return methodcaller("astype", target)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,13 +23,14 @@ from weft._lazy.interpreter.table import (
     widened,
 )
 
+F = TypeVar("F", bound=Function)
 entry = partial(primitive, broadcasts=True)
 
 
-def elementwise(*names: str) -> Callable[[Function], Function]:
+def elementwise(*names: str) -> Callable[[F], F]:
     """Enter a function that has no parameters, and gets 16-bit floats in float32."""
 
-    def enter(function: Function) -> Function:
+    def enter(function: F) -> F:
         entry(*names)(lambda _, ins, outs: widened(function, ins, outs))
         return function
 
@@ -304,9 +307,9 @@ def _complex(params: Params, ins: Types, outs: Types) -> Function:
 
 @primitive("real", view=True)
 def _real(params: Params, ins: Types, outs: Types) -> Unary:
-    return lambda x: x.real
+    return attrgetter("real")
 
 
 @primitive("imag", view=True)
 def _imag(params: Params, ins: Types, outs: Types) -> Unary:
-    return lambda x: x.imag
+    return attrgetter("imag")

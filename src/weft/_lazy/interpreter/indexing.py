@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -243,7 +243,7 @@ def _write_one(
 def _written(numbers: Any, operand: Type, indices: Type, updates: Type) -> tuple[_Windows, list[int]]:
     """The windows that a scatter writes, and the order of the updates' dims by batch and window."""
     batching = numbers.operand_batching_dims
-    window_dims = iter(numbers.update_window_dims)
+    window_dims: Iterator[int] = iter(numbers.update_window_dims)
     single = (*numbers.inserted_window_dims, *batching)
     sizes = [1 if d in single else updates.shape[next(window_dims)] for d in range(len(operand.shape))]
     windows = _windows(

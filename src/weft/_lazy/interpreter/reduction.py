@@ -28,7 +28,8 @@ def _reduces(function: np.ufunc, of_bools: np.ufunc | None, start: Callable[[np.
     """How reductions are bound: by a function, one for bools, and what there is where nothing is reduced."""
 
     def bind(params: Params, ins: Types, outs: Types) -> Unary:
-        (shape, dtype), axes = ins[0], tuple(params["axes"])
+        shape, dtype = ins[0]
+        axes: tuple[int, ...] = tuple(params["axes"])
         inner = computed_in(dtype)
         reduce = (of_bools if of_bools is not None and dtype.kind == "b" else function).reduce
         options: dict[str, Any] = {"axis": axes, "dtype": inner}

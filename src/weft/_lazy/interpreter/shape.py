@@ -105,8 +105,8 @@ def _tile(params: Params, ins: Types, outs: Types) -> Function:
 @primitive("iota")
 def _iota(params: Params, ins: Types, outs: Types) -> Function:
     shape, dtype = outs[0]
-    dim = params["dimension"]
-    counted: Array = np.arange(shape[dim]).astype(dtype)
+    dim: int = params["dimension"]
+    counted = np.arange(shape[dim]).astype(dtype)
     return lambda: np.broadcast_to(counted.reshape([-1 if d == dim else 1 for d in range(len(shape))]), shape)
 
 

@@ -81,7 +81,8 @@ def _conv(params: Params, ins: Types, outs: Types) -> Function:
     numbers = params["dimension_numbers"]
     dtype = outs[0].dtype
     inner = computed_in(np.result_type(*[computed_in(t.dtype) for t in (*ins, outs[0])]))
-    sizes = [ins[1].shape[d] for d in numbers.rhs_spec[2:]]
+    space: Sequence[int] = numbers.rhs_spec[2:]
+    sizes = [ins[1].shape[d] for d in space]
     grid = _Grid(params["padding"], params["lhs_dilation"], sizes, params["window_strides"], params["rhs_dilation"])
     features, batches = params["feature_group_count"], params["batch_group_count"]
     order = np.argsort(numbers.out_spec)
