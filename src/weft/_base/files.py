@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
@@ -20,7 +20,7 @@ _folders: dict[str, int] = {}  # of this process: descriptors that hold the lock
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BufferedRandom]:
+def atomic_write(path: Path) -> Generator[BufferedRandom]:
     """A new file, open for writing and reading, that takes the place of `path` when the block ends.
 
     Others see the old content or the new, even after a power cut. The permissions of an existing file are kept. After

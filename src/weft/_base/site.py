@@ -7,7 +7,6 @@ import threading
 import warnings
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 
@@ -32,7 +31,7 @@ def stand_for(site: str, entry: CodeType) -> None:
     _EntryPoint.site, _EntryPoint.entry = site, entry
 
 
-def line_of(function: Any) -> str | None:
+def line_of(function: object) -> str | None:
     """`file:line` of a function, or None where it is not the user's."""
     code = getattr(function, "__code__", None)
     return None if code is None or _is_ours(code) else f"{code.co_filename}:{code.co_firstlineno}"
@@ -40,7 +39,7 @@ def line_of(function: Any) -> str | None:
 
 def warn_user(message: str) -> None:
     """A `UserWarning` at the line that `user_site` names, however deep in the package it is raised."""
-    frame = _user_frame() or sys._getframe()
+    frame = _user_frame() or sys._getframe()  # pyright: ignore[reportPrivateUsage]
     names = frame.f_globals
     registry = names.setdefault("__warningregistry__", {})  # where Python notes the warnings that a line has given
     warnings.warn_explicit(
@@ -57,7 +56,7 @@ def raised_here(error: BaseException) -> bool:
 
 
 def _user_frame() -> FrameType | None:
-    frame = sys._getframe(1)
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         if frame.f_code is _EntryPoint.entry:
             return None

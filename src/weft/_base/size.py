@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from math import prod
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 from weft.errors import ArgumentError
 
@@ -30,24 +30,33 @@ class Size(tuple[int, ...]):
     def __repr__(self) -> str:
         return f"torch.Size({list(self)})"
 
-    def __getitem__(self, index: Any) -> Any:
-        item = super().__getitem__(index)
-        return size_of(item) if isinstance(index, slice) else item
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> int: ...
 
-    def __add__(self, other: Any) -> Any:
-        return Size((*self, *other)) if isinstance(other, tuple) else NotImplemented
+    @overload
+    def __getitem__(self, index: slice) -> Size: ...
 
-    def __radd__(self, other: Any) -> Any:
-        return Size((*other, *self)) if isinstance(other, tuple) else NotImplemented
+    def __getitem__(self, index: SupportsIndex | slice) -> int | Size:
+        return size_of(super().__getitem__(index)) if isinstance(index, slice) else super().__getitem__(index)
 
-    def __mul__(self, count: Any) -> Size:
+    def __add__(self, other: tuple[Any, ...]) -> Size:
+        return Size((*self, *other)) if _is_tuple(other) else NotImplemented
+
+    def __radd__(self, other: tuple[Any, ...]) -> Size:
+        return Size((*other, *self)) if _is_tuple(other) else NotImplemented
+
+    def __mul__(self, count: SupportsIndex) -> Size:
         return size_of(super().__mul__(count))
 
     __rmul__ = __mul__
 
 
-size_of: Callable[[Iterable[int]], Size] = partial(tuple.__new__, Size)
+size_of: Callable[[Iterable[int]], Size] = partial(tuple[int, ...].__new__, Size)
 """The `Size` of ints."""
+
+
+def _is_tuple(other: object) -> bool:
+    return isinstance(other, tuple)
 
 
 def _int(at: int, size: Any) -> int:

@@ -5,7 +5,8 @@ A new thread starts from the defaults with an empty list of pending values; noth
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import ContextVar, Token
 from typing import Any
 
 from weft._base import config
@@ -95,10 +96,10 @@ class using:
         _ambient.reset(self._token)
 
 
-def enter(**fields: Any) -> Any:
+def enter(**fields: Any) -> Token[Ambient | None]:
     """Set fields until `leave` is called with what this returns."""
     old = ambient()
-    kept = {
+    kept: dict[str, Any] = {
         "pending": old.pending,
         "grad": old.grad,
         "inference": old.inference,
@@ -109,7 +110,7 @@ def enter(**fields: Any) -> Any:
     return _ambient.set(Ambient(**{**kept, **fields}))
 
 
-def leave(token: Any) -> None:
+def leave(token: Token[Ambient | None]) -> None:
     """Undo one `enter`."""
     _ambient.reset(token)
 
@@ -123,8 +124,8 @@ class _Defaults:
     """Settings that PyTorch keeps per process."""
 
     dtype: DType = float32
-    device: Any = None
-    on_dtype_change: list[Any] = []  # noqa: RUF012  shared on purpose: caches that depend on the default
+    device: device_class | None = None
+    on_dtype_change: list[Callable[[], object]] = []  # noqa: RUF012  shared on purpose: caches that depend on the default
 
 
 def default_dtype() -> DType:
@@ -134,24 +135,28 @@ def default_dtype() -> DType:
 
 def set_default_dtype(dtype: DType) -> None:
     """Set the type of Python floats in new tensors: a floating type."""
-    if not isinstance(dtype, DType) or not dtype.is_floating_point:
-        lead = "" if isinstance(dtype, DType) else "invalid dtype object: "
-        raise ArgumentError(f"{lead}only floating-point types are supported as the default type, got {dtype!r}")
+    _require_floating(dtype)
     _Defaults.dtype = dtype
     for forget in _Defaults.on_dtype_change:
         forget()
 
 
-def on_dtype_change(forget: Any) -> None:
+def _require_floating(dtype: object) -> None:
+    if not isinstance(dtype, DType) or not dtype.is_floating_point:
+        lead = "" if isinstance(dtype, DType) else "invalid dtype object: "
+        raise ArgumentError(f"{lead}only floating-point types are supported as the default type, got {dtype!r}")
+
+
+def on_dtype_change(forget: Callable[[], object]) -> None:
     """Call `forget()` whenever the default type changes."""
     _Defaults.on_dtype_change.append(forget)
 
 
-def default_device() -> Any:
+def default_device() -> device_class | None:
     """Device of new tensors, or None for the first CPU."""
     return _Defaults.device
 
 
-def set_default_device(device: Any) -> None:
+def set_default_device(device: str | device_class | int | None) -> None:
     """Set the device of new tensors; None means the first CPU."""
     _Defaults.device = None if device is None else device_class(device)

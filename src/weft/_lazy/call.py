@@ -25,7 +25,7 @@ class Exact:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: int | float) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:

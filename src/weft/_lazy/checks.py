@@ -112,7 +112,6 @@ def _at_hand(value: Value) -> np.ndarray[Any, Any] | None:
         return np.asarray(array, value.aval.dtype.numpy)
     if type(array) is np.ndarray:
         return array
-    is_concrete = isinstance(array, jax.Array) and not isinstance(array, Tracer)
-    if is_concrete and value.aval.device.type == "cpu":
-        return np.asarray(array)  # waits if it is being computed, so that what is recorded does not depend on time
-    return None
+    if isinstance(array, Tracer) or not isinstance(array, jax.Array) or value.aval.device.type != "cpu":
+        return None
+    return np.asarray(array)  # waits if it is being computed, so that what is recorded does not depend on time

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import jax
 
 from weft._base.device import device
+from weft._lazy.aval import Aval
 from weft._lazy.compiled import compiled
 from weft._lazy.form import Application, Form
 from weft._lazy.interpreted import PROGRAM_SECONDS, costs_of
@@ -101,12 +102,12 @@ def _steps(
 
 def _overwritten(segment: Segment, donated: set[int]) -> tuple[int, ...]:
     """Positions of a segment's leaves that may be overwritten and whose buffers fit one of its results."""
-    types = {}
+    types: dict[int, Aval] = {}
     for signature, inputs, values in segment.form.applications:
         types.update(zip(inputs, signature.avals, strict=True))
         types.update((number, signature.outputs[index].aval) for number, index in values)
     spare = Counter(types[number] for number in segment.form.wanted)
-    positions = []
+    positions: list[int] = []
     for position, (number, within) in enumerate(zip(segment.leaves, segment.form.leaves, strict=True)):
         if number in donated and number in segment.ending and spare[types[within]]:
             spare[types[within]] -= 1

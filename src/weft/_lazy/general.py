@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 from jax.export import symbolic_shape
@@ -91,12 +91,12 @@ class _SizePattern:
 
     def sizes(self, numbers: Numbers) -> SizeValues | None:
         """The numbers of the letters for these sizes, or None if they do not fit the pattern."""
-        fixed = set()
+        fixed: set[int] = set()
         for at, number in self.fixed:
             if numbers[at] != number:
                 return None
             fixed.add(number)
-        letters = []
+        letters: list[int] = []
         for group in self.groups:
             number = numbers[group[0]]
             if number < 2 or number in fixed or number in letters or any(numbers[at] != number for at in group):
@@ -230,7 +230,9 @@ def static_with(call: BoundOp, sizes: Iterator[SymbolicSize]) -> tuple[Any, ...]
 def _with_sizes(entry: Any, sizes: Iterator[SymbolicSize]) -> Any:
     if type(entry) is int:
         return next(sizes)
-    return tuple([_with_sizes(part, sizes) for part in entry]) if type(entry) is tuple else entry
+    if type(entry) is tuple:
+        return tuple([_with_sizes(part, sizes) for part in cast("tuple[Any, ...]", entry)])
+    return entry
 
 
 # --- all families ---
@@ -278,4 +280,6 @@ def _without_numbers(entry: Any, numbers: list[int]) -> Any:
     if type(entry) is int:
         numbers.append(entry)
         return _NUMBER
-    return tuple([_without_numbers(part, numbers) for part in entry]) if type(entry) is tuple else entry
+    if type(entry) is tuple:
+        return tuple([_without_numbers(part, numbers) for part in cast("tuple[Any, ...]", entry)])
+    return entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial, reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from weft.errors import (
     WeftError,
 )
 from weft.ops._findings import Failures, Finding, finding
+from weft.ops._jax import eval_shape
 from weft.ops._memory import require_addressable
 from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, OpDef, Promote
 
@@ -194,7 +195,7 @@ def _bodied(
     fn = _body(op, unflatten)
     if wide is not None:  # what the body refuses, and the types of its results, follow from the inputs' own types
         if types is None:
-            types = [result.dtype for result in jax.eval_shape(fn, *structs)]
+            types = [result.dtype for result in eval_shape(fn, *structs)]
         fn = _rounded(_body(op, _unflattener(call, wide)), types[: len(types) - op.aux])
     grads = _hand_written(call, _unflattener(call, wide or casts), wide is not None) if op.vjp else None
     return _Body(fn, grads, unflatten)
@@ -209,13 +210,18 @@ def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
     return unflatten
 
 
+def _listed(entry: Any) -> Sequence[Any]:
+    """The entries of a tuple or a list; anything else is one entry."""
+    return cast("Sequence[Any]", entry) if isinstance(entry, (tuple, list)) else (entry,)
+
+
 def _body(op: OpDef, unflatten: Unflattener) -> Callable[..., Arrays]:
     """The body over flat inputs."""
 
     def fn(*arrays: jax.Array) -> Arrays:
         args, kwargs = unflatten(arrays)
         out = op.impl(*args, **kwargs)
-        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        return tuple(_listed(out))
 
     return fn
 
@@ -247,7 +253,7 @@ def _precondition(
         assert result is not None, "that depends on types alone"
         return [result.code()]
 
-    abstract = cache(lambda: jax.eval_shape(findings, *structs))
+    abstract = cache(lambda: eval_shape(findings, *structs))
     for_all_sizes = general.precondition if general is not None else None
     if (for_all_sizes if general is not None else abstract()) is None:
         return None
@@ -306,7 +312,7 @@ def _hand_written(call: BoundOp, unflatten: Unflattener, wide: bool) -> Callable
         g = cotangents[0] if len(cotangents) == 1 else cotangents
         out = outputs[0] if len(outputs) == 1 else outputs
         gradients = op.vjp(g, out, *args, **kwargs)
-        pending = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
+        pending = list(_listed(gradients))
         flat: list[jax.Array | None] = []
         for param, entry in zip(op.params, call.static, strict=True):
             count = entry.count if isinstance(entry, Many) else 0
@@ -420,13 +426,13 @@ def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
         return call.static  # the body says what an empty list lacks
     if ranks and ranks[0][1] is Kind.ARRAYS:
         ndim = max(rank for rank, kind in ranks if kind is Kind.ARRAYS)
-    entries = []
+    entries: list[Any] = []
     for param, entry in zip(call.op.params, call.static, strict=True):
         require_int64(call.op.name, param, entry)
         if param.kind is Kind.DIM and entry is not None:
             entry = require_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
         elif param.kind is Kind.DIMS and entry is not None:
-            dims = entry if isinstance(entry, tuple) else (entry,)
+            dims = _listed(entry)
             entry = tuple(require_dim(d, ndim, f"{call.op.name}(): argument {param.name!r}") for d in dims)
             if len(set(entry)) != len(entry):
                 twice = next(d for d in entry if entry.count(d) > 1)

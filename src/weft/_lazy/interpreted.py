@@ -153,7 +153,7 @@ def device_of(signature: Signature) -> device:
 
 def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
     """The result of an application with one output, computed within `quiet()`; None if an input is not at hand."""
-    arrays = []
+    arrays: list[Array] = []
     for x in inputs:
         array = x.array
         if type(array) is not np.ndarray:

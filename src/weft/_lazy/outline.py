@@ -18,6 +18,7 @@ from weft._lazy.form import Application, Form
 from weft._lazy.precondition import Precondition
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value, inputs_first
+from weft.ops._jax import custom_vjp, optimization_barrier
 
 _signatures: dict[Any, Signature] = {}
 _MOST_SIGNATURES = 1024
@@ -82,7 +83,7 @@ def _function(form: Form, stops: Collection[int], barrier: bool) -> Callable[...
     function = form.function(_body, stops)
 
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        return tuple(function(*(jax.lax.optimization_barrier(arrays) if barrier else arrays)))
+        return tuple(function(*(optimization_barrier(arrays) if barrier else arrays)))
 
     return run
 
@@ -114,7 +115,7 @@ def with_derivative(signature: Signature) -> Callable[..., tuple[jax.Array, ...]
     if grads is None or any(a.dtype.is_complex for a in signature.avals):
         return signature.fn
 
-    @jax.custom_vjp
+    @custom_vjp
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         return signature.fn(*arrays)
 

@@ -31,7 +31,8 @@ def slots_of(avals: Iterable[Aval]) -> list[PackSlot]:
 
 def packs_of(leaves: Iterable[Value]) -> tuple[Any, Any, Any]:
     """The packs of the numbers among some leaves; None for an empty one."""
-    floats, ints, complexes = numbers = ([], [], [])
+    numbers: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    floats, ints, complexes = numbers
     for leaf in leaves:
         if leaf.aval.weak:
             numbers[_pack_of(leaf.aval)].append(leaf.array)

@@ -172,7 +172,7 @@ class _Numbering:
                 continue
             origin, inputs = value.origin, value.inputs
             if origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  what is pending has an origin
-                args = []
+                args: list[int] = []
                 for x in inputs:
                     number = x.num
                     if number < 0:
@@ -210,7 +210,8 @@ class _Numbering:
         if value.array is None:
             self.add(_pending_ancestors(value))
         else:
-            held = type(value.array)
+            array: object = value.array
+            held = type(array)
             if held is Ticket:
                 raise Busy(value.array)
             if held is Unconfirmed:
@@ -293,7 +294,7 @@ def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[
     for value in chosen:
         if value.aval.nbytes >= _LEAST_DONATION:
             wanted[value.aval] = wanted.get(value.aval, 0) + 1
-    donated = []
+    donated: list[int] = []
     position = -1
     own = 2 + refcounts.IN_A_LOCAL
     for leaf in leaves:

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -222,7 +222,7 @@ def _on_device(
 
 
 @contextmanager
-def _announced(site: str, operators: int) -> Iterator[None]:
+def _announced(site: str, operators: int) -> Generator[None]:
     """Say on stderr that a compilation is slow, while it runs."""
 
     def say() -> None:

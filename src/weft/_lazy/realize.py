@@ -6,7 +6,7 @@ A pending value that only the list of pending values holds is dead. What else co
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
@@ -120,7 +120,7 @@ def flush_pending() -> None:
 
 
 @contextmanager
-def keeping() -> Iterator[None]:
+def keeping() -> Generator[None]:
     """Leave what is recorded in the block uncomputed, until `flush_pending` is called or a value is needed."""
     pending = ambient().pending
     before, pending.kept = pending.kept, True

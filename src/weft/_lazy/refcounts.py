@@ -44,7 +44,7 @@ def calibrated(ways: tuple[Way, ...]) -> int:
     """What each of the ways adds to the number of holders, or `UNKNOWN`."""
     if not _exact():
         return UNKNOWN
-    added = set()
+    added: set[int] = set()
     for holders in (0, 1, 2) * 8:  # often enough for the interpreter to specialise the code
         for count in ways:
             probe = [object()]

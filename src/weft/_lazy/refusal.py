@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, cast
 
 from weft._base.limits import INT64
 from weft._lazy.aval import Aval
@@ -37,7 +37,7 @@ def require_int64(op: str, param: Param, entry: Any) -> None:
         if entry not in INT64:
             raise ValueRangeError(f"Overflow when unpacking long long: argument '{param.name}' of {op}() is {entry}")
     elif isinstance(entry, tuple):
-        for at, part in enumerate(entry, 1):
+        for at, part in enumerate(cast("tuple[Any, ...]", entry), 1):
             if isinstance(part, int) and part not in INT64:
                 raise ArgumentError(
                     f"{op}(): argument '{param.name}' failed to unpack the object at pos {at} with error "

@@ -8,11 +8,11 @@ import os
 import platform
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jaxlib.version
@@ -23,10 +23,13 @@ from weft._base.device import CPU, device
 from weft._lazy import compile_cache
 from weft._lazy.aval import Aval
 from weft.errors import DeviceError, DistBackendError, NoDeviceError
+from weft.ops._jax import device_put, live_arrays, update_config
 
 # mallopt's parameters, from glibc's <malloc.h>
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 _PAD = 256 << 20
+
+_config: Any = jax.config  # whose attributes are made at run time
 
 
 def _tune_allocator() -> None:
@@ -42,13 +45,13 @@ def _tune_allocator() -> None:
 
 
 def _configure() -> None:
-    jax.config.update("jax_enable_x64", True)
+    update_config("jax_enable_x64", True)
     if config.COMPILE_CACHE:
         folder = Path(config.COMPILE_CACHE) / f"jaxlib-{jaxlib.version.__version__}"
         compile_cache.prepare(folder)
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+        update_config("jax_compilation_cache_dir", str(folder))
+        update_config("jax_persistent_cache_min_compile_time_secs", 0.1)
+        update_config("jax_persistent_cache_min_entry_size_bytes", 0)
     if config.TUNE_ALLOCATOR:
         _tune_allocator()
 
@@ -81,7 +84,7 @@ def jax_device(target: device) -> Any:
             raise NoDeviceError(f"Torch not compiled with CUDA enabled; {text}") from error
         raise DeviceError(text) from error
     if devices[0].platform != "cpu":  # where the first tier is programs of single applications
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        update_config("jax_persistent_cache_min_compile_time_secs", 0.0)
     index = target.index or 0
     if index >= len(devices):
         raise DeviceError(f"{target}: this machine has {len(devices)} {target.type} device(s), counted from 0")
@@ -103,7 +106,7 @@ class _Forked:
 def _before_fork() -> None:
     """Wait until everything is computed: in the child nothing would finish it."""
     if has_started():
-        for array in jax.live_arrays():
+        for array in live_arrays():
             array.block_until_ready()
 
 
@@ -148,7 +151,7 @@ def has_started() -> bool:
 
 def finish(held: Any) -> None:
     """Wait until a jax device has computed all arrays that somebody holds there."""
-    for array in jax.live_arrays(held.platform):
+    for array in live_arrays(held.platform):
         if held in array.devices():
             array.block_until_ready()
 
@@ -160,12 +163,12 @@ def default_jax_device() -> Any:
 
 def matmul_precision() -> str | None:
     """The precision that `set_matmul_precision` has set, or None."""
-    return jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]  made at run time
+    return _config.jax_default_matmul_precision
 
 
 def set_matmul_precision(precision: str) -> None:
     """How exactly matrices of float32 are multiplied, in jax's words."""
-    jax.config.update("jax_default_matmul_precision", precision)
+    update_config("jax_default_matmul_precision", precision)
 
 
 def device_of(array: jax.Array) -> device:
@@ -197,7 +200,7 @@ def filled_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any
 
 def _filled(aval: Aval, number: complex, on_host: bool) -> jax.Array | np.ndarray[Any, Any]:
     host = np.full(aval.shape, number, aval.dtype.numpy)
-    return host if on_host else jax.device_put(host, jax_device(aval.device))
+    return host if on_host else device_put(host, jax_device(aval.device))
 
 
 _constant = lru_cache(maxsize=256)(_filled)
@@ -220,9 +223,9 @@ def join_runtime(path: str, rank: int, size: int, seconds: float) -> None:
 
     Rank 0 is the coordinator. Nothing may have been computed yet. A process that ends does not end the others.
     """
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.config.update("jax_enable_recoverability", True)
-    jax.config.update("jax_enable_preemption_service", False)
+    update_config("jax_cpu_collectives_implementation", "gloo")
+    update_config("jax_enable_recoverability", True)
+    update_config("jax_enable_preemption_service", False)
     local = os.environ.get("LOCAL_RANK") if "CUDA_VISIBLE_DEVICES" not in os.environ else None
     try:
         with _errors_only():
@@ -247,23 +250,23 @@ def join_runtime(path: str, rank: int, size: int, seconds: float) -> None:
 
 
 @contextmanager
-def _errors_only() -> Iterator[None]:
+def _errors_only() -> Generator[None]:
     """Keep XLA's warnings off stderr in the block, such as that about recoverability, unless logging was set up."""
-    level = jax.config.jax_logging_level  # pyright: ignore[reportAttributeAccessIssue]  made at run time
+    level = _config.jax_logging_level
     if level != "NOTSET" or os.environ.get("TF_CPP_MIN_LOG_LEVEL") != _WARNINGS:
         yield
         return
-    jax.config.update("jax_logging_level", "ERROR")
+    update_config("jax_logging_level", "ERROR")
     try:
         yield
     finally:
-        jax.config.update("jax_logging_level", "WARNING")  # "NOTSET" leaves XLA's own level as it is
-        jax.config.update("jax_logging_level", level)
+        update_config("jax_logging_level", "WARNING")  # "NOTSET" leaves XLA's own level as it is
+        update_config("jax_logging_level", level)
 
 
 def is_ready(array: jax.Array) -> bool:
     """Whether an array is computed."""
-    return array.is_ready()  # pyright: ignore[reportAttributeAccessIssue]  jax's stub lacks it
+    return cast("Any", array).is_ready()  # which jax's stub lacks
 
 
 unfinished: list[jax.Array] = []

@@ -111,7 +111,7 @@ class Signature:
         self.run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
         self.costs: Costs | None = None
         smooth = differentiable and any(a.dtype.is_differentiable and not a.weak for a in avals)
-        outputs = []
+        outputs: list[Output] = []
         for index, (shape, dtype) in enumerate(self.trace.types()):
             aval = aval_of(shape, from_numpy(dtype), device=device)
             if index < len(names):

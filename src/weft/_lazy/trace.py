@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from operator import floordiv, mod
+from operator import floordiv, mod  # pyright: ignore[reportUnknownVariableType]
 from types import CodeType
-from typing import Any
+from typing import Any, cast
 
 import jax
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr
 
+from weft.ops._jax import make_jaxpr
+
 SymbolicSize = Any
 """A number, or an expression of letters."""
 
 _PLAIN = frozenset({int, float, bool, str, type(None)})
-_FUNCTIONS = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__builtins__": {}}
+_FUNCTIONS: dict[str, Any] = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__builtins__": {}}
 """What expressions call, in the notation in which they print and which `symbolic_shape` reads."""
 
 
@@ -58,10 +60,11 @@ class SizeValues:
         if type(value) in _PLAIN:
             return value
         if isinstance(value, tuple):
-            parts = [self.parameter(part) for part in value]
-            if all(a is b for a, b in zip(parts, value, strict=True)):
-                return value
-            return tuple(parts) if type(value) is tuple else type(value)(*parts)
+            old = cast("tuple[Any, ...]", value)
+            parts = [self.parameter(part) for part in old]
+            if all(a is b for a, b in zip(parts, old, strict=True)):
+                return old
+            return tuple(parts) if type(old) is tuple else type(old)(*parts)
         if is_symbolic_dim(value):
             return self.number(value)
         return Trace(value, sizes=self) if isinstance(value, ClosedJaxpr) else value
@@ -107,7 +110,7 @@ class Trace:
 
 def traced(function: Callable[..., Any], structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:
     """The trace of a function on inputs of these types."""
-    return Trace(jax.make_jaxpr(function)(*structs))
+    return Trace(make_jaxpr(function)(*structs))
 
 
 def restricted(trace: Trace, results: Sequence[int]) -> Trace:

@@ -13,6 +13,7 @@ from jax import lax
 from weft.errors import DTypeError, IndexRangeError, WeftError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import Misses, misses
+from weft.ops._jax import broadcasted_iota, optimization_barrier
 from weft.ops._type_names import scalar_name
 
 Array = jax.Array
@@ -41,7 +42,7 @@ def require_vector(index: Array, message: str, error: type[WeftError] = IndexRan
 def cells(index: Array, dim: int) -> tuple[Array, ...]:
     """Coordinates of the cells that `index` names along `dim`: one array for each dim; the arrays broadcast."""
     grid = [
-        jax.lax.broadcasted_iota(index.dtype, (1,) * d + (n,) + (1,) * (index.ndim - d - 1), d)
+        broadcasted_iota(index.dtype, (1,) * d + (n,) + (1,) * (index.ndim - d - 1), d)
         for d, n in enumerate(index.shape)
     ]
     grid[dim] = index
@@ -85,9 +86,9 @@ def isolated(write: Callable[..., Array]) -> Callable[..., Array]:
     @wraps(write)
     def body(*args: Any, **static: Any) -> Array:
         leaves, tree = jax.tree.flatten(args)
-        arrays = iter(jax.lax.optimization_barrier([leaf for leaf in leaves if isinstance(leaf, Array)]))
+        arrays = iter(optimization_barrier([leaf for leaf in leaves if isinstance(leaf, Array)]))
         kept = [next(arrays) if isinstance(leaf, Array) else leaf for leaf in leaves]
-        return jax.lax.optimization_barrier(write(*jax.tree.unflatten(tree, kept), **static))
+        return optimization_barrier(write(*jax.tree.unflatten(tree, kept), **static))
 
     return body
 

@@ -21,7 +21,7 @@ def _memory() -> int:
         return 2**63
 
 
-def require_addressable(shape: Sequence[int], itemsize: int) -> int:
+def require_addressable(shape: Sequence[object], itemsize: int) -> int:
     """The bytes of a tensor; `RuntimeError` if int64 cannot count them. Symbolic sizes count as 1."""
     nbytes = math.prod(size for size in shape if isinstance(size, int)) * itemsize
     if nbytes >= 2**63:

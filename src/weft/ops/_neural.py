@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -57,8 +57,8 @@ def dropout_mask(key: Key, shape: Sizes, p: float) -> Array:
 
 
 def ntuple(value: Any, n: int) -> tuple[Any, ...]:
-    """A value repeated `n` times; an iterable becomes a tuple, whatever its length."""
-    return tuple(value) if isinstance(value, Iterable) else (value,) * n
+    """`n` times one value; several values as a tuple, however many they are."""
+    return tuple(cast("Iterable[Any]", value)) if isinstance(value, Iterable) else (value,) * n
 
 
 def as_ntuple(value: Any, n: int, what: str, op: str = "") -> tuple[int, ...]:

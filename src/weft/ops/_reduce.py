@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from weft.errors import DimError, DTypeError
 from weft.ops._dims import Factors, Rule, Sizes, reduces
+from weft.ops._jax import broadcasted_iota
 
 
 def is_inexact(dtype: Any) -> bool:
@@ -63,8 +64,8 @@ def spread(x: jax.Array, shape: Sizes, dim: Any) -> jax.Array:
 
 
 def positions(shape: Sizes, dim: int) -> jax.Array:
-    """The position of each element along one dim, as int64."""
-    return jax.lax.broadcasted_iota(jnp.int64, shape, dim)
+    """int64 numbers that count along one dim."""
+    return broadcasted_iota(jnp.int64, shape, dim)
 
 
 def require_real(x: jax.Array, text: str) -> None:
@@ -87,11 +88,14 @@ def lifted(body: Callable[..., Any]) -> Callable[..., Any]:
     def vector(x: Any) -> Any:
         return x.reshape(1) if isinstance(x, jax.Array) and x.ndim == 0 else x
 
+    def scalar(x: jax.Array) -> jax.Array:
+        return x.reshape(())
+
     @wraps(body)
     def run(*args: Any, **kwargs: Any) -> Any:
         if args[place].ndim:
             return body(*args, **kwargs)
-        return jax.tree.map(lambda x: x.reshape(()), body(*jax.tree.map(vector, args), **kwargs))
+        return jax.tree.map(scalar, body(*jax.tree.map(vector, args), **kwargs))
 
     return run
 

@@ -14,6 +14,7 @@ from jax import lax
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
 from weft.errors import DTypeError, GradientError, UnsupportedDTypeError
 from weft.ops._dims import from_size
+from weft.ops._jax import jvp
 from weft.ops._table import TABLE, OpDef, defop
 from weft.ops._type_names import c_name, scalar_name
 
@@ -91,7 +92,7 @@ def quotient(a: jax.Array, b: jax.Array) -> jax.Array:
 
 @quotient.defjvp
 def _quotient_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    return quotient(*primals), jax.jvp(jnp.divide, primals, tangents)[1]
+    return quotient(*primals), jvp(jnp.divide, primals, tangents)[1]
 
 
 def without_slope(result: jax.Array, input: jax.Array, text: str) -> jax.Array:

@@ -95,7 +95,8 @@ Rule = Callable[..., Layout | None]
 
 def row_major(sizes: Sequence[int]) -> Numbers:
     """The strides of elements that lie side by side, row by row."""
-    strides, step = [], 1
+    strides: list[int] = []
+    step = 1
     for size in reversed(sizes):
         strides.append(step)
         step *= max(size, 1)
@@ -158,13 +159,14 @@ def without(dims_of: Callable[..., Sequence[int]]) -> Rule:
     """The rule for views without the dims that `dims_of(sizes, *params)` lists."""
 
     def rule(layout: Layout, *params: Any) -> Layout:
-        gone = dims_of(layout.sizes, *params)
-        kept = [d for d in range(len(layout.sizes)) if d not in gone]
-        return replace(
-            layout, sizes=tuple(layout.sizes[d] for d in kept), strides=tuple(layout.strides[d] for d in kept)
-        )
+        return _left_out(layout, dims_of(layout.sizes, *params))
 
     return rule
+
+
+def _left_out(layout: Layout, gone: Sequence[int]) -> Layout:
+    kept = [d for d in range(len(layout.sizes)) if d not in gone]
+    return replace(layout, sizes=tuple(layout.sizes[d] for d in kept), strides=tuple(layout.strides[d] for d in kept))
 
 
 def inserted(layout: Layout, dim: int) -> Layout:
@@ -191,8 +193,7 @@ def expanded(layout: Layout, size: Sequence[int]) -> Layout:
 def selected(layout: Layout, dim: int, index: Any) -> Layout:
     """One slice, without its dim; a negative index counts from the end."""
     place = index % layout.sizes[dim]
-    part = without(lambda sizes: (dim,))(layout)
-    assert part is not None, "dims can always be left out"
+    part = _left_out(layout, (dim,))
     return replace(part, offset=layout.offset + place * layout.strides[dim])
 
 
@@ -209,8 +210,7 @@ def diagonals(layout: Layout, offset: int = 0, dim1: int = 0, dim2: int = 1) -> 
     rows, columns = layout.sizes[dim1], layout.sizes[dim2]
     count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     first = max(offset, 0) * layout.strides[dim2] + max(-offset, 0) * layout.strides[dim1]
-    rest = without(lambda sizes: (dim1, dim2))(layout)
-    assert rest is not None, "dims can always be left out"
+    rest = _left_out(layout, (dim1, dim2))
     return replace(
         rest,
         sizes=(*rest.sizes, count),

@@ -187,7 +187,7 @@ _OTHER_ELEMENTS = "Found dtype {1} but expected {0}"
 
 
 def _params(impl: Callable[..., Any]) -> tuple[Param, ...]:
-    params = []
+    params: list[Param] = []
     for p in inspect.signature(impl).parameters.values():
         if not isinstance(p.annotation, str):
             raise TypeError(f"{impl.__module__} must use `from __future__ import annotations`: kinds are read off them")

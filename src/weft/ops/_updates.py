@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
+from weft.ops._jax import jit
 from weft.ops._table import Array, Arrays, Scalar
 
 
@@ -63,7 +63,7 @@ def each(
     `1 - shrink_rate * weight_decay`.
     """
 
-    @jax.jit  # parameters of one type and shape share one trace
+    @jit  # parameters of one type and shape share one trace
     def update(grad: Array, of_age: Sequence[Any], *old: Array | None) -> list[Array | None]:
         p, *state = [None if x is None else wide(x) for x in old]
         assert p is not None, "there is a parameter for every gradient"

@@ -67,7 +67,7 @@ class Collectives(Operations):
         group = self.group
         with self._lock:
             group.check(call)
-            mine = _encoded(call)
+            mine = memoryview(_encoded(call))
             half = (group.step + 1) & 1
             self._calls[half][group.rank][:] = mine
             if counts is not None:

@@ -14,6 +14,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import numpy as np
 
@@ -206,9 +207,9 @@ def connect(
     return TcpStreams(connections)
 
 
-def _called(place: dict, rank: int, secret: bytes, deadline: Deadline) -> tuple[socket.socket, Session]:
+def _called(place: dict[str, Any], rank: int, secret: bytes, deadline: Deadline) -> tuple[socket.socket, Session]:
     """A connection to the rank that listens at `place`; the loopback address is tried first."""
-    tried = []
+    tried: list[str] = []
     for address in place["addresses"]:
         try:
             sock = sockets.connect(address, place["port"], deadline, retry=False)

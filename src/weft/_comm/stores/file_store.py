@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TypeVar
@@ -366,7 +366,7 @@ class _Log:
             raise DistStoreError(f"FileStore: the store on {self._path!r} has been closed in this process")
 
     @contextmanager
-    def _locked(self, timeout: timedelta) -> Iterator[None]:
+    def _locked(self, timeout: timedelta) -> Generator[None]:
         self._check_open()
         deadline = Deadline(timeout.total_seconds())
         self._lock(deadline)

@@ -31,17 +31,11 @@ class Store:
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set how long `get` and `wait` wait."""
-        if not isinstance(timeout, timedelta):
-            raise ArgumentError(f"set_timeout(): timeout must be a timedelta, not {type(timeout).__name__}")
-        self._timeout = timeout
+        self._timeout = _as_timeout("set_timeout", timeout)
 
     def _timeout_or_default(self, timeout: timedelta | None) -> timedelta:
         """How long a wait with this argument lasts."""
-        if timeout is None:
-            return self._timeout
-        if not isinstance(timeout, timedelta):
-            raise ArgumentError(f"wait(): timeout must be a timedelta, not {type(timeout).__name__}")
-        return timeout
+        return self._timeout if timeout is None else _as_timeout("wait", timeout)
 
     def set(self, key: str, value: str | bytes) -> None:
         """Set the value of a key."""
@@ -138,7 +132,13 @@ class Store:
         """Give back what the store holds; it cannot be used any more. Also done when nothing refers to it."""
 
 
-def as_key(key: str) -> bytes:
+def _as_timeout(method: str, timeout: object) -> timedelta:
+    if not isinstance(timeout, timedelta):
+        raise ArgumentError(f"{method}(): timeout must be a timedelta, not {type(timeout).__name__}")
+    return timeout
+
+
+def as_key(key: object) -> bytes:
     """A key as bytes."""
     if isinstance(key, str):
         return key.encode(errors="surrogateescape")
@@ -154,16 +154,18 @@ def as_keys(keys: Sequence[str]) -> list[bytes]:
     return [as_key(key) for key in keys]
 
 
-def as_value(value: str | bytes) -> bytes:
+def as_value(value: object) -> bytes:
     """A value as bytes."""
     if isinstance(value, str):
         return value.encode()
-    if isinstance(value, (bytes, bytearray, memoryview)):
+    if isinstance(value, (bytes, bytearray)):
         return bytes(value)
+    if isinstance(value, memoryview):
+        return value.tobytes()
     raise ArgumentError(f"a value must be a str or bytes, not {type(value).__name__}")
 
 
-def as_amount(amount: int) -> int:
+def as_amount(amount: object) -> int:
     """A number to add."""
     if not isinstance(amount, int) or not -(1 << 63) <= amount < 1 << 63:
         raise ArgumentError(f"add(): the amount must be an int of 64 bits, got {amount!r}")
@@ -295,14 +297,18 @@ def is_of_threads(store: Store) -> bool:
     return isinstance(store, HashStore)
 
 
+def _as_store(store: object) -> Store:
+    if not isinstance(store, Store):
+        raise ArgumentError(f"PrefixStore: store must be a Store, not {type(store).__name__}")
+    return store
+
+
 class PrefixStore(Store):
     """A part of another store: puts `prefix/` in front of every key."""
 
     def __init__(self, prefix: str, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise ArgumentError(f"PrefixStore: store must be a Store, not {type(store).__name__}")
         self._prefix = prefix
-        self._store = store
+        self._store = _as_store(store)
 
     @property
     def underlying_store(self) -> Store:

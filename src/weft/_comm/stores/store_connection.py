@@ -9,7 +9,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from weft._comm.deadline import Deadline
@@ -44,7 +44,7 @@ class ConnectionPool:
         self._closed = False
 
     @contextmanager
-    def link(self, deadline: Deadline) -> Iterator[StoreConnection]:
+    def link(self, deadline: Deadline) -> Generator[StoreConnection]:
         """A connection for one call; it is closed if the call fails, since part of a frame may be on the wire."""
         link = self._take()
         try:

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from weft._comm.deadline import Deadline
 from weft._comm.stores.table import Table
@@ -102,7 +103,7 @@ class StoreServer:
                 pass
         finally:
             for entry in list(self._selector.get_map().values()):
-                entry.fileobj.close()  # pyright: ignore[reportAttributeAccessIssue]
+                (self._wake_receiver if entry.data is None else entry.data.sock).close()
             for channel in self._accepted:
                 channel.sock.close()
             self._selector.close()
@@ -209,7 +210,7 @@ class StoreServer:
             if session.number == number and session.answer is not None:
                 return session.answer
             session.number, session.answer, client.once = number, None, True
-        handler = _HANDLERS.get(operation)
+        handler = self._HANDLERS.get(operation)
         if handler is None or (client.answer is not None and operation != b"cancel"):
             raise DistNetworkError(f"it sent the unknown request {operation[:20]!r}")
         return handler(self, client, *fields)
@@ -329,24 +330,25 @@ class StoreServer:
                 self._waiting.pop(key, None)
         client.waits_for, client.answer = [], None
 
+    _HANDLERS: ClassVar[dict[bytes, Callable[..., bytes | None]]] = {
+        b"set": _set,
+        b"add": _add,
+        b"append": _append,
+        b"compare_set": _compare_set,
+        b"delete": _delete,
+        b"check": _check,
+        b"count": _count,
+        b"list": _list,
+        b"get": _get,
+        b"wait": _wait,
+        b"cancel": _cancel,
+        b"join": _join,
+        b"push": _push,
+        b"pop": _pop,
+        b"pop now": _pop_now,
+        b"length": _length,
+        b"under": _under,
+    }
+
 
 _OK = pack(b"ok")
-_HANDLERS: dict[bytes, Callable[..., bytes | None]] = {
-    b"set": StoreServer._set,
-    b"add": StoreServer._add,
-    b"append": StoreServer._append,
-    b"compare_set": StoreServer._compare_set,
-    b"delete": StoreServer._delete,
-    b"check": StoreServer._check,
-    b"count": StoreServer._count,
-    b"list": StoreServer._list,
-    b"get": StoreServer._get,
-    b"wait": StoreServer._wait,
-    b"cancel": StoreServer._cancel,
-    b"join": StoreServer._join,
-    b"push": StoreServer._push,
-    b"pop": StoreServer._pop,
-    b"pop now": StoreServer._pop_now,
-    b"length": StoreServer._length,
-    b"under": StoreServer._under,
-}

@@ -213,7 +213,8 @@ def _checked_answer(answer: list[bytes]) -> list[bytes]:
             raise ValueRangeError(fields[0].decode())
         case b"empty":
             raise QueueEmptyError(QUEUE_EMPTY)
-    raise DistStoreError(b" ".join(fields).decode())
+        case _:
+            raise DistStoreError(b" ".join(fields).decode())
 
 
 # --- servers of this process ------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ def peer_name(sock: Connection) -> str:
         address = sock.getpeername()
     except OSError:
         return "a peer that has gone"
-    return address_text(*address[:2]) if isinstance(address, tuple) else "a process of this host"
+    return "a process of this host" if isinstance(address, (str, bytes)) else address_text(*address[:2])
 
 
 def _session(key: bytes, transcript: tuple[bytes, ...], *, server: bool) -> Session:

@@ -319,7 +319,7 @@ def _buffers(view: memoryview, start: int, stop: int, count: int) -> tuple[int, 
     end = at = stop - sum(sizes)
     if end < start + 8 * count:
         raise DistNetworkError("it sent a malformed frame")
-    buffers = []
+    buffers: list[memoryview] = []
     for size in sizes:
         buffers.append(view[at : at + size])
         at += size
