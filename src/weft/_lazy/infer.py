@@ -210,7 +210,7 @@ def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
     return unflatten
 
 
-def _listed(entry: Any) -> Sequence[Any]:
+def _entries(entry: Any) -> Sequence[Any]:
     """The entries of a tuple or a list; anything else is one entry."""
     return cast("Sequence[Any]", entry) if isinstance(entry, (tuple, list)) else (entry,)
 
@@ -221,7 +221,7 @@ def _body(op: OpDef, unflatten: Unflattener) -> Callable[..., Arrays]:
     def fn(*arrays: jax.Array) -> Arrays:
         args, kwargs = unflatten(arrays)
         out = op.impl(*args, **kwargs)
-        return tuple(_listed(out))
+        return tuple(_entries(out))
 
     return fn
 
@@ -312,7 +312,7 @@ def _hand_written(call: BoundOp, unflatten: Unflattener, wide: bool) -> Callable
         g = cotangents[0] if len(cotangents) == 1 else cotangents
         out = outputs[0] if len(outputs) == 1 else outputs
         gradients = op.vjp(g, out, *args, **kwargs)
-        pending = list(_listed(gradients))
+        pending = list(_entries(gradients))
         flat: list[jax.Array | None] = []
         for param, entry in zip(op.params, call.static, strict=True):
             count = entry.count if isinstance(entry, Many) else 0
@@ -432,7 +432,7 @@ def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
         if param.kind is Kind.DIM and entry is not None:
             entry = require_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
         elif param.kind is Kind.DIMS and entry is not None:
-            dims = _listed(entry)
+            dims = _entries(entry)
             entry = tuple(require_dim(d, ndim, f"{call.op.name}(): argument {param.name!r}") for d in dims)
             if len(set(entry)) != len(entry):
                 twice = next(d for d in entry if entry.count(d) > 1)
