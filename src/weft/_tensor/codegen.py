@@ -26,6 +26,7 @@ from weft._tensor import arguments, fast_path
 from weft._tensor.alias import layout_after, layout_of
 from weft._tensor.arguments import refusal
 from weft._tensor.convert import existing, from_numpy_array
+from weft._tensor.dim_names import take_names
 from weft._tensor.generator import Generator, default_generator
 from weft._tensor.output import type_of_out, write_out
 from weft._tensor.scalar import number
@@ -149,13 +150,15 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
             return [f"{entry} = _sizes_one_by_one(v_{p} if {p} is None else ({p},), {names})"]
         case Kind.SHAPE:
             return [f"{entry} = {p} if {p} is None else _sizes({p}, {names})"]
-    return [f"{entry} = {_static(param, name, op.module)}"]
+    return [f"{entry} = {_static(param, name, op.module, op.params[0].name)}"]
 
 
-def _static(param: Param, name: str, module: str) -> str:
+def _static(param: Param, name: str, module: str, first: str) -> str:
     """Source of the static entry of a parameter that takes no input."""
-    base = _ANNOTATIONS.get(param.kind, param.text.removesuffix(" | None"))
     may_be_none = param.optional or param.default in (None, ())
+    if param.kind in _BY_NAME and param.text != "IntDim":
+        return arguments.converted(param.name, name, _BY_NAME[param.kind] + " | None" * may_be_none, first=first)
+    base = _ANNOTATIONS.get(param.kind, param.text.removesuffix(" | None"))
     if base == "bool" and module == "nn.functional":
         return f"None if {param.name} is None else bool({param.name})" if may_be_none else f"bool({param.name})"
     if base in arguments.OF_ROWS:
@@ -166,6 +169,10 @@ def _static(param: Param, name: str, module: str) -> str:
 
 _ANNOTATIONS = {Kind.DIM: "int", Kind.DIMS: "int | Sequence[int]", Kind.DTYPE: "DType"}
 """How parameters of these kinds are annotated in functions over tensors."""
+
+
+_BY_NAME = {Kind.DIM: "Dim", Kind.DIMS: "Dims"}
+"""The annotations of composites that say the same."""
 
 
 def _variadic(op: OpDef) -> str:
@@ -334,7 +341,10 @@ def inplace_of(
             raise
         if result is NotImplemented:
             return result
-        return rebind(input, result) if is_view_of(result, input) else write(input, result._read(), uniform=uniform)
+        if is_view_of(result, input):
+            return rebind(input, result)
+        value = result._read()
+        return take_names(write(input, value, uniform=uniform), value.aval.names)
 
     return documented(form, name, f"In-place version of `{function.__name__}`.")
 
@@ -420,6 +430,7 @@ def _bound(
     scope: dict[str, Any] = {**arguments.SCOPE, "_body": body, "_write_out": write_out, "_text": out}
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
+    first = next(iter(inspect.signature(body).parameters), "")
     for p in inspect.signature(body).parameters.values():
         if p.kind is p.KEYWORD_ONLY and not has_star:
             head.append("*")
@@ -429,7 +440,7 @@ def _bound(
         if default:
             scope[f"d_{p.name}"] = p.default
         head.append(f"{star}{p.name}{default}")
-        value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation), kinds))
+        value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation), kinds, first))
         passed.append(f"{p.name}={value}" if p.kind is p.KEYWORD_ONLY else value)
     call = f"_body({', '.join(passed)})"
     if out is not None:
