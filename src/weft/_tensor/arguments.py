@@ -20,7 +20,7 @@ from weft._tensor.dim_names import position
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, operand
-from weft.errors import ArgumentError, DimNameError, IntegerRangeError, WeftError
+from weft.errors import ArgumentError, IntegerRangeError, WeftError
 from weft.ops._table import OpDef
 
 
@@ -240,26 +240,27 @@ def within(op: OpDef, *scalars: Any) -> None:
 # --- dims -----------------------------------------------------------------------------------------------------
 
 
-def _place(name: str | None, of: Any) -> int:
-    """The dim with this name, of a tensor or of the first one of a sequence."""
+def _named(of: Any) -> Tensor | None:
+    """The tensor whose dims may be given by name: `of`, or the first of a sequence; None if it has no names."""
     first = of[0] if isinstance(of, (list, tuple)) and of else of
-    if not isinstance(first, Tensor):
-        raise DimNameError(f"Name {name!r} not found: a dim has a name where a tensor is given.")
-    return position(first, name)
+    return first if isinstance(first, Tensor) and first._read().aval.names is not None else None
 
 
 def without_names(x: Any, of: Any) -> Any:
     """A dim or several, with numbers for names; anything else as it is."""
+    tensor = None
+    if isinstance(x, str) or (isinstance(x, (list, tuple)) and any(isinstance(part, str) for part in x)):
+        tensor = _named(of)
+    if tensor is None:
+        return x
     if isinstance(x, str):
-        return _place(x, of)
-    if isinstance(x, (list, tuple)) and any(isinstance(part, str) for part in x):
-        return tuple([_place(part, of) if part is None or isinstance(part, str) else part for part in x])
-    return x
+        return position(tensor, x)
+    return tuple([position(tensor, part) if part is None or isinstance(part, str) else part for part in x])
 
 
 def dim(x: Any, name: str, op: str, of: Any) -> int:
     """A dim: an integer, or a name of `of`."""
-    return _place(x, of) if isinstance(x, str) else integer(x, name, op)
+    return integer(without_names(x, of), name, op)
 
 
 def dims(x: Any, name: str, op: str, of: Any) -> Any:

@@ -11,8 +11,9 @@ import weft._tensor.composite as _composites  # the import registers them
 import weft.ops as _ops  # the import registers the rows
 from weft._base.layout import strided
 from weft._tensor import copying, dim_names, display, gradients, legacy_types, protocols, subscript
-from weft._tensor.codegen import COMPOSITES, dunders_of, inplace_of, op
+from weft._tensor.codegen import COMPOSITES, dunders_of, op
 from weft._tensor.derived import Derived
+from weft._tensor.inplace import inplace_of
 from weft._tensor.tensor import Tensor
 from weft.ops._table import TABLE
 

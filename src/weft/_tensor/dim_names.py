@@ -25,7 +25,7 @@ def names_of(tensor: TensorBase) -> Names:
     return (None,) * len(aval.shape) if aval.names is None else aval.names
 
 
-def shown(tensor: TensorBase) -> str:
+def label_of(tensor: TensorBase) -> str:
     """How errors call a tensor: by its names."""
     return f"Tensor{list(names_of(tensor))}"
 
@@ -36,7 +36,7 @@ def position(tensor: TensorBase, name: str | None) -> int:
         raise DimNameError("Please look up dimensions by name, got: name = None.")
     names = names_of(tensor)
     if name not in names:
-        raise DimNameError(f"Name {name!r} not found in {shown(tensor)}.")
+        raise DimNameError(f"Name {name!r} not found in {label_of(tensor)}.")
     return names.index(name)
 
 

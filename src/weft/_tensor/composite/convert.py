@@ -18,7 +18,7 @@ from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import sizes_of
 from weft._tensor.composite.storage import contiguous
 from weft._tensor.convert import moved, resolve_device, tensor
-from weft._tensor.dim_names import shown, take_names
+from weft._tensor.dim_names import label_of, take_names
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, write
@@ -205,7 +205,7 @@ def resize_as_(input: Tensor, the_template: Tensor, memory_format: Any = None) -
 def _require_size_of_names(input: Tensor, sizes: Sequence[int]) -> None:
     if input._read().aval.names is not None and tuple(sizes) != input.shape:
         raise DimNameError(
-            f"Cannot resize named tensor with resize_ or resize_as_ (tried to resize {shown(input)} with size "
+            f"Cannot resize named tensor with resize_ or resize_as_ (tried to resize {label_of(input)} with size "
             f"{list(input.shape)} to {list(sizes)}). This may be caused by passing a named tensor as an `out=` "
             "argument; please ensure that the sizes are the same."
         )

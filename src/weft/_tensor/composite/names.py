@@ -8,7 +8,7 @@ from typing import Any
 
 from weft._tensor.arguments import AnyDims, without_names
 from weft._tensor.codegen import composite, op
-from weft._tensor.dim_names import checked_names, names_of, position, renamed_view, set_names, shown
+from weft._tensor.dim_names import checked_names, label_of, names_of, position, renamed_view, set_names
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimNameError, ShapeError
 from weft.ops._dims import Names, wrap_dim
@@ -79,7 +79,9 @@ def refine_names(input: Tensor, *names: Any) -> Tensor:
     for at, (a, b) in enumerate(zip(old, new, strict=True)):
         if a is not None and a != b:
             why = f"is more specific than None at index {at}" if b is None else f"is different from {b!r} at index {at}"
-            raise DimNameError(f"refine_names: cannot coerce {shown(input)} to Tensor{list(new)} because {a!r} {why}")
+            raise DimNameError(
+                f"refine_names: cannot coerce {label_of(input)} to Tensor{list(new)} because {a!r} {why}"
+            )
     return renamed_view(object.__new__(Tensor), input, new)
 
 
@@ -93,14 +95,14 @@ def align_to(input: Tensor, *names: Any) -> Tensor:
     for at, name in enumerate(old):
         if name is None:
             raise DimNameError(
-                f"align_to: All input dims must be named. Found unnamed dim at index {at} of {shown(input)}"
+                f"align_to: All input dims must be named. Found unnamed dim at index {at} of {label_of(input)}"
             )
     wanted = _with_rest(names, [name for name in old if name not in names], "align_to")
     new = checked_names(wanted, len(wanted))
     for name in old:
         if name not in new:
             raise DimNameError(
-                f"align_to: Cannot find dim {name!r} from {shown(input)} in desired alignment {list(new)}."
+                f"align_to: Cannot find dim {name!r} from {label_of(input)} in desired alignment {list(new)}."
             )
     result = op.permute(input, tuple(old.index(name) for name in new if name in old))
     for at, name in enumerate(new):
@@ -148,7 +150,9 @@ def _consecutive(input: Tensor, dims: Sequence[Any]) -> tuple[int, int]:
     if not places:
         raise DimNameError("flatten(tensor, dims, out_dim): dims cannot be empty")
     if places != list(range(places[0], places[0] + len(places))):
-        raise DimNameError(f"flatten(tensor, dims, out_dim): dims {list(dims)} must be consecutive in {shown(input)}")
+        raise DimNameError(
+            f"flatten(tensor, dims, out_dim): dims {list(dims)} must be consecutive in {label_of(input)}"
+        )
     return places[0], places[-1]
 
 
@@ -163,6 +167,6 @@ def unflatten(input: Tensor, dim: AnyDims, sizes: Any) -> Tensor:
     if -1 not in sizes and prod(sizes) != input.shape[at]:
         raise ShapeError(
             f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {at} ('{old[at]}': "
-            f"{input.shape[at]}) in {shown(input)}"
+            f"{input.shape[at]}) in {label_of(input)}"
         )
     return rename(op.unflatten(input, at, sizes), *old[:at], *names, *old[at + 1 :])
