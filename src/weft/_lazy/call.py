@@ -5,19 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft._base.device import device
-from weft.ops._table import Kind, OpDef
-
-
-class Many:
-    """In a call's static part: this parameter takes the next `count` inputs."""
-
-    __slots__ = ("count",)
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __repr__(self) -> str:
-        return f"<{self.count} inputs>"
+from weft.ops._table import Kind, Many, OpDef
 
 
 class Exact:

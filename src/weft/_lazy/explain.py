@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 
 import jax
 
-from weft._lazy.call import Many
 from weft._lazy.interpreter import Costs
 from weft._lazy.signature import Output
+from weft.ops._table import Many
 
 
 class _Program(Protocol):

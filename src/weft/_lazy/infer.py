@@ -15,7 +15,7 @@ from weft._base.device import CPU, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64, result_type
 from weft._base.site import warn_user
 from weft._lazy.aval import Aval, marked, named
-from weft._lazy.call import BoundOp, Exact, Many, kinds_of
+from weft._lazy.call import BoundOp, Exact, kinds_of
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.names import output_names
 from weft._lazy.precision import is_half, widened
@@ -33,7 +33,7 @@ from weft.errors import (
 from weft.ops._findings import Failures, Finding, finding
 from weft.ops._jax import eval_shape
 from weft.ops._memory import require_addressable
-from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, OpDef, Promote
+from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, Many, OpDef, Promote
 
 Casts = tuple[Any, ...]
 """The dtypes that an input is cast to, one after another."""

@@ -12,14 +12,14 @@ from weft._base.dtype import DType, int64
 from weft._base.state import ambient
 from weft._lazy import realize
 from weft._lazy.aval import Aval, aval_of
-from weft._lazy.call import ONE, Exact, Many
+from weft._lazy.call import ONE, Exact
 from weft._lazy.infer import Call, call_of
 from weft._lazy.value import Value
 from weft._tensor.base import Path, TensorBase
 from weft.errors import ShapeError
 from weft.ops._dims import wrap_dim
 from weft.ops._strides import Layout, row_major
-from weft.ops._table import TABLE, Kind
+from weft.ops._table import TABLE, Kind, Many
 
 T = TypeVar("T", bound=TensorBase)
 

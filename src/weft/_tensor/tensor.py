@@ -221,8 +221,11 @@ class Tensor(TensorBase):
             return
         kept = self._tape = self._tape or Tape()
 
+        aval = self._read().aval
+
         def keep(grad: Value) -> None:
-            kept.grad = wrap(grad) if kept.grad is None else kept.grad + wrap(grad)
+            named = wrap(grad if aval.names is None else view.renamed(grad, aval.names))
+            kept.grad = named if kept.grad is None else kept.grad + named
 
         kept.hooks = {Tape.KEEP: keep}  # for what the tensor becomes by writes
         hooks_of(self._read())[Tape.KEEP] = keep
@@ -237,14 +240,16 @@ class Tensor(TensorBase):
         if not self.requires_grad:
             raise GradientError("cannot register a hook on a tensor that doesn't require gradient")
 
+        aval = self._read().aval
+
         def on_value(grad: Value) -> Value | None:
-            replacement = hook(wrap(grad))
+            replacement = hook(wrap(grad if aval.names is None else view.renamed(grad, aval.names)))
             if replacement is None:
                 return None
             if not isinstance(replacement, Tensor):
                 kind = kind_of(replacement)
                 raise ArgumentError(f"expected Variable, but hook returned '{kind}'{array_hint(replacement)}")
-            return operand(replacement)
+            return view.without_names(operand(replacement), aval, f"the result of hook '{on_value.__name__}'")
 
         on_value.__name__ = getattr(hook, "__name__", "<unknown>")  # how errors name it
         return Handle(hooks_of(self._read()), on_value)

@@ -22,7 +22,7 @@ from weft._autograd.graph import hooks_of
 from weft._base.dtype import DType, can_cast
 from weft._base.state import ambient, using
 from weft._dispatch import apply
-from weft._lazy.aval import marked
+from weft._lazy.aval import Aval, marked
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
 from weft._lazy.plan import Ticket
@@ -376,6 +376,20 @@ def check_names(own: Names | None, computed: Names | None) -> None:
 def renamed(value: Value, names: Names | None) -> Value:
     """A value of the same elements whose dims have these names."""
     return apply(call_of(TABLE["renamed"], (ONE, names or (None,) * len(value.aval.shape))), (value,))[0]
+
+
+def without_names(grad: Value, aval: Aval, text: str) -> Value:
+    """A gradient of something of type `aval` without names; `RuntimeError` where it has others than that."""
+    names = grad.aval.names
+    if names is None:
+        return grad
+    if names != aval.names:
+        own = list(aval.names or (None,) * len(aval.shape))
+        raise DimNameError(
+            f"Mismatch in names: {text} has dims {list(names)}, and what it is the gradient of has dims {own}. Please "
+            "rename it with `Tensor.rename`, or align it."
+        )
+    return renamed(grad, None)
 
 
 # --- writing through a view operator ---------------------------------------------------------------------------

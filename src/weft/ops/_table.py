@@ -93,6 +93,18 @@ class Kind(Enum):
     STATIC = "static"
 
 
+class Many:
+    """In a call's static part: this parameter takes the next `count` inputs."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __repr__(self) -> str:
+        return f"<{self.count} inputs>"
+
+
 GradName = str | Callable[[tuple[tuple[int, ...], ...], tuple[int, ...]], str]
 """A name, or (shapes of the inputs, shape of the output) -> name."""
 

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import jax.numpy as jnp
 
+from weft.ops._dims import Factors, PartOf, Sizes
 from weft.ops._jax import jit
-from weft.ops._table import Array, Arrays, Scalar
+from weft.ops._table import Arithmetic, Array, Arrays, Many, Scalar, defop
+
+
+def steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """For optimizer rows: lists of parameters, their gradients, and their states; new parameters and states come out.
+
+    A state of the shape of its parameter is split with it. States have no names; gradients have those of parameters.
+    """
+    rest = iter(shapes)
+    groups: list[list[Sizes]] = []
+    for entry in static.values():
+        if isinstance(entry, Many):
+            groups.append(list(islice(rest, entry.count)))
+    params, grads, *states = groups
+    letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(params)]
+    of_states = [
+        tuple(PartOf((at, dim) if [shape] == params[at : at + 1] else (group, at, dim)) for dim in range(len(shape)))
+        for group, state in enumerate(states)
+        for at, shape in enumerate(state)
+    ]
+    ins = (*letters, *letters[: len(grads)], *of_states)
+    return Factors(ins, (*letters, *of_states))
+
+
+step_op = partial(defop, arithmetic=Arithmetic.OWN, function=False, method=False, dims=steps)
+"""A row that takes one step of an optimizer."""
 
 
 def wide(x: Array) -> Array:

@@ -106,7 +106,13 @@ def _bad_row(input: Array, weight: Array, *options: object, **named: object) -> 
     return outside_dim(input, weight, 0)
 
 
-@defop(function=False, method=False, differentiable=False)
+def _rows_of_first(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    del static
+    letters, *indices = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes)]
+    return Factors((letters, *indices), (letters,), frozenset((*letters, *[x for dims in indices for x in dims])))
+
+
+@defop(function=False, method=False, differentiable=False, dims=_rows_of_first)
 def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float) -> Array:
     """`weight`, with the rows that `indices` name scaled down to a norm of at most `max_norm`."""
     if weight.ndim != 2:

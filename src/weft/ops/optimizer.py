@@ -7,16 +7,18 @@ for parameter `i`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from weft.ops._dims import Factors, PartOf, Sizes
 from weft.ops._table import Arithmetic, Array, Arrays, Scalar, defop
-from weft.ops._updates import decayed, double, each, older, rounded, towards, wide
+from weft.ops._updates import decayed, double, each, older, rounded, step_op, towards, wide
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def sgd_step(
     params: Arrays,
     grads: Arrays,
@@ -41,7 +43,7 @@ def sgd_step(
     return each(rule, params, grads, (momentum_buffer,), maximize=maximize, weight_decay=weight_decay)
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def rmsprop_step(
     params: Arrays,
     grads: Arrays,
@@ -76,7 +78,7 @@ def rmsprop_step(
     return each(rule, params, grads, states, maximize=maximize, weight_decay=weight_decay) + older(step)
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def adagrad_step(
     params: Arrays,
     grads: Arrays,
@@ -101,7 +103,7 @@ def adagrad_step(
     return new + older(step)
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def adadelta_step(
     params: Arrays,
     grads: Arrays,
@@ -129,7 +131,7 @@ def adadelta_step(
     return each(rule, params, grads, states, maximize=maximize, weight_decay=weight_decay) + older(step)
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def rprop_step(
     params: Arrays,
     grads: Arrays,
@@ -157,7 +159,7 @@ def rprop_step(
     return each(rule, params, grads, (prev, step_size), maximize=maximize) + older(step)
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def asgd_step(
     params: Arrays,
     grads: Arrays,
@@ -189,7 +191,7 @@ def asgd_step(
     return new + [rounded(x, old) for x, old in zip(shares, mu, strict=True)] + counts
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def adafactor_step(
     params: Arrays,
     grads: Arrays,
@@ -233,7 +235,7 @@ def _root_mean_square(x: Array) -> Array:
     return jnp.sqrt(jnp.mean(x * x))
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def muon_step(
     params: Arrays,
     grads: Arrays,
@@ -286,7 +288,14 @@ def _product(x: Array, y: Array) -> Array:
     return jnp.matmul(x, y, preferred_element_type=jnp.float32)
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+def _flat(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """For vectors of one length that hold all parameters: no part can be computed alone, and there are no names."""
+    del static
+    letters = tuple(tuple(PartOf(dim) for dim in range(len(shape))) for shape in shapes)
+    return Factors(letters, (letters[0], ()), frozenset([0]))
+
+
+@defop(arithmetic=Arithmetic.OWN, function=False, method=False, dims=_flat)
 def lbfgs_step(grad: Array, dirs: Arrays, steps: Arrays, ratios: Arrays, scale: Array) -> tuple[Array, Array]:
     """The direction of L-BFGS (Nocedal, 1980), and the directional derivative along it.
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from weft.ops._table import Arithmetic, Array, Arrays, Scalar, defop
-from weft.ops._updates import bias_left, decayed, double, each, older, rounded, towards
+from weft.ops._table import Array, Arrays, Scalar
+from weft.ops._updates import bias_left, decayed, double, each, older, rounded, step_op, towards
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def adam_step(
     params: Arrays,
     grads: Arrays,
@@ -57,7 +57,7 @@ def adam_step(
     return new + counts
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def adamax_step(
     params: Arrays,
     grads: Arrays,
@@ -87,7 +87,7 @@ def adamax_step(
     return new + counts
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def nadam_step(
     params: Arrays,
     grads: Arrays,
@@ -150,7 +150,7 @@ def _momentum(beta1: Scalar, decay: Scalar, count: Array) -> tuple[Array, Array]
     return now, after
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def radam_step(
     params: Arrays,
     grads: Arrays,
@@ -205,7 +205,7 @@ def _rectification(beta2: Scalar, count: Array) -> tuple[Array, Array]:
     return jnp.sqrt(seen * jnp.where(tractable, rect, 1)), tractable
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False)
+@step_op()
 def sparse_adam_step(
     params: Arrays,
     grads: Arrays,

@@ -204,12 +204,21 @@ def _negative_weights(
     return bad
 
 
+def _between_variables(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """Variables against variables; none of both dims of the result can have the name of the dim of the variables."""
+    del static
+    letters = tuple(tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes))
+    out = ("variable", "other") if len(shapes[0]) == 2 and shapes[0][0] != 1 else ()
+    return Factors(letters, (out,), frozenset(letter for dims in letters for letter in dims))
+
+
 @defop(
     promote=Promote.FLOAT,
     types=_require_weights,
     check=_negative_weights,
     check_error=DomainError,
     check_text="fweights cannot be negative, and aweights cannot be negative",
+    dims=_between_variables,
 )
 def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None) -> Array:
     """Covariance matrix of variables in rows, observations in columns; zero-dim for one variable."""
@@ -217,7 +226,7 @@ def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, awe
     return _covariance(input, correction, fweights, aweights)
 
 
-@defop(promote=Promote.FLOAT)
+@defop(promote=Promote.FLOAT, dims=_between_variables)
 def corrcoef(input: Array) -> Array:
     """Correlation coefficients of variables in rows, clipped to [-1, 1]."""
     _require_matrix("corrcoef", input)
