@@ -11,7 +11,7 @@ from weft.errors import DistBackendError
 if TYPE_CHECKING:
     from weft.distributed._group import GroupBackend
 
-_LATER = timedelta(seconds=5)  # how much longer than the first rank, which names the missing ones, the others wait
+_LATER = timedelta(seconds=5)  # the others wait longer than the first rank, whose error names the missing ones
 
 
 def pass_barrier(
@@ -24,14 +24,14 @@ def pass_barrier(
 ) -> None:
     """Return once all ranks have called this for the same `operation`. `ranks` are those of the job.
 
-    `timeout`, the group's unless given, is that of the group's first rank: its error names the first missing rank, or
-    with `wait_all_ranks` all of them. The others wait longer, so that none of them fails before.
+    `timeout`, by default the group's, is that of the group's first rank. Its error names the first missing rank, or all
+    of them with `wait_all_ranks`. The other ranks wait longer, so that none of them fails earlier.
     """
     first, limit = backend.rank == 0, backend.timeout if timeout is None else timeout
     try:
         backend.barrier(limit if first else max(limit, backend.timeout) + _LATER, operation)
     except DistBackendError as error:
-        if not error.missing:  # nobody is missing: ranks have called different operations
+        if not error.missing:  # ranks have called different operations
             raise
         text = _missing_text(error.missing, limit, wait_all_ranks) if first else _other_rank_text(ranks)
         failure = DistBackendError(f"{text.format(rank=ranks[backend.rank])}\n{error}")

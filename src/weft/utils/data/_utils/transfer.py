@@ -86,7 +86,7 @@ def _attached(file: Any) -> Segment:
 
 
 class _OutOfBandPickler(pickle.Pickler):
-    """Pickles elements of tensors and arrays as out-of-band buffers, and locks and queues for a process at its start."""
+    """Pickles elements of tensors and arrays as out-of-band buffers, and locks and queues for a starting process."""
 
     def __init__(self, stream: io.BytesIO, buffers: list[pickle.PickleBuffer]) -> None:
         super().__init__(stream, 5, buffer_callback=buffers.append)
