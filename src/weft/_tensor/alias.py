@@ -1,4 +1,4 @@
-"""Views: the tensor that a view starts from, and the layout of its elements."""
+"""Aliases: the base of a view, its path of view operators, and the layout of its elements."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Path = tuple[PathStep, ...]
 
 
 class Alias:
-    """What a view is a view of. A view is tracked, or apart: a leaf, or with a graph of its own.
+    """The relation of a view to its base. A view is tracked, or it is apart: a leaf, or a tensor with its own graph.
 
-    base     where the path starts: of a view that is apart the owner of the storage; of a tracked view the nearest
-             tensor with its own place in the graph, which is the owner of the storage or apart
-    steps    view operators from the base on, each with its inputs after the first; none where all elements are shared
+    base     where the path starts: for a view that is apart, the owner of the storage; for a tracked view, the nearest
+             tensor with its own place in the graph, which is the owner of the storage or a view that is apart
+    steps    view operators from the base on, each with its inputs after the first; empty if all elements are shared
     tracked  whether gradients of the view flow to the base
-    hidden   whether no user holds the base, since the view has taken its place: `x.t_()`
-    place    of a stale view that is apart and requires a gradient, a value with its place in the graph
-    layout   where the elements lie, once somebody has asked
+    hidden   whether no user holds the base, because the view has taken its place, as by `x.t_()`
+    place    for a stale view that is apart and requires a gradient, a value with its place in the graph
+    layout   where the elements lie, once it has been computed
     """
 
     __slots__ = ("base", "hidden", "layout", "place", "steps", "tracked")
@@ -48,7 +48,7 @@ class Alias:
 
 
 def owner_of(tensor: Tensor) -> Tensor:
-    """The tensor that owns the elements: of a view the one that it is a view of in the end, else the tensor itself."""
+    """The tensor that owns the elements: for a view, the last base; else the tensor itself."""
     while tensor._alias is not None:
         tensor = tensor._alias.base
     return tensor
@@ -61,7 +61,7 @@ def path_of(tensor: Tensor) -> Path:
 
 
 def current(tensor: Tensor) -> Value:
-    """The value of a tensor that is read through an alias, or written; a compiled function reads it anew."""
+    """The current value of a tensor that is read through an alias, or written. A replay reads it anew."""
     value = tensor._read()
     capture = ambient().capture
     if capture is not None:
@@ -70,7 +70,7 @@ def current(tensor: Tensor) -> Value:
 
 
 def layout_of(tensor: Tensor, *, exact: bool = False) -> Layout:
-    """Where the elements of a tensor lie. The offset is NaN where an index tensor decides it, unless `exact` asks."""
+    """The layout of a tensor's elements. An offset that depends on an index tensor is NaN; with `exact`, it is read."""
     alias = tensor._alias
     if alias is None:
         return _of_owner(tensor._read().aval)
@@ -84,7 +84,7 @@ def layout_of(tensor: Tensor, *, exact: bool = False) -> Layout:
 
 
 def spreads(tensor: Tensor) -> bool:
-    """Whether a view may show an element in several places, as its path tells without the layout."""
+    """Whether a view may show an element in several places. It is known from the path, without the layout."""
     while (alias := tensor._alias) is not None:
         for call, _ in alias.steps:
             if call.op.spreads:
@@ -94,7 +94,7 @@ def spreads(tensor: Tensor) -> bool:
 
 
 def shows_changed(tensor: Tensor) -> bool:
-    """Whether a view shows elements conjugated or negated."""
+    """Whether a view shows its elements conjugated or negated."""
     return tensor._alias is not None and layout_of(tensor).changed
 
 
@@ -110,7 +110,7 @@ def _after(layout: Layout, call: Call, others: tuple[Value, ...], exact: bool) -
 
 
 def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact: bool = False) -> Layout | None:
-    """The layout of what a view operator makes of a tensor, or None for a copy; raises what PyTorch refuses."""
+    """The layout of a view operator's result, or None for a copy; raises for what PyTorch refuses."""
     rest = iter(others)
     ndim = max(len(layout.sizes), 1)
     params: list[Any] = []
@@ -138,11 +138,11 @@ def _number(value: Value, exact: bool) -> Any:
     return int(np.asarray(realize.raw_array(value)))
 
 
-# --- the way to places that are given in full -------------------------------------------------------------------
+# --- the path to given strides ----------------------------------------------------------------------------------
 
 
 def path_to(start: Tensor, places: Layout) -> Path:
-    """The steps that lead from a tensor that owns its storage, or is apart, to places in that."""
+    """The path from a tensor that owns its storage, or is apart, to a layout in that storage."""
     if start._alias is None:
         steps, offset = _flat_as(start.dtype, places.dtype), places.offset
     else:
@@ -152,7 +152,7 @@ def path_to(start: Tensor, places: Layout) -> Path:
 
 
 def _within(start: Tensor, places: Layout) -> int:
-    """The offset counted from the first element of a tensor that has a part of a storage, and gets the gradients."""
+    """The offset relative to the first element of `start`, which has a part of a storage and receives the gradients."""
     part = layout_of(start, exact=True)
     offset = places.offset - part.offset
     inside = 0 <= offset <= start.numel() - places.extent
@@ -164,7 +164,7 @@ def _within(start: Tensor, places: Layout) -> int:
 
 
 def _flat_as(old: DType, new: DType) -> Path:
-    """The steps that show a storage as elements of another type, in their order."""
+    """The path that shows a storage as elements of another type, in order."""
     if old is new:
         return ()
     if old.to_real() is new:

@@ -1,7 +1,7 @@
-"""Generates the public functions of every operator from its row.
+"""Generates the public function of each operator from its row.
 
-For each row a Python function with PyTorch's signature is written as source and compiled, as `dataclasses` does for
-`__init__`: binding arguments by hand-made code costs a tenth of binding them by `inspect`.
+For each row, source of a Python function with PyTorch's signature is generated and compiled, as `dataclasses` does for
+`__init__`. Generated code binds arguments ten times faster than `inspect` would.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from weft.errors import ArgumentError, WeftError
 from weft.ops._rows import documented
 from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
 
-# --- turning arguments into inputs and static entries ---------------------------------------------------------
+# --- from arguments to inputs and static entries --------------------------------------------------------------
 
 
 def _device(x: Any) -> Any:
@@ -74,7 +74,7 @@ _tuples: dict[OpDef, Any] = {}
 
 
 def _tuple_of(op: OpDef) -> Any:
-    """The named tuple that a row with several outputs returns."""
+    """The named tuple for the results of a row with several outputs."""
     kind = _tuples.get(op)
     if kind is None:
         names = op.outputs or ()
@@ -94,7 +94,7 @@ def named_result(name: str, fields: Sequence[str]) -> Any:
     return type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": show})
 
 
-# --- writing the functions ------------------------------------------------------------------------------------
+# --- generated source -----------------------------------------------------------------------------------------
 
 _SCOPE: dict[str, Any] = {
     **arguments.SCOPE,
@@ -120,9 +120,9 @@ _SCOPE: dict[str, Any] = {
 
 
 def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
-    """Source that turns one argument into inputs (in `_inputs`) and a static entry (`s_<name>`)."""
+    """Source that converts one argument to inputs (in `_inputs`) and a static entry (`s_<name>`)."""
     p, entry = param.name, f"s_{param.name}"
-    names = f"{p!r}, {name!r}"  # how errors name parameter and operator
+    names = f"{p!r}, {name!r}"  # the names of parameter and operator in errors
     one = f"{entry} = _ONE"
     match param.kind:
         case Kind.ARRAY | Kind.OPERAND:
@@ -152,7 +152,7 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
 
 
 def _static(param: Param, name: str, module: str) -> str:
-    """Source of the static entry of a parameter that takes no input."""
+    """Source of the static entry of a parameter that is not an input."""
     base = _ANNOTATIONS.get(param.kind, param.text.removesuffix(" | None"))
     may_be_none = param.optional or param.default in (None, ())
     if base == "bool" and module == "nn.functional":
@@ -164,11 +164,11 @@ def _static(param: Param, name: str, module: str) -> str:
 
 
 _ANNOTATIONS = {Kind.DIM: "int", Kind.DIMS: "int | Sequence[int]", Kind.DTYPE: "DType"}
-"""How parameters of these kinds are annotated in functions over tensors."""
+"""Annotations of parameters of these kinds in functions over tensors."""
 
 
 def _variadic(op: OpDef) -> str:
-    """The name of the shape parameter whose sizes may be given one by one, or ''."""
+    """The name of the shape parameter whose sizes may be given as separate arguments, or ''."""
     positional = [p for p in op.params if not p.keyword_only and p.kind is not Kind.KEY]
     if positional and positional[-1].kind is Kind.SHAPE and positional[-1].default is REQUIRED:
         return positional[-1].name
@@ -179,13 +179,13 @@ _NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 
 
 def _numpy_names(op: OpDef) -> dict[str, str]:
-    """Parameters that NumPy spells otherwise, and its spellings, which PyTorch takes as keywords, too."""
+    """NumPy's names of parameters, by PyTorch's names; PyTorch accepts both as keywords."""
     optional = {p.name for p in op.params if p.default is not REQUIRED}
     return {name: theirs for name, theirs in _NUMPY_NAMES.items() if name in optional}
 
 
 def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
-    """The parameters of the public function; `default` spells a default value."""
+    """The parameters of the public function; `default` gives the text of a default value."""
     variadic = _variadic(op)
     positional, keywords = [], []
     for param in op.params:
@@ -242,7 +242,7 @@ def _source(op: OpDef, name: str) -> str:
 
 
 def _read(names: Iterable[str], separate: Sequence[str]) -> str:
-    """Source of the tensors that are read, and of those that must share nothing with `out`: two tuples."""
+    """Source of two tuples: the tensors that are read, and those that must not share elements with `out`."""
     groups = ["", ""]
     for name in names:
         groups[name.removeprefix("*") in separate] += f"{name}, "
@@ -258,7 +258,7 @@ def _compiled(op: OpDef, name: str) -> Callable[..., Any]:
 
 
 def _default_static(op: OpDef, inputs: int) -> tuple[Any, ...] | None:
-    """The static part of the call with `inputs` tensors and every other parameter at its default; or None."""
+    """The static part of a call with `inputs` tensors and all other parameters at their defaults; or None."""
     entries: list[Any] = []
     for at, param in enumerate(op.params):
         if at < inputs:
@@ -293,7 +293,7 @@ def function_of(op: OpDef) -> Callable[..., Any]:
 def _picker(
     function: Callable[..., Any], names: Sequence[str]
 ) -> Callable[[Sequence[Any], dict[str, Any]], list[Tensor]]:
-    """A function that finds the tensors among some arguments; masks in a list are read before anything is written."""
+    """A function that returns the tensors among its arguments; masks in lists are read before anything is written."""
     places = {name: at for at, name in enumerate(inspect.signature(function).parameters)}
 
     def find(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
@@ -312,9 +312,9 @@ def _picker(
 def inplace_of(
     function: Callable[..., Any], name: str, *, uniform: bool = False, separate: Sequence[str] = ()
 ) -> Callable[..., Any]:
-    """The form that writes its result to its first argument; `uniform` if all elements get the same number.
+    """The in-place form, which writes its result to its first argument; `uniform` if all elements get the same number.
 
-    `separate` names the parameters whose tensors must not share any element with that argument.
+    `separate` names the parameters whose tensors must not share elements with that argument.
     """
     apart_from = _picker(function, separate) if separate else None
 
@@ -329,7 +329,7 @@ def inplace_of(
         try:
             result = function(input, *args, **kwargs)
         except WeftError:
-            check_writable(input, ambient().grad)  # what PyTorch would have said first
+            check_writable(input, ambient().grad)  # PyTorch would raise this error first
             raise
         if result is NotImplemented:
             return result
@@ -378,7 +378,7 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
 
 
 class _Rows:
-    """`op.<row>`: the function of a row, made on first use."""
+    """`op.<row>`: the function of a row, created on first use."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         try:
@@ -392,12 +392,12 @@ class _Rows:
 op: Any = _Rows()
 
 
-# --- functions composed of rows -------------------------------------------------------------------------------
+# --- composites -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A function over tensors that is no row, and the forms in which it is public."""
+    """A function over tensors that is composed of rows, and the forms in which it is public."""
 
     name: str
     function: Callable[..., Any]
@@ -415,7 +415,7 @@ COMPOSITES: dict[tuple[str, str], Composite] = {}
 def _bound(
     body: Callable[..., Any], name: str, module: str, out: str | None, separate: Sequence[str]
 ) -> Callable[..., Any]:
-    """The public form of a composite, which converts arguments by its annotations, as for rows."""
+    """The public form of a composite; its arguments are converted according to its annotations, as for rows."""
     scope: dict[str, Any] = {**arguments.SCOPE, "_body": body, "_write_out": write_out, "_text": out}
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
@@ -447,7 +447,7 @@ def _bound(
 
 
 def _with_out(signature: inspect.Signature) -> inspect.Signature:
-    """A signature with `out`, before `**kwargs`."""
+    """A signature with the parameter `out`, which comes before `**kwargs`."""
     out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
     return signature.replace(parameters=[*signature.parameters.values(), out])
 
@@ -465,13 +465,12 @@ def composite(
     over: bool = False,
     out: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make the decorated function public: as function, as method (if its first parameter is `input`), in place.
+    """Make the decorated function public: as a function, a method (if its first parameter is `input`), and in place.
 
-    Tensors of the parameters in `separate` must share nothing with what is written to, in place or by `out=`.
-    With `out`, it takes tensors to write its results to; what it is says that these must have the results' types, or
-    is "" where they may have any that results can be cast to.
-    A function that was made inside of another one is named and described by `name` and `doc`. `over` says that there
-    is a row of this name, whose public forms this hides.
+    Tensors of the parameters in `separate` must not share elements with what is written in place or to `out=`. If `out`
+    is a text, the function takes `out=`; the text is the error for an `out` of another type than the result's, or "" if
+    any type is accepted to which results can be cast. `name` and `doc` are for functions that are created within
+    another one. `over` means that there is a row of this name, whose public forms this one replaces.
     """
 
     def make(body: Callable[..., Any]) -> Callable[..., Any]:

@@ -40,24 +40,24 @@ from weft.ops._type_names import c_name, scalar_name
 _new = object.__new__
 
 NO_GRADIENT = "Only Tensors of floating point and complex dtype can require gradients"
-"""The error for new tensors whose elements have no gradients."""
+"""The error for new tensors whose element type has no gradients."""
 
 
 class Tensor(Derived):
-    """An array of numbers of one type, with PyTorch's operators, and a place in a backward pass.
+    """An array of numbers of one type, with PyTorch's operators; it can take part in backward passes.
 
-    Operators are recorded when called and computed when a value is needed. The handle is mutable: an in-place
-    operator makes it point to another value, and never changes a value that a backward pass has saved.
+    Operators are recorded when called, and computed when a value is needed. The tensor is a mutable handle: an in-place
+    operator makes it refer to another value, and never changes a value that is saved for a backward pass.
     """
 
-    _value: Value | None  # None in a view whose base has been written since
+    _value: Value | None  # None in a view whose base has been written since the view was read
     _alias: Alias | None = None
     _views: list[weakref.ref[Tensor]] | None = None
-    _tape: Tape | None = None  # what a leaf collects its gradient in
-    _writes: int = 0  # of a tensor that owns its storage: how often that was written
-    _address: int = 0  # of a tensor that owns its storage: its `data_ptr()`, once somebody has asked
+    _tape: Tape | None = None  # where a leaf accumulates its gradient
+    _writes: int = 0  # for the owner of a storage: how often that was written
+    _address: int = 0  # for the owner of a storage: its `data_ptr()`, once it was asked for
 
-    # --- what it is -------------------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------------------
 
     def _read(self) -> Value:
         value = self._value
@@ -81,20 +81,20 @@ class Tensor(Derived):
 
     @property
     def device(self) -> device:
-        """Where the elements are, or will be."""
+        """The device of the elements."""
         return self._read().aval.device
 
     @property
     def ndim(self) -> int:
-        """How many dims there are."""
+        """The number of dims."""
         return len(self._read().aval.shape)
 
     def dim(self) -> int:
-        """How many dims there are."""
+        """The number of dims."""
         return self.ndim
 
     def numel(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return prod(self._read().aval.shape)
 
     nelement = numel
@@ -114,22 +114,22 @@ class Tensor(Derived):
         return self._read().aval.nbytes
 
     def is_floating_point(self) -> bool:
-        """Whether the elements are real floating numbers."""
+        """Whether the element type is a real floating type."""
         return self.dtype.is_floating_point
 
     def is_complex(self) -> bool:
-        """Whether the elements are complex numbers."""
+        """Whether the element type is complex."""
         return self.dtype.is_complex
 
     def is_signed(self) -> bool:
-        """Whether elements can be negative."""
+        """Whether the element type has negative numbers."""
         return self.dtype.is_signed
 
     # --- gradients --------------------------------------------------------------------------------------------
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow to it. Set it on leaves only."""
+        """Whether gradients flow to this tensor. It can be set on leaves only."""
         return self._read().tape is not None
 
     @requires_grad.setter
@@ -139,11 +139,11 @@ class Tensor(Derived):
         self._require_grad(wanted, "only Tensors of floating point and complex dtype can require gradients")
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Start or stop collecting a gradient in `.grad`. Only floating and complex leaves can."""
+        """Set whether a gradient is accumulated in `.grad`; only for floating and complex leaves."""
         return self._require_grad(requires_grad, "only Tensors of floating point dtype can require gradients")
 
     def _require_grad(self, requires_grad: bool, refusal: str = NO_GRADIENT) -> Tensor:
-        """`requires_grad_`, with an error for elements that have no gradients."""
+        """`requires_grad_`, with the error `refusal` for element types without gradients."""
         if not isinstance(requires_grad, bool):
             raise ArgumentError(
                 f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
@@ -175,13 +175,13 @@ class Tensor(Derived):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether it is no result of an operator that gradients flow through."""
+        """Whether this is not a result of an operator through which gradients flow."""
         tape = self._read().tape
         return tape is None or tape.leaf
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that backward passes have summed up, or None."""
+        """The sum of the gradients of all backward passes, or None."""
         tape = self._tape
         if tape is not None and (capture := ambient().capture) is not None:
             capture.reads_grad(tape)
@@ -222,11 +222,11 @@ class Tensor(Derived):
 
     @property
     def grad_fn(self) -> Any:
-        """The recorded application that made it, or None for a leaf."""
+        """The recorded application that has made it, or None for a leaf."""
         return None if self.is_leaf else GradFn(self._read())
 
     def retain_grad(self) -> None:
-        """Collect the gradient of a tensor that is no leaf in `.grad`, too."""
+        """Accumulate the gradient in `.grad` even if the tensor is not a leaf."""
         if not self.requires_grad:
             raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
         if self.is_leaf or self.retains_grad:
@@ -236,16 +236,16 @@ class Tensor(Derived):
         def keep(grad: Value) -> None:
             kept.grad = wrap(grad) if kept.grad is None else kept.grad + wrap(grad)
 
-        kept.hooks = {Tape.KEEP: keep}  # for what the tensor becomes by writes
+        kept.hooks = {Tape.KEEP: keep}  # moved to the new value when the tensor is written
         hooks_of(self._read())[Tape.KEEP] = keep
 
     @property
     def retains_grad(self) -> bool:
-        """Whether `retain_grad` was asked for."""
+        """Whether `retain_grad` was called."""
         return self._tape is not None and self._tape.hooks is not None and not self.is_leaf
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Handle:
-        """Call `hook(grad)` when the gradient is complete; what it returns, if anything, replaces the gradient."""
+        """Call `hook(grad)` when the gradient is complete; a result other than None replaces the gradient."""
         if not self.requires_grad:
             raise GradientError("cannot register a hook on a tensor that doesn't require gradient")
 
@@ -258,7 +258,7 @@ class Tensor(Derived):
                 raise ArgumentError(f"expected Variable, but hook returned '{kind}'{array_hint(replacement)}")
             return operand(replacement)
 
-        on_value.__name__ = getattr(hook, "__name__", "<unknown>")  # how errors name it
+        on_value.__name__ = getattr(hook, "__name__", "<unknown>")  # its name in errors
         return Handle(hooks_of(self._read()), on_value)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
@@ -271,11 +271,11 @@ class Tensor(Derived):
         return Handle(tape.post_hooks, hook)
 
     def detach(self) -> Tensor:
-        """A view of the same elements that no gradient flows through."""
+        """A view of the same elements through which no gradient flows."""
         return view.make_detached_view(wrap(own(operand(self))), self)
 
     def detach_(self) -> Tensor:
-        """Make it a leaf: forget how it was computed. The gradient that it has collected stays."""
+        """Make it a leaf, without history. The gradient that it has accumulated stays."""
         if self._is_view():
             raise GradientError("Can't detach views in-place. Use detach() instead.")
         value = self._read()
@@ -289,7 +289,7 @@ class Tensor(Derived):
 
     @property
     def data(self) -> Tensor:
-        """The same elements outside of the tape; assign to replace them and keep the handle."""
+        """The same elements, outside the tape. Assign to replace them and keep the tensor object."""
         return self.detach()
 
     @data.setter
@@ -309,13 +309,13 @@ class Tensor(Derived):
 
     @property
     def _base(self) -> Tensor | None:
-        """The tensor that it is a view of, if gradients flow there."""
+        """The base, if it is a view through which gradients flow to it."""
         alias = self._alias
         return alias.base if alias is not None and alias.tracked and not alias.hidden else None
 
     @property
     def _version(self) -> int:
-        """How often the elements were written, by whatever alias."""
+        """How often the elements were written, through any alias."""
         return owner_of(self)._writes
 
     # --- values -----------------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ class Tensor(Derived):
         return self._read()
 
     def _array(self) -> Any:
-        """The jax array, computed now if need be."""
+        """The jax array, computed now if necessary."""
         return realize.array_of(self._read_concrete())
 
     def _host(self) -> np.ndarray[Any, Any]:
@@ -348,7 +348,7 @@ class Tensor(Derived):
         return self._host().tolist()
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
-        """The elements as a NumPy array that shares them on the CPU; read-only, since values are immutable."""
+        """The elements as a NumPy array, without a copy on the CPU; it is read-only, since values are immutable."""
         if self.requires_grad and not force:
             raise GradientError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         return self._host()
@@ -414,23 +414,23 @@ class Tensor(Derived):
             raise ArgumentError("iteration over a 0-d tensor")
         return iter(self.unbind(0))  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
 
-    __array_priority__ = 1000  # NumPy leaves mixed arithmetic to the tensor
+    __array_priority__ = 1000  # in mixed arithmetic, NumPy calls the tensor's operator
 
 
 class GradFn:
-    """A recorded application as the tape sees it: `name()` and the applications that made its inputs."""
+    """A recorded application in the tape's graph: `name()`, and the applications that have made its inputs."""
 
     def __init__(self, value: Value) -> None:
         self._vertex = vertex_of(value)
 
     def name(self) -> str:
-        """Such as `AddBackward0`."""
+        """The name, such as `AddBackward0`."""
         tape = self._vertex.tape
         return "AccumulateGrad" if tape is not None and tape.leaf else backward_name(self._vertex)
 
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
-        """For each input, what made it (None where no gradient flows), and which output of that it is."""
+        """For each input, the application that has made it (None without gradients), and the number of its output."""
         tape = self._vertex.tape
         if tape is None or tape.leaf:
             return ()
@@ -448,13 +448,13 @@ class GradFn:
 
 
 def _place(x: Value) -> int:
-    """Which output of its application a value is; a leaf is the first."""
+    """The number of a value among its application's outputs; 0 for a leaf."""
     tape = x.tape
     origin = None if tape is None or tape.leaf else vertex_of(x).origin
     return 0 if origin is None else origin.index
 
 
-_keys = count()  # ids of handles would come again: most callers drop the handle at once
+_keys = count()  # not ids of handles, which would be reused, since most callers drop the handle at once
 
 
 class Handle:
@@ -462,11 +462,11 @@ class Handle:
 
     def __init__(self, hooks: dict[int, Any], hook: Any) -> None:
         self._hooks = hooks
-        self._key = next(key for key in _keys if key not in hooks)  # an unpickled table has keys of another process
+        self._key = next(key for key in _keys if key not in hooks)  # an unpickled table has keys from another process
         hooks[self._key] = hook
 
     def remove(self) -> None:
-        """Take the hook away; a second call does nothing."""
+        """Remove the hook; further calls do nothing."""
         self._hooks.pop(self._key, None)
 
     def __enter__(self) -> Handle:
