@@ -18,7 +18,7 @@ INT64 = range(-(2**63), 2**63)
 
 @cache
 def limits(dtype: DType) -> tuple[Any, Any]:
-    """The least and the largest number of a type, which is not complex."""
+    """The smallest and the largest number of a type that is not complex."""
     assert dtype.category != COMPLEX, "complex numbers have no order"
     if dtype.category == BOOL:
         return 0, 1
@@ -30,7 +30,7 @@ def limits(dtype: DType) -> tuple[Any, Any]:
 
 
 class _Info:
-    """Facts about one element type; equal for equal types."""
+    """Properties of an element type; equal for equal types."""
 
     _repr_fields: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""From calls to signatures: made once per combination of an operator, its arguments and types, then looked up."""
+"""From calls to signatures: a signature is made once per combination of operator, arguments and types, and cached."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from weft.ops._memory import require_addressable
 from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, OpDef, Promote
 
 Casts = tuple[Any, ...]
-"""The dtypes that an input is cast to, one after another."""
+"""The dtypes to which an input is cast, one after the other."""
 
 
 class Many:
@@ -48,7 +48,7 @@ class Many:
 
 
 class Exact:
-    """In a call's static part: a Python number whose type matters, since `2 == 2.0` and their hashes agree."""
+    """In a call's static part: a Python number whose type matters, although `2 == 2.0` and their hashes are equal."""
 
     __slots__ = ("value",)
 
@@ -69,7 +69,7 @@ _many: dict[int, Many] = {}
 
 
 def many(count: int) -> Many:
-    """The one marker for `count` inputs."""
+    """The unique marker for `count` inputs."""
     return _many.setdefault(count, Many(count))
 
 
@@ -78,10 +78,10 @@ ONE = many(1)
 
 
 class Call:
-    """An operator with its static arguments: one entry per parameter, in order.
+    """An operator with its static arguments, one entry for each parameter, in order.
 
-    An entry is a `Many` for parameters that take inputs, else the value itself. One object per combination.
-    Signatures that warn are in `warned`, where the fast path finds none, so every call goes through `signature_of`.
+    An entry is a `Many` for parameters that take inputs, else the value itself. There is one object per combination.
+    Signatures that warn are in `warned`, where the fast path does not look, so that every call uses `signature_of`.
     """
 
     __slots__ = ("device", "op", "signatures", "static", "warned")
@@ -126,7 +126,7 @@ state.on_dtype_change(_forget_signatures)
 
 
 def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
-    """The signature of `call` on inputs of these types; raises what does not fit, in PyTorch's words."""
+    """The signature of `call` on inputs of these types; raises errors in PyTorch's words."""
     signature = call.signatures.get(avals)
     if signature is None and any(aval.inference for aval in avals):
         return signature_of(call, tuple(marked(aval, False) for aval in avals))
@@ -207,7 +207,7 @@ Unflattener = Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]
 
 
 class _Body(NamedTuple):
-    """`fn` and `grads` as in `Signature`; `unflatten` puts flat inputs where the row's functions take them."""
+    """`fn` and `grads` as in `Signature`; `unflatten` arranges flat inputs as the row's functions take them."""
 
     fn: Callable[..., Arrays]
     grads: Callable[..., list[jax.Array | None]] | None
@@ -223,7 +223,7 @@ def _bodied(
     wide = _wide_casts(call, avals, casts)
     unflatten = _unflattener(call, casts)
     fn = _body(op, unflatten)
-    if wide is not None:  # what the body refuses, and the types of its results, follow from the inputs' own types
+    if wide is not None:  # errors and the types of results follow from the inputs' own types
         if types is None:
             types = [result.dtype for result in jax.eval_shape(fn, *structs)]
         fn = _rounded(_body(op, _unflattener(call, wide)), types[: len(types) - op.aux])
@@ -232,7 +232,7 @@ def _bodied(
 
 
 def _unflattener(call: Call, casts: Sequence[Casts]) -> Unflattener:
-    """A function that casts flat inputs and puts them where the body takes them."""
+    """A function that casts flat inputs and arranges them as the body takes them."""
 
     def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
         return _arguments(call, [reduce(_cast, dtypes, a) for a, dtypes in zip(arrays, casts, strict=True)])
@@ -252,7 +252,7 @@ def _body(op: OpDef, unflatten: Unflattener) -> Callable[..., Arrays]:
 
 
 def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[..., Arrays]:
-    """The body with its main results cast to these types; the further ones only serve the derivative."""
+    """The body with its main results cast to these types; auxiliary results are only for the derivative."""
 
     def fn(*arrays: jax.Array) -> Arrays:
         results = body(*arrays)
@@ -288,7 +288,7 @@ def _precondition(
 
 
 def _require_types(call: Call, avals: tuple[Aval, ...]) -> None:
-    """Raises for element types that the row refuses before promotion, and for numbers where a tensor is needed."""
+    """Raise for element types that the row refuses before promotion, and for numbers in place of tensors."""
     op, kinds = call.op, kinds_of(call)
     operands = [a for a, kind in zip(avals, kinds, strict=True) if kind in TENSOR_KINDS]
     if operands and not op.of_numbers and all(a.weak for a in operands):
@@ -305,7 +305,7 @@ _PYTHON_NAMES = {bool_: "bool", int64: "int", float64: "float", complex128: "com
 
 
 def _misfit(call: Call, avals: tuple[Aval, ...]) -> WeftError | None:
-    """The dim rule's error for the shapes, or None. An error of the body says more, and comes first."""
+    """The dim rule's error for the shapes, or None. An error of the body is more specific, and comes first."""
     if call.op.dims is None:
         return None
     try:
@@ -321,7 +321,7 @@ def _shapes(call: Call, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
 
 
 def _hand_written(call: Call, unflatten: Unflattener, wide: bool) -> Callable[..., list[jax.Array | None]]:
-    """The row's derivative, over flat inputs; a wide one takes 16-bit floats in float32, as the body does."""
+    """The row's derivative, over flat inputs; if `wide`, it gets 16-bit floats in float32, as the body does."""
     op = call.op
 
     def grads(arrays: Arrays, outputs: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
@@ -350,7 +350,7 @@ def _hand_written(call: Call, unflatten: Unflattener, wide: bool) -> Callable[..
 
 
 def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
-    """A gradient in the type of its input; `GradientError` where the shapes differ."""
+    """A gradient cast to the type of its input; `GradientError` if the shapes differ."""
     if grad.shape != array.shape:
         raise GradientError(
             f"{op}: its backward returned a gradient of shape {list(grad.shape)} for an argument of shape "
@@ -369,7 +369,7 @@ def kinds_of(call: Call) -> list[Kind]:
 
 
 def _arguments(call: Call, arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
-    """Flat inputs and static entries, as the body takes them; among NumPy arrays there is no random key."""
+    """Flat inputs and static entries, arranged as the body takes them; NumPy arrays include no random key."""
     rest = iter(arrays)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -399,7 +399,7 @@ def _cast(array: jax.Array, dtype: Any) -> jax.Array:
 
 
 def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Casts]:
-    """The dtypes that each input is cast to before the body."""
+    """The dtypes to which each input is cast before the body."""
     target: DType | None = None
     kinds = kinds_of(call)
     taking_part = [a for a, k in zip(avals, kinds, strict=True) if k in TENSOR_KINDS]
@@ -414,9 +414,9 @@ def _casts(call: Call, avals: tuple[Aval, ...]) -> list[Casts]:
 
 
 def _wide_casts(call: Call, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> list[Casts] | None:
-    """The casts for a body that computes 16-bit floats in float32; None if no input is one.
+    """The casts for a body that computes 16-bit floats in float32; None if no input has such a type.
 
-    Where types are promoted, numbers are rounded like the tensors beside them, unless the row takes them exactly.
+    Where types are promoted, Python numbers are rounded to the type of the tensors, unless `exact_numbers`.
     """
     kinds = kinds_of(call)
     types = [dtypes[-1] if dtypes else a.dtype.numpy for a, dtypes in zip(avals, casts, strict=True)]
@@ -436,7 +436,7 @@ def _wide_casts(call: Call, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> 
 
 
 def common_device(name: str, avals: tuple[Aval, ...]) -> device:
-    """Where an operator runs: where its tensors are; `RuntimeError` when they are not in one place."""
+    """The device of an operator: that of its tensors; `RuntimeError` if they are on several."""
     devices = {a.device: None for a in avals if not a.weak}
     if len(devices) > 1:
         names = " and ".join(map(str, devices))
@@ -448,11 +448,11 @@ def common_device(name: str, avals: tuple[Aval, ...]) -> device:
 
 
 def _normalised(call: Call, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
-    """The static part with dims made non-negative, and checked against the first tensor or the widest of a list."""
+    """The static part with non-negative dims, checked against the first tensor, or the longest shape of a list."""
     ranks = [(len(a.shape), k) for a, k in zip(avals, kinds_of(call), strict=True) if k in TENSOR_KINDS]
     ndim = ranks[0][0] if ranks else 0
     if not ranks and any(param.kind is Kind.ARRAYS for param in call.op.params):
-        return call.static  # the body says what an empty list lacks
+        return call.static  # the body raises the error about an empty list
     if ranks and ranks[0][1] is Kind.ARRAYS:
         ndim = max(rank for rank, kind in ranks if kind is Kind.ARRAYS)
     entries = []

@@ -1,8 +1,8 @@
-"""Segments: a long graph that repeats itself, as the layers of a network do, is cut where a repetition ends.
+"""Segments: a long graph that repeats itself, such as the layers of a network, is cut between repetitions.
 
-XLA compiles each call of a function anew, so what it takes for a whole program grows with the program's length. Equal
-segments share one program: what they take grows with what is different, also between graphs. The second step of a
-training loop, which differs from the first one by the optimizer's new state, finds the layers of the first.
+XLA compiles each call of a function anew, so the time for a whole program grows with its length. Equal segments share
+one program, so the time grows only with what differs, even between graphs. The second step of a training loop, which
+differs from the first by the optimizer's new state, reuses the layers of the first.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from weft._lazy.signature import Signature
 Application = tuple[Signature, tuple[int, ...], Sequence[tuple[int, int]]]
 """(signature, numbers of its inputs, (number, output) of each of its values)."""
 
-_CALL = 0.01  # seconds of compiling that are worth one more call in each run
-_LEAST_SAVED = 0.1  # seconds of compiling for which a stretch is cut
+_CALL = 0.01  # seconds of compilation that are worth one more call in each run
+_LEAST_SAVED = 0.1  # seconds of compilation that must be saved for a graph to be cut
 _LEAST_APPLICATIONS = 8
 
 
@@ -49,7 +49,7 @@ class Segment(NamedTuple):
 def segments_of(
     applications: Sequence[Application], wanted: Sequence[int], compiling: Callable[[Signature], float]
 ) -> list[Segment]:
-    """A graph in segments; none if it does not repeat. `compiling`: seconds that XLA takes for an application of it."""
+    """The segments of a graph; none if it does not repeat. `compiling`: seconds to compile an application."""
     if len(applications) < 2 * _LEAST_APPLICATIONS:
         return []
     seconds = [compiling(signature) for signature, _, _ in applications]
@@ -68,7 +68,7 @@ def segments_of(
 
 def _segment(applications: Sequence[Application], at: int, last_use: dict[int, int]) -> Segment:
     """The segment at this position in a graph."""
-    numbers: dict[int, int] = {}  # the form's, by the graph's
+    numbers: dict[int, int] = {}  # numbers in the form, by numbers in the graph
     leaves: list[int] = []
     renumbered: list[Application] = []
     for signature, inputs, values in applications:
@@ -84,7 +84,7 @@ def _segment(applications: Sequence[Application], at: int, last_use: dict[int, i
 
 
 def _cuts(applications: Sequence[Application], compiling: Sequence[float]) -> list[int]:
-    """Where segments begin and end."""
+    """The positions at which segments begin and end."""
     seconds = np.array([0.0, *accumulate(compiling)])
     kinds: dict[Signature, int] = {}
     sequence = np.array([kinds.setdefault(signature, len(kinds)) for signature, _, _ in applications])
@@ -97,7 +97,7 @@ def _cuts(applications: Sequence[Application], compiling: Sequence[float]) -> li
         if repetition is None:
             continue
         first, last, period = repetition[0] + start, repetition[1] + start, repetition[2]
-        # Of the places where a period may begin, the one that cuts off the least.
+        # Of the positions where a period may begin, choose the one at which the fewest bytes are alive.
         inside = min(
             (range(at, last + 1, period) for at in range(first, first + period)),
             key=lambda cuts: sum([alive[at] for at in cuts]) / len(cuts),
@@ -114,7 +114,7 @@ def _repetition(sequence: np.ndarray, seconds: np.ndarray) -> tuple[int, int, in
     """
     best, most = None, _LEAST_SAVED
     for period in range(_LEAST_APPLICATIONS, len(sequence) // 2 + 1):
-        # Runs of positions whose application comes again a period later.
+        # Runs of positions whose application is repeated one period later.
         edges = np.flatnonzero(np.diff(sequence[period:] == sequence[:-period], prepend=False, append=False))
         starts, ends = edges[::2], edges[1::2]
         for at in np.flatnonzero(ends - starts >= period).tolist():

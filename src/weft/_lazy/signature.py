@@ -1,4 +1,4 @@
-"""Signatures: an operator applied to inputs of given types; what it computes, what must hold, what comes out."""
+"""Signatures: operators applied to inputs of given types, with the function, the preconditions and the result types."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Arrays = tuple[jax.Array, ...]
 
 
 def structs_of(avals: Sequence[Aval]) -> list[jax.ShapeDtypeStruct]:
-    """What stands for values of these types when jax traces a function."""
+    """The structs that represent values of these types when jax traces a function."""
     return [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
 
 
 class Output:
-    """One output of a signature. Values point here; its identity is their part of a program's key.
+    """One output of a signature. Values refer to it; its identity is a part of a program's key.
 
-    alone     whether it is all there is to the signature: no other output, and nothing in doubt
+    alone     whether the signature has no other output and no precondition
     taped     the tape of values through which gradients flow
     """
 
@@ -44,7 +44,7 @@ class Output:
 
 
 class ErrorTemplate:
-    """The error for input values that an operator cannot take; `finding()` reads codes (`ops/_findings.py`)."""
+    """The error for invalid input values; `finding()` interprets codes (`ops/_findings.py`)."""
 
     __slots__ = ("error", "finding", "template")
 
@@ -59,12 +59,12 @@ class ErrorTemplate:
 
 
 class Precondition:
-    """What must hold of a signature's input values, or its results mean nothing.
+    """A condition on a signature's input values without which its results are invalid.
 
     codes       arrays -> for each template an int64, 0 unless it applies
     templates   in the order of the codes
-    on_host     whether `codes` takes NumPy arrays, too
-    waits       whether a call waits for the codes: programs try factorisations, and something else when they fail
+    on_host     whether `codes` also takes NumPy arrays
+    waits       whether a call waits for the codes, because programs catch the error, as of failed factorisations
     """
 
     __slots__ = ("codes", "on_host", "templates", "waits")
@@ -162,7 +162,7 @@ class Signature:
         return f"{self.name}({', '.join(map(repr, self.avals))})"
 
     def require(self, precondition: Precondition | None, *, doubtful: bool = False) -> None:
-        """Set the precondition; `doubtful` without one marks the derivative of a signature that has one."""
+        """Set the precondition; without one, `doubtful` marks the derivative of a signature that has one."""
         self.precondition = precondition
         self.doubtful = doubtful or precondition is not None
         for output in self.outputs:

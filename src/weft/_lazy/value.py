@@ -1,4 +1,4 @@
-"""Values: what an operator will give, or has given."""
+"""Values: the results of operators, computed or not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Aval:
     ) -> None:
         self.inference = inference
         self.shape = shape
-        self.size = size_of(shape)  # as users get it
+        self.size = size_of(shape)  # the shape as users get it
         self.dtype = dtype
         self.weak = weak
         self.device = device
@@ -63,28 +63,27 @@ def marked(aval: Aval, inference: bool) -> Aval:
 class Tape:
     """How a value takes part in differentiation.
 
-    Most recorded values share `INTERIOR`. A value has a record of its own when it is a leaf that collects a
-    gradient, when hooks hang on it, when its derivative is the user's, when anomaly mode keeps the line that
-    made it, or when a backward pass has executed its application. Hooks map a gradient's value to another value, or
-    to None to leave it.
+    Most recorded values share `INTERIOR`. A value has its own tape if it is a leaf that accumulates a gradient, has
+    hooks, has a user's derivative, if anomaly mode stores the line that made it, or if a backward pass has executed its
+    application. Hooks map a gradient's value to another value, or to None to leave it.
 
     freed    a backward pass has executed the application, and needs none of its arrays any more
-    spent    its derivative read some of them, so that it cannot be executed again
-    custom   (cotangents by output, outputs) -> gradients of the inputs, for derivatives written by users
-    release  lets go of what `custom` has saved
+    spent    its derivative has read some of them, so it cannot be executed again
+    custom   (cotangents by output, outputs) -> gradients of the inputs, for users' derivatives
+    release  frees what `custom` has saved
     """
 
     __slots__ = ("custom", "freed", "grad", "hooks", "leaf", "owner", "post_hooks", "release", "site", "spent")
 
     KEEP = 1 << 62
-    """The key of the hook that `retain_grad` hangs: hooks run in the order of their keys."""
+    """The key of `retain_grad`'s hook: hooks run in the order of their keys, so it runs last."""
 
     def __init__(self, *, leaf: bool = False, freed: bool = False, site: str = "") -> None:
         self.leaf = leaf
         self.freed = freed
         self.spent = freed
         self.site = site
-        self.grad: Any = None  # the tensor that a leaf has collected
+        self.grad: Any = None  # the tensor with the accumulated gradient of a leaf
         self.hooks: dict[int, Any] | None = None
         self.post_hooks: dict[int, Any] | None = None
         self.owner: Any = None  # weak reference to the leaf's tensor
@@ -93,19 +92,19 @@ class Tape:
 
     @property
     def tape(self) -> Tape:
-        """Itself: in the graph that a backward pass leaves, tapes stand for their values."""
+        """Itself: in the graph that a backward pass leaves, tapes replace their values."""
         return self
 
 
 INTERIOR = Tape()
 FREED = Tape(freed=True)
-"""The tape of a value whose graph is gone altogether."""
+"""The tape of a value whose graph was freed completely."""
 
 
 class ExecutedTape(Tape):
     """The tape of a value whose application a backward pass has executed: the links of the graph, without arrays.
 
-    inputs   for each input what stands for it: its tape, `OUTSIDE`, or the value where the pass has not come to it
+    inputs   for each input its tape, `OUTSIDE`, or the value if the pass has not reached it
     """
 
     __slots__ = ("inputs", "origin", "time")
@@ -118,10 +117,10 @@ class ExecutedTape(Tape):
 
 
 class Shared(tuple["Value", ...]):
-    """Inputs of an application with several outputs, which a backward pass may reach one after another.
+    """Inputs of an application with several outputs, which a backward pass may reach at different times.
 
     links   what the first pass that executes it leaves of the inputs
-    spent   as of a tape
+    spent   as in `Tape`
     """
 
     links: tuple[Any, ...] | None = None
@@ -180,16 +179,16 @@ def is_taped(value: Value) -> bool:
 
 
 OUTSIDE = Value(aval_of((), bool_), False)
-"""Stands for inputs without a gradient in the graph that a backward pass leaves."""
+"""Takes the place of inputs without a gradient in the graph that a backward pass leaves."""
 
 
 _new = object.__new__
 
 
 def recorded(origin: Output, inputs: tuple[Value, ...], ambient: Ambient) -> Value:
-    """A pending value, on the list and, where it belongs there, on the tape: one output of an application.
+    """A pending value: one output of an application, appended to the list of pending values.
 
-    `_tensor/fast_path.py` has the same statements inlined; a test holds the two together.
+    `_tensor/fast_path.py` has the same statements inlined; a test compares the two.
     """
     value = _new(Value)
     value.origin = origin

@@ -115,7 +115,7 @@ class Collectives(Operations):
             self._quiet.run(combine, reduction, [area[:size] for area in areas[group.step & 1]], out)
 
     def _reduce_shared(self, source: Array, out: Array | None, reduction: str) -> Phases:
-        """A reduction in which each rank reduces its piece of each chunk. A phase also has the previous chunk's results."""
+        """A reduction in which each rank reduces its piece of each chunk. A phase also has the last chunk's results."""
         group, areas, (size, me, ranks) = self.group, self._areas_of(source.dtype), self._size_of(source)
         piece = _piece(source, -(-source.nbytes // CHUNK) * ranks)
         span = piece * ranks

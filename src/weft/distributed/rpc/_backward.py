@@ -120,7 +120,7 @@ class LocalPass:
         self._complete: dict[WorkerInfo, dict[int, Tensor | None]] = {}  # gradients to be sent
 
     def mark(self, numbers: Iterable[int]) -> dict[WorkerInfo, list[int]]:
-        """Mark sent tensors as taking part; returns the received tensors that they or the roots depend on, by sender."""
+        """Mark sent tensors as taking part; returns the received ones that they or the roots depend on, by sender."""
         onward: dict[WorkerInfo, list[int]] = {}
         with self._lock:
             fresh = set(numbers) - self._marked
