@@ -128,7 +128,7 @@ class MessageGroup(AbortableGroup):
         deadline: Deadline,
         absent: Callable[[], Sequence[int]] | None = None,
     ) -> None:
-        """As `wait`. In the exchange of calls, `absent` are all ranks that have not come, `missing` direct peers only."""
+        """As `wait`. In the exchange of calls, `absent` are all ranks that have not come, `missing` direct peers."""
         started = monotonic()
         while missing():
             if self.progress():
