@@ -1,4 +1,4 @@
-"""Connections of a client to the server of a `TCPStore`, opened again when the network loses them."""
+"""Connections of a client to the server of a `TCPStore`, which are reopened when the network loses them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from weft._comm.transport.authentication import Session, authenticate, store_ser
 from weft._comm.transport.wire import MOST_BYTES, Frames, pack, receive, send, unpack
 from weft.errors import DistNetworkError, DistStoreError, JobKeyError, PeerGoneError
 
-_MOST_LOSSES = 5  # of fresh connections one after the other; more is no accident of the network
+_MOST_LOSSES = 5  # losses of fresh connections in a row; more are not an accident of the network
 _ATTEMPT_SECONDS = 3.0
-_RECONNECT_SECONDS = 30.0  # for which a network may fail, as long as a connection may be silent
+_RECONNECT_SECONDS = 30.0  # for which the network may fail, as long as a connection may be silent
 _PAUSE = 0.1
 _SILENT = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 _log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class ConnectionPool:
     """Idle connections to the server. A call that finds none opens another one.
 
-    So a call that waits on the server blocks no other, and its caller reads its answer itself.
+    So a call that waits at the server blocks no other call, and each caller reads its own answer.
     """
 
     def __init__(self, address: tuple[str, int], key: bytes) -> None:
@@ -38,14 +38,14 @@ class ConnectionPool:
         self._key = key
         self._process = os.getpid()
         self._idle: list[StoreConnection] = []
-        self._reached = False  # until then the server may not have started; from then on it must be there
-        self._warned = False  # that it cannot be reached now
+        self._reached = False  # before that, the server may not have started; afterwards it must be there
+        self._warned = False  # whether the present outage was logged
         self._mutex = threading.Lock()
         self._closed = False
 
     @contextmanager
     def link(self, deadline: Deadline) -> Iterator[StoreConnection]:
-        """A connection for one call; it is closed if the call fails, since part of a frame may be on the wire."""
+        """A connection for one call. If the call fails it is closed, since a part of a frame may have been sent."""
         link = self._take()
         try:
             link.connect(deadline)
@@ -61,7 +61,7 @@ class ConnectionPool:
     def _take(self) -> StoreConnection:
         with self._mutex:
             self._check_open()
-            if self._process != os.getpid():  # after a fork, the connections are the parent's
+            if self._process != os.getpid():  # after a fork, the connections belong to the parent
                 self._process, self._idle = os.getpid(), []
             return self._idle.pop() if self._idle else StoreConnection(self)
 
@@ -111,7 +111,7 @@ class ConnectionPool:
             except TimeoutError:
                 sock.close()
                 raise self._silent(deadline) from None
-            except DistNetworkError as error:  # a server that was just ending; another one may follow
+            except DistNetworkError as error:  # a server that is ending; another one may follow
                 sock.close()
                 lost, losses = str(error), losses + 1
             except BaseException:
@@ -124,7 +124,7 @@ class ConnectionPool:
             return sockets.connect(*self.address, deadline)
         left = deadline.left()
         end = Deadline(patience if left is None else min(patience, left))
-        while True:  # in short attempts, since the system asks more and more seldom within one
+        while True:  # in short attempts, since the system retries more and more rarely within one
             attempt = Deadline(min(_ATTEMPT_SECONDS, end.left() or 0.0))
             try:
                 return sockets.connect(*self.address, attempt, retry=False)
@@ -138,7 +138,7 @@ class ConnectionPool:
             self._check_open()
 
     def _warn(self, error: DistNetworkError) -> None:
-        """Log an outage of the network, once for each."""
+        """Log an outage of the network, once."""
         if not self._warned:
             _log.warning("the store at %s cannot be reached, trying again: %s", self.name, error)
         self._warned = True
@@ -151,9 +151,9 @@ class ConnectionPool:
 
 
 class StoreConnection:
-    """A connection to the server, opened again after a loss; it serves one call at a time.
+    """A connection to the server, reopened after a loss; it serves one call at a time.
 
-    Requests that must not be carried out twice are numbered, and the server keeps its latest answer in case such a
+    Requests that must not be executed twice are numbered, and the server keeps its latest answer, in case such a
     request is repeated.
     """
 
@@ -208,7 +208,7 @@ class StoreConnection:
         )
 
     def cancel(self, deadline: Deadline) -> list[bytes]:
-        """End a wait; the answer names the missing keys, or is that of the wait."""
+        """End a wait; returns the missing keys, or the answer of the wait if it has arrived."""
         if self._sock is None:
             raise TimeoutError
         try:
