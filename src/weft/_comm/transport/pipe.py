@@ -1,8 +1,8 @@
 """Frames to and from one peer, over a connected socket that has proved the job's key.
 
 A frame has a kind, a number, a body, and buffers, which are sent after the body without being copied. Its
-authentication tag is checked before it is delivered, so a forged or damaged frame only closes its pipe. A pipe may have lanes: further
-connections to the same peer, for long buffers.
+authentication tag is checked before it is delivered, so a forged or damaged frame only closes its pipe. A pipe may have
+lanes: further connections to the same peer, for long buffers.
 
 Sending never blocks: bytes that the system does not take are queued, and sent by the reactor when there is room. One
 thread reads at a time, the one with the reader lock: a caller that waits for its answer, or one of the reactor.
