@@ -1,4 +1,4 @@
-"""The one path of every operator call that is not the common one (`_tensor/fast_path.py` is that path, inlined)."""
+"""The general path of operator calls. `_tensor/fast_path.py` is the same path inlined, for the common call."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from weft._lazy.value import Value
 
 
 def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Record `call` on `inputs`; return the values of its outputs. Raises whatever does not fit."""
+    """Record `call` on `inputs`; returns the values of its outputs."""
     avals = tuple([x.aval for x in inputs])
     return apply_signature(call.signatures.get(avals) or signature_of(call, avals), inputs)
 
 
 def apply_signature(signature: Signature, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Record a signature on inputs of its types; return the values of its outputs."""
+    """Record a signature on inputs of its types; returns the values of its outputs."""
     return record(signature, inputs, ambient())

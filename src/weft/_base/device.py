@@ -1,4 +1,4 @@
-"""Names of devices. What devices exist is the runtime's business (`_lazy/runtime.py`)."""
+"""Names of devices. `_lazy/runtime.py` finds out which devices exist."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ class _Current(threading.local):
 
 
 current = _Current()
-"""Of each thread, the index of the CUDA device that is meant by `cuda` alone."""
+"""For each thread, the index of the CUDA device meant by `cuda` without an index."""
 
 
 def canonical(name: str | device | int) -> device:
-    """The device of this name as tensors carry it: `cpu` alone stands for the first CPU, others have an index."""
+    """The device as tensors have it: `cpu` without an index is the first CPU, other devices get an index."""
     target = name if isinstance(name, device) else device(name)
     if target.type == "cpu" and not target.index:
         return CPU

@@ -32,7 +32,7 @@ def _facts(dtype: DType) -> _FloatFacts:
 
 @cache
 def limits(dtype: DType) -> tuple[Any, Any]:
-    """The least and the largest number of a type, which is not complex."""
+    """The smallest and the largest number of a type that is not complex."""
     assert dtype.category != COMPLEX, "complex numbers have no order"
     if dtype.category == BOOL:
         return 0, 1
@@ -44,7 +44,7 @@ def limits(dtype: DType) -> tuple[Any, Any]:
 
 
 class _Info:
-    """Facts about one element type; equal for equal types."""
+    """Properties of an element type; equal for equal types."""
 
     _repr_fields: tuple[str, ...]
 

@@ -13,9 +13,9 @@ from weft.errors import ArgumentError
 
 
 class Size(tuple[int, ...]):
-    """The sizes of a tensor's dims: a tuple that stays a `Size` when sliced, joined and repeated.
+    """The sizes of a tensor's dims: a tuple that stays a `Size` when it is sliced, concatenated and repeated.
 
-    `TypeError` for what does not stand for an int. Sizes that are known to be ints need not be looked at: `size_of`.
+    `TypeError` for entries that cannot be converted to int. `size_of` skips this check for sizes that are ints.
     """
 
     __slots__ = ()
@@ -24,7 +24,7 @@ class Size(tuple[int, ...]):
         return size_of(map(_int, count(), sizes))
 
     def numel(self) -> int:
-        """How many elements a tensor of this size has."""
+        """The number of elements of a tensor of this size."""
         return prod(self)
 
     def __repr__(self) -> str:
@@ -67,4 +67,4 @@ def _int(at: int, size: Any) -> int:
 
 
 NEW_AXIS = None
-"""In an index: a new dim of size one."""
+"""As an index: a new dim of size one."""

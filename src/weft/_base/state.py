@@ -1,6 +1,6 @@
-"""Ambient state: one record behind one context variable, and the few process-wide defaults.
+"""Ambient state: one record in one context variable, and the few process-wide defaults.
 
-A new thread starts from the defaults with an empty list of pending values; nothing crosses threads by itself.
+A new thread starts with the defaults and an empty list of pending values; it inherits nothing from other threads.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from weft.errors import ArgumentError
 class Pending(list[Any]):
     """Values recorded in one thread and not computed yet, in order of recording.
 
-    limit    length at which the dead are swept out, and too many living are computed
-    checks   those recorded in this thread whose outcome nobody has read yet (`_lazy/checks.py`)
-    kept     whether the end of a step leaves it uncomputed, for whoever needs a value
+    limit    length at which dead values are removed, and, if too many are alive, all are computed
+    checks   checks recorded in this thread whose outcome has not been read (`_lazy/checks.py`)
+    kept     whether the values stay pending at the end of a step, until one is needed
     """
 
     __slots__ = ("checks", "kept", "limit")
@@ -32,7 +32,7 @@ class Pending(list[Any]):
         self.kept = False
 
     def absorb(self, region: Pending) -> None:
-        """Take over what was recorded on a list of its own."""
+        """Append what was recorded in another list."""
         self.extend(region)
         self.checks.extend(region.checks)
 
@@ -41,9 +41,9 @@ LEAST_LIMIT = 1024
 
 
 class Ambient:
-    """How operators behave here: modes, and the values recorded but not computed yet.
+    """The state of this thread or task that operators depend on: modes, and the pending values.
 
-    `plain` is true when no mode asks for more than recording with gradients; the common call tests it alone.
+    `plain` is True if no mode needs more than recording with gradients; the fast path checks only that.
     """
 
     __slots__ = ("anomaly", "capture", "eager", "grad", "inference", "pending", "plain")
@@ -69,7 +69,7 @@ class Ambient:
 
 _ambient: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)
 peek = _ambient.get
-"""The ambient record, or None in a thread that has none yet. The hot path calls this."""
+"""The ambient record, or None in a thread that has none yet. The fast path calls it."""
 
 
 def ambient() -> Ambient:
@@ -82,7 +82,7 @@ def ambient() -> Ambient:
 
 
 class using:
-    """Set fields of the ambient state for one block."""
+    """Set fields of the ambient state within a block."""
 
     __slots__ = ("_fields", "_token")
 
@@ -97,7 +97,7 @@ class using:
 
 
 def enter(**fields: Any) -> Token[Ambient | None]:
-    """Set fields until `leave` is called with what this returns."""
+    """Set fields until `leave` is called with the result."""
     old = ambient()
     kept: dict[str, Any] = {
         "pending": old.pending,
@@ -116,12 +116,12 @@ def leave(token: Token[Ambient | None]) -> None:
 
 
 def set_field(**fields: Any) -> None:
-    """Set fields from here on, for the rest of this thread or task."""
+    """Set fields from now on, for the rest of this thread or task."""
     enter(**fields)
 
 
 class _Defaults:
-    """Settings that PyTorch keeps per process."""
+    """Settings that are process-wide in PyTorch."""
 
     dtype: DType = float32
     device: device_class | None = None

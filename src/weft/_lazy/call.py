@@ -9,7 +9,7 @@ from weft.ops._table import Kind, Many, OpDef
 
 
 class Exact:
-    """In a call's static part: a Python number whose type matters, since `2 == 2.0` and their hashes agree."""
+    """In a call's static part: a Python number whose type matters, although `2 == 2.0` and their hashes are equal."""
 
     __slots__ = ("value",)
 
@@ -30,7 +30,7 @@ _many: dict[int, Many] = {}
 
 
 def many(count: int) -> Many:
-    """The one marker for `count` inputs."""
+    """The unique marker for `count` inputs."""
     return _many.setdefault(count, Many(count))
 
 

@@ -1,4 +1,4 @@
-"""Functions as programs that XLA compiles for a device."""
+"""Functions compiled by XLA for a device."""
 
 from __future__ import annotations
 

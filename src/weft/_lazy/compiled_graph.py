@@ -1,4 +1,4 @@
-"""A graph in the second tier: one program that XLA compiles for each form of the graph's segments."""
+"""Graphs in the second tier: XLA compiles one program for each distinct form of a graph's segments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CompiledGraph:
     """A graph that XLA compiles, segment by segment, at its first run.
 
     leaves, wanted   numbers of entries
-    slots            where the leaves are among the arguments of the compiled graph
+    slots            places of the leaves among the arguments of the compiled graph
     donated          positions, among leaves that are arrays, whose buffers may be overwritten
     """
 
@@ -46,13 +46,13 @@ class CompiledGraph:
 
     @cached_property
     def seconds(self) -> float:
-        """What compiling it takes, as estimated. It does not depend on what other graphs have compiled."""
+        """The estimated time to compile it. It does not depend on what other graphs have compiled."""
         signatures = [signature for form in self._forms for signature, _, _ in form.applications]
         return PROGRAM_SECONDS * len(self._forms) + sum([costs_of(signature).compiling for signature in signatures])
 
     @property
     def parts(self) -> tuple[int, int]:
-        """How many segments it has, and how many of them differ."""
+        """The number of its segments, and how many of them differ."""
         return max(1, len(self._segments)), len(self._forms)
 
     @cached_property
@@ -64,7 +64,7 @@ class CompiledGraph:
         return list(dict.fromkeys([segment.form for segment in self._segments])) or [self._form]
 
     def run(self) -> Executable:
-        """The graph as a function of the packs of numbers and the arrays, which is compiled in the first call."""
+        """The graph as a function of the packs of numbers and the arrays; the first call compiles it."""
         if not self._segments:
             function = self._form.function()
             return compiled(lambda *args: function(*unpacked(args, self._slots)), self._device, self._donated)
@@ -84,16 +84,16 @@ class CompiledGraph:
 
 
 _programs: WeakValueDictionary[Any, Executable] = WeakValueDictionary()
-"""By form, device and donated leaves, the programs of segments that some graph uses."""
+"""The programs of segments that are in use, by form, device and donated leaves."""
 on_fork(_programs.clear)
 
 
 def _steps(
     segments: Sequence[Segment], donated: set[int], target: device
 ) -> list[tuple[Executable, Sequence[int], Sequence[int], Sequence[int]]]:
-    """(program, its inputs, its results, entries that end with it) of each segment.
+    """For each segment: its program, its inputs, its results, and the entries that are not needed afterwards.
 
-    Only the last segment overwrites leaves: nothing is lost where the compilation of one is interrupted.
+    Only the last segment overwrites leaves, so nothing is lost if a compilation is interrupted.
     """
     last = segments[-1]
     overwritten = _overwritten(last, donated)
@@ -116,7 +116,7 @@ def _overwritten(segment: Segment, donated: set[int]) -> tuple[int, ...]:
 
 
 def _program(form: Form, target: device, donated: tuple[int, ...]) -> Executable:
-    """The program of a form: that of an earlier segment where there is one."""
+    """The program of a form: that of an earlier segment if there is one."""
     key = form, target, donated
     program = _programs.get(key)
     if program is None:

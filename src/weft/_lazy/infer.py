@@ -1,4 +1,4 @@
-"""From calls to signatures: made once per combination of an operator, its arguments and types, then looked up."""
+"""From calls to signatures: a signature is made once per combination of operator, arguments and types, and cached."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from weft.ops._memory import require_addressable
 from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, Many, OpDef, Promote
 
 Casts = tuple[Any, ...]
-"""The dtypes that an input is cast to, one after another."""
+"""The dtypes to which an input is cast, one after the other."""
 
 
 class Call(BoundOp):
@@ -79,7 +79,7 @@ state.on_dtype_change(_forget_signatures)
 
 
 def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
-    """The signature of `call` on inputs of these types; raises what does not fit, in PyTorch's words."""
+    """The signature of `call` on inputs of these types; raises errors in PyTorch's words."""
     signature = call.signatures.get(avals)
     if signature is not None:
         return signature
@@ -183,7 +183,7 @@ Unflattener = Callable[[Sequence[jax.Array]], tuple[list[Any], dict[str, Any]]]
 
 
 class _Body(NamedTuple):
-    """`fn` and `grads` as in `Signature`; `unflatten` puts flat inputs where the row's functions take them."""
+    """`fn` and `grads` as in `Signature`; `unflatten` arranges flat inputs as the row's functions take them."""
 
     fn: Callable[..., Arrays]
     grads: Callable[..., list[jax.Array | None]] | None
@@ -208,7 +208,7 @@ def _bodied(
 
 
 def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
-    """A function that casts flat inputs and puts them where the body takes them."""
+    """A function that casts flat inputs and arranges them as the body takes them."""
 
     def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
         return _arguments(call, [reduce(_cast, dtypes, a) for a, dtypes in zip(arrays, casts, strict=True)])
@@ -233,7 +233,7 @@ def _body(op: OpDef, unflatten: Unflattener) -> Callable[..., Arrays]:
 
 
 def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[..., Arrays]:
-    """The body with its main results cast to these types; the further ones only serve the derivative."""
+    """The body with its main results cast to these types; auxiliary results are only for the derivative."""
 
     def fn(*arrays: jax.Array) -> Arrays:
         results = body(*arrays)
@@ -269,7 +269,7 @@ def _precondition(
 
 
 def _require_types(call: BoundOp, avals: tuple[Aval, ...]) -> None:
-    """Raises for element types that the row refuses before promotion, and for numbers where a tensor is needed."""
+    """Raise for element types that the row refuses before promotion, and for numbers in place of tensors."""
     op, kinds = call.op, kinds_of(call)
     operands = [a for a, kind in zip(avals, kinds, strict=True) if kind in TENSOR_KINDS]
     if operands and not op.of_numbers and all(a.weak for a in operands):
@@ -286,7 +286,7 @@ _PYTHON_NAMES = {bool_: "bool", int64: "int", float64: "float", complex128: "com
 
 
 def _misfit(call: BoundOp, avals: tuple[Aval, ...]) -> WeftError | None:
-    """The dim rule's error for the shapes, or None. An error of the body says more, and comes first."""
+    """The dim rule's error for the shapes, or None. An error of the body is more specific, and comes first."""
     if call.op.dims is None:
         return None
     try:
@@ -307,7 +307,7 @@ def _operands(call: BoundOp, avals: tuple[Aval, ...]) -> list[Aval]:
 
 
 def _hand_written(call: BoundOp, unflatten: Unflattener, wide: bool) -> Callable[..., list[jax.Array | None]]:
-    """The row's derivative, over flat inputs; a wide one takes 16-bit floats in float32, as the body does."""
+    """The row's derivative, over flat inputs; if `wide`, it gets 16-bit floats in float32, as the body does."""
     op = call.op
 
     def grads(arrays: Arrays, outputs: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
@@ -336,7 +336,7 @@ def _hand_written(call: BoundOp, unflatten: Unflattener, wide: bool) -> Callable
 
 
 def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
-    """A gradient in the type of its input; `GradientError` where the shapes differ."""
+    """A gradient cast to the type of its input; `GradientError` if the shapes differ."""
     if grad.shape != array.shape:
         raise GradientError(
             f"{op}: its backward returned a gradient of shape {list(grad.shape)} for an argument of shape "
@@ -346,7 +346,7 @@ def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
 
 
 def _arguments(call: BoundOp, arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
-    """Flat inputs and static entries, as the body takes them; among NumPy arrays there is no random key."""
+    """Flat inputs and static entries, arranged as the body takes them; NumPy arrays include no random key."""
     rest = iter(arrays)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -376,7 +376,7 @@ def _cast(array: jax.Array, dtype: Any) -> jax.Array:
 
 
 def _casts(call: BoundOp, avals: tuple[Aval, ...]) -> list[Casts]:
-    """The dtypes that each input is cast to before the body."""
+    """The dtypes to which each input is cast before the body."""
     target: DType | None = None
     kinds = kinds_of(call)
     taking_part = [a for a, k in zip(avals, kinds, strict=True) if k in TENSOR_KINDS]
@@ -391,9 +391,9 @@ def _casts(call: BoundOp, avals: tuple[Aval, ...]) -> list[Casts]:
 
 
 def _wide_casts(call: BoundOp, avals: tuple[Aval, ...], casts: Sequence[Casts]) -> list[Casts] | None:
-    """The casts for a body that computes 16-bit floats in float32; None if no input is one.
+    """The casts for a body that computes 16-bit floats in float32; None if no input has such a type.
 
-    Where types are promoted, numbers are rounded like the tensors beside them, unless the row takes them exactly.
+    Where types are promoted, Python numbers are rounded to the type of the tensors, unless `exact_numbers`.
     """
     kinds = kinds_of(call)
     types = [dtypes[-1] if dtypes else a.dtype.numpy for a, dtypes in zip(avals, casts, strict=True)]
@@ -413,7 +413,7 @@ def _wide_casts(call: BoundOp, avals: tuple[Aval, ...], casts: Sequence[Casts]) 
 
 
 def common_device(name: str, avals: tuple[Aval, ...]) -> device:
-    """Where an operator runs: where its tensors are; `RuntimeError` when they are not in one place."""
+    """The device of an operator: that of its tensors; `RuntimeError` if they are on several."""
     devices = {a.device: None for a in avals if not a.weak}
     if len(devices) > 1:
         names = " and ".join(map(str, devices))
@@ -425,7 +425,7 @@ def common_device(name: str, avals: tuple[Aval, ...]) -> device:
 
 
 def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
-    """The static part with dims made non-negative, and checked against the first tensor or the widest of a list."""
+    """The static part with non-negative dims, checked against the first tensor, or the longest shape of a list."""
     ranks = [(len(a.shape), k) for a, k in zip(avals, kinds_of(call), strict=True) if k in TENSOR_KINDS]
     ndim = ranks[0][0] if ranks else 0
     if not ranks and any(param.kind is Kind.ARRAYS for param in call.op.params):

@@ -1,4 +1,4 @@
-"""How an operator refuses what does not fit it: dims, integers, and shapes that its body cannot take."""
+"""Errors for inputs that do not fit an operator: dims, integers, and shapes that its body cannot take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BROADCAST = re.compile(r"incompatible shapes for broadcasting: \(([\d, ]*)\), \
 
 
 def refusal(op: OpDef, avals: tuple[Aval, ...], error: Exception) -> Exception:
-    """What is said of inputs that a body could not take; an error of a user's own body stays what it is."""
+    """The error for inputs that a body could not take; an error in a user's body is returned unchanged."""
     if "::" in op.name:
         return error
     reason = str(error).split("\n", 1)[0]
@@ -32,7 +32,7 @@ def refusal(op: OpDef, avals: tuple[Aval, ...], error: Exception) -> Exception:
 
 
 def require_int64(op: str, param: Param, entry: Any) -> None:
-    """`ValueError` for an integer beyond int64, `TypeError` for such a size."""
+    """Raise `ValueError` for an integer beyond int64, and `TypeError` for such a size."""
     if isinstance(entry, int):
         if entry not in INT64:
             raise ValueRangeError(f"Overflow when unpacking long long: argument '{param.name}' of {op}() is {entry}")

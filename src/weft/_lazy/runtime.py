@@ -1,4 +1,4 @@
-"""The one file that touches jax's configuration, the allocator and device discovery."""
+"""jax's configuration, the memory allocator, and devices. No other module uses these."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ _PLATFORMS = {"cpu": "cpu", "cuda": "cuda", "gpu": "gpu", "tpu": "tpu", "mps": "
 
 @lru_cache(maxsize=64)
 def jax_device(target: device) -> Any:
-    """The jax device behind a name. `xla` is the default backend's; `RuntimeError` when there is none such, and in a
-    process that was forked from one that has computed.
+    """The jax device with a name; `xla` means the default backend. `RuntimeError` if there is none, and in a process
+    that was forked from one that has computed.
     """
     if _Forked.from_started:
         raise DeviceError(
@@ -92,19 +92,19 @@ def jax_device(target: device) -> Any:
 
 
 class _Started:
-    """Whether XLA runs in this process, or is about to: a child that is forked while it starts cannot use it either."""
+    """Whether XLA runs in this process or is starting; a child that is forked while it starts cannot use it either."""
 
     begun = False
 
 
 class _Forked:
-    """Whether XLA was running in the process that this one was forked from."""
+    """Whether XLA was running in the process from which this one was forked."""
 
     from_started = False
 
 
 def _before_fork() -> None:
-    """Wait until everything is computed: in the child nothing would finish it."""
+    """Wait until everything is computed, since nothing would finish it in the child."""
     if has_started():
         for array in live_arrays():
             array.block_until_ready()
@@ -122,18 +122,18 @@ os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 def on_fork(forget: Callable[[], None]) -> None:
-    """Call `forget()` in a process that was forked off and can compute no more: for caches of what XLA has made."""
+    """Call `forget()` in a forked process that cannot use XLA, to clear caches of XLA's objects."""
     _on_fork.append(forget)
 
 
 class _Tiers:
-    """Whether everything is to be computed in one tier, so that a value never depends on what was computed before."""
+    """Whether one tier computes everything, so that a value never depends on what was computed before."""
 
     fixed = False
 
 
 def fix_tier(fixed: bool) -> None:
-    """Compile every program before its first run; or, as at the start, those that earn it."""
+    """Compile every program before its first run or, as by default, only those that are worth it."""
     _Tiers.fixed = fixed
 
 
@@ -145,7 +145,7 @@ def tier_of(target: device) -> str:
 
 
 def has_started() -> bool:
-    """Whether XLA runs in this process, as far as this package has started it."""
+    """Whether this package has started XLA in this process."""
     return _Started.begun
 
 
@@ -157,7 +157,7 @@ def finish(held: Any) -> None:
 
 
 def default_jax_device() -> Any:
-    """Where programs without array inputs run unless told otherwise."""
+    """The device of programs without array inputs, by default."""
     return jax_device(device("xla", 0))
 
 
@@ -167,7 +167,7 @@ def matmul_precision() -> str | None:
 
 
 def set_matmul_precision(precision: str) -> None:
-    """How exactly matrices of float32 are multiplied, in jax's words."""
+    """Set the precision of float32 matrix products, in jax's words."""
     update_config("jax_default_matmul_precision", precision)
 
 
@@ -178,7 +178,7 @@ def device_of(array: jax.Array) -> device:
 
 @lru_cache(maxsize=64)
 def named(held: Any) -> device:
-    """The name of a jax device: those of this process are counted from 0."""
+    """The name of a jax device; the devices of this process are counted from 0."""
     index = jax.local_devices(backend=held.platform).index(held) if jax.distributed.is_initialized() else held.id
     if held.platform == "cpu" and index == 0:
         return CPU
@@ -191,9 +191,9 @@ def new_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any]:
 
 
 def filled_array(aval: Aval, number: complex) -> jax.Array | np.ndarray[Any, Any]:
-    """A shared array of this type with one number everywhere: for constants.
+    """A shared array of this type with one number everywhere, for constants.
 
-    Once XLA runs it is an array of jax's, which no compiled program has to move to its device again.
+    Once XLA runs, it is a jax array, which programs need not move to their device again.
     """
     return _constant(aval, number, aval.device is CPU and (_Forked.from_started or not _Started.begun))
 
@@ -219,9 +219,9 @@ def in_runtime() -> tuple[int, int] | None:
 
 
 def join_runtime(path: str, rank: int, size: int, seconds: float) -> None:
-    """Join XLA's runtime of several processes, whose coordinator is reached by this Unix socket.
+    """Join XLA's distributed runtime, whose coordinator is reached by this Unix socket.
 
-    Rank 0 is the coordinator. Nothing may have been computed yet. A process that ends does not end the others.
+    Rank 0 is the coordinator. Nothing may have been computed before. The end of a process does not end the others.
     """
     update_config("jax_cpu_collectives_implementation", "gloo")
     update_config("jax_enable_recoverability", True)
@@ -251,7 +251,7 @@ def join_runtime(path: str, rank: int, size: int, seconds: float) -> None:
 
 @contextmanager
 def _errors_only() -> Generator[None]:
-    """Keep XLA's warnings off stderr in the block, such as that about recoverability, unless logging was set up."""
+    """Suppress XLA's warnings on stderr within the block, unless logging was configured."""
     level = _config.jax_logging_level
     if level != "NOTSET" or os.environ.get("TF_CPP_MIN_LOG_LEVEL") != _WARNINGS:
         yield
@@ -270,11 +270,11 @@ def is_ready(array: jax.Array) -> bool:
 
 
 unfinished: list[jax.Array] = []
-"""Results of exchanges with other processes that a group has given up; XLA waits for them at its end."""
+"""Results of abandoned exchanges with other processes, for which XLA waits when the process ends."""
 
 
 class _Shutdown(threading.Thread):
-    """Leaves XLA's runtime once asked. It starts early, since a process that ends may start no thread (Python 3.12)."""
+    """Leaves XLA's runtime when asked. Started early, because an ending process cannot start threads (Python 3.12)."""
 
     def __init__(self) -> None:
         super().__init__(name="leave XLA's runtime", daemon=True)
@@ -295,7 +295,7 @@ _shutdown = _Shutdown()
 
 
 def _leave_runtime() -> None:
-    """Leave at the end of the process. Where the coordinator does not answer any more XLA would wait for minutes."""
+    """Leave when the process ends. If the coordinator does not answer, XLA would wait for minutes."""
     if not (_shutdown.is_alive() and jax.distributed.is_initialized()):
         return
     if not _shutdown.within(_PARTING):

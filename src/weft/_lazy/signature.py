@@ -1,4 +1,4 @@
-"""Signatures: an operator applied to inputs of given types; what it computes, what must hold, what comes out."""
+"""Signatures: operators applied to inputs of given types, with the function, the preconditions and the result types."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Arrays = tuple[jax.Array, ...]
 
 
 def structs_of(avals: Sequence[Aval]) -> list[jax.ShapeDtypeStruct]:
-    """What stands for values of these types when jax traces a function."""
+    """The structs that represent values of these types when jax traces a function."""
     return [jax.ShapeDtypeStruct(a.shape, a.dtype.numpy) for a in avals]
 
 
 class Output:
-    """One output of a signature. Values point here; its identity is their part of a program's key.
+    """One output of a signature. Values refer to it; its identity is a part of a program's key.
 
-    alone     whether it is all there is to the signature: no other output, and nothing in doubt
+    alone     whether the signature has no other output and no precondition
     taped     the tape of values through which gradients flow
     """
 
@@ -142,7 +142,7 @@ class Signature:
         return result
 
     def require(self, precondition: Precondition | None, *, doubtful: bool = False) -> None:
-        """Set the precondition; `doubtful` without one marks the derivative of a signature that has one."""
+        """Set the precondition; without one, `doubtful` marks the derivative of a signature that has one."""
         self.precondition = precondition
         self.doubtful = doubtful or precondition is not None
         for output in self.outputs:

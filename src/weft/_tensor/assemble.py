@@ -1,4 +1,4 @@
-"""Puts the pieces together: rows and composites become methods of `Tensor` and public functions."""
+"""Assembles the public functions: rows and composites become methods of `Tensor` and functions of modules."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-import weft._tensor.composite as _composites  # the import registers them
-import weft.ops as _ops  # the import registers the rows
+import weft._tensor.composite as _composites  # registers the composites
+import weft.ops as _ops  # registers the rows
 from weft._base.layout import strided
 from weft._tensor import copying, dim_names, display, gradients, legacy_types, protocols, subscript
 from weft._tensor.codegen import COMPOSITES, dunders_of, op
@@ -48,7 +48,7 @@ _PUBLIC_HOME = re.compile(r"weft(\.[a-z]+)*")
 
 
 def _set_home(function: Callable[..., Any], module: str, name: str) -> None:
-    """Set a function's public module and name, by which `pickle` finds it."""
+    """Set a function's public module and name, with which `pickle` finds it."""
     function.__module__, function.__qualname__ = module, name
 
 
@@ -112,7 +112,7 @@ def _always(value: Any, doc: str) -> property:
 
 
 def _part(view: Callable[[Tensor], Tensor], doc: str) -> property:
-    """A view that can be assigned to."""
+    """A property that is a view and can be assigned to."""
     return property(view, lambda tensor, value: subscript.setitem(view(tensor), ..., value), doc=doc)
 
 
@@ -162,7 +162,7 @@ _attach_rest()
 
 
 def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a public module."""
+    """`__getattr__` and `__dir__` for a public module."""
     functions = PUBLIC[module]
 
     def look_up(name: str) -> Any:

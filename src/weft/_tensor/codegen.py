@@ -1,7 +1,7 @@
-"""Generates the public functions of every operator from its row.
+"""Generates the public function of each operator from its row.
 
-For each row a Python function with PyTorch's signature is written as source and compiled, as `dataclasses` does for
-`__init__`: binding arguments by hand-made code costs a tenth of binding them by `inspect`.
+For each row, source of a Python function with PyTorch's signature is generated and compiled, as `dataclasses` does for
+`__init__`. Generated code binds arguments ten times faster than `inspect` would.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _tuples: dict[OpDef, Any] = {}
 
 
 def _tuple_of(op: OpDef) -> Any:
-    """The named tuple that a row with several outputs returns."""
+    """The named tuple for the results of a row with several outputs."""
     kind = _tuples.get(op)
     if kind is None:
         names = op.outputs or ()
@@ -119,7 +119,7 @@ _SCOPE: dict[str, Any] = {
 
 
 def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
-    """Source that turns one argument into inputs (in `_inputs`) and a static entry (`s_<name>`)."""
+    """Source that converts one argument to inputs (in `_inputs`) and a static entry (`s_<name>`)."""
     p, entry = param.name, f"s_{param.name}"
     names = f"{p!r}, {name!r}"  # how errors name parameter and operator
     one = f"{entry} = _ONE"
@@ -151,7 +151,7 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
 
 
 def _static(param: Param, name: str, module: str, first: str) -> str:
-    """Source of the static entry of a parameter that takes no input."""
+    """Source of the static entry of a parameter that is not an input."""
     may_be_none = param.optional or param.default in (None, ())
     if param.kind in _BY_NAME and param.text != "IntDim":
         return arguments.converted(param.name, name, _BY_NAME[param.kind] + " | None" * may_be_none, first=first)
@@ -165,7 +165,7 @@ def _static(param: Param, name: str, module: str, first: str) -> str:
 
 
 _ANNOTATIONS = {Kind.DIM: "int", Kind.DIMS: "int | Sequence[int]", Kind.DTYPE: "DType"}
-"""How parameters of these kinds are annotated in functions over tensors."""
+"""Annotations of parameters of these kinds in functions over tensors."""
 
 
 _BY_NAME = {Kind.DIM: "Dim", Kind.DIMS: "Dims"}
@@ -173,7 +173,7 @@ _BY_NAME = {Kind.DIM: "Dim", Kind.DIMS: "Dims"}
 
 
 def _variadic(op: OpDef) -> str:
-    """The name of the shape parameter whose sizes may be given one by one, or ''."""
+    """The name of the shape parameter whose sizes may be given as separate arguments, or ''."""
     positional = [p for p in op.params if not p.keyword_only and p.kind is not Kind.KEY]
     if positional and positional[-1].kind is Kind.SHAPE and positional[-1].default is REQUIRED:
         return positional[-1].name
@@ -184,13 +184,13 @@ _NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 
 
 def _numpy_names(op: OpDef) -> dict[str, str]:
-    """Parameters that NumPy spells otherwise, and its spellings, which PyTorch takes as keywords, too."""
+    """NumPy's names of parameters, by PyTorch's names; PyTorch accepts both as keywords."""
     optional = {p.name for p in op.params if p.default is not REQUIRED}
     return {name: theirs for name, theirs in _NUMPY_NAMES.items() if name in optional}
 
 
 def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
-    """The parameters of the public function; `default` spells a default value."""
+    """The parameters of the public function; `default` gives the text of a default value."""
     variadic = _variadic(op)
     positional, keywords = [], []
     for param in op.params:
@@ -247,7 +247,7 @@ def _source(op: OpDef, name: str) -> str:
 
 
 def _read(names: Iterable[str], separate: Sequence[str]) -> str:
-    """Source of the tensors that are read, and of those that must share nothing with `out`: two tuples."""
+    """Source of two tuples: the tensors that are read, and those that must not share elements with `out`."""
     groups = ["", ""]
     for name in names:
         groups[name.removeprefix("*") in separate] += f"{name}, "
@@ -263,7 +263,7 @@ def _compiled(op: OpDef, name: str) -> Callable[..., Any]:
 
 
 def _default_static(op: OpDef, inputs: int) -> tuple[Any, ...] | None:
-    """The static part of the call with `inputs` tensors and every other parameter at its default; or None."""
+    """The static part of a call with `inputs` tensors and all other parameters at their defaults; or None."""
     entries: list[Any] = []
     for at, param in enumerate(op.params):
         if at < inputs:
@@ -335,7 +335,7 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
 
 
 class _Rows:
-    """`op.<row>`: the function of a row, made on first use."""
+    """`op.<row>`: the function of a row, created on first use."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         try:
@@ -354,7 +354,7 @@ op: Any = _Rows()
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A function over tensors that is no row, and the forms in which it is public."""
+    """A function over tensors that is composed of rows, and the forms in which it is public."""
 
     name: str
     function: Callable[..., Any]
@@ -372,7 +372,7 @@ COMPOSITES: dict[tuple[str, str], Composite] = {}
 def _bound(
     body: Callable[..., Any], name: str, module: str, out: str | None, separate: Sequence[str]
 ) -> Callable[..., Any]:
-    """The public form of a composite, which converts arguments by its annotations, as for rows."""
+    """The public form of a composite; its arguments are converted according to its annotations, as for rows."""
     scope: dict[str, Any] = {**arguments.SCOPE, "_body": body, "_write_out": write_out, "_text": out}
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
@@ -405,7 +405,7 @@ def _bound(
 
 
 def _with_out(signature: inspect.Signature) -> inspect.Signature:
-    """A signature with `out`, before `**kwargs`."""
+    """A signature with the parameter `out`, which comes before `**kwargs`."""
     out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
     return signature.replace(parameters=[*signature.parameters.values(), out])
 
@@ -423,13 +423,12 @@ def composite(
     over: bool = False,
     out: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make the decorated function public: as function, as method (if its first parameter is `input`), in place.
+    """Make the decorated function public: as a function, a method (if its first parameter is `input`), and in place.
 
-    Tensors of the parameters in `separate` must share nothing with what is written to, in place or by `out=`.
-    With `out`, it takes tensors to write its results to; what it is says that these must have the results' types, or
-    is "" where they may have any that results can be cast to.
-    A function that was made inside of another one is named and described by `name` and `doc`. `over` says that there
-    is a row of this name, whose public forms this hides.
+    Tensors of the parameters in `separate` must not share elements with what is written in place or to `out=`. If `out`
+    is a text, the function takes `out=`; the text is the error for an `out` of another type than the result's, or "" if
+    any type is accepted to which results can be cast. `name` and `doc` are for functions that are created within
+    another one. `over` means that there is a row of this name, whose public forms this one replaces.
     """
 
     def make(body: Callable[..., Any]) -> Callable[..., Any]:

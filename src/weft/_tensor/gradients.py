@@ -26,10 +26,10 @@ def backward(
     create_graph: bool = False,
     inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Add the gradients of `tensors` to `.grad` of the leaves that they depend on (or of `inputs` alone).
+    """Add the gradients of `tensors` to `.grad` of the leaves that they depend on, or only of `inputs`.
 
-    `grad_tensors` are the cotangents; a tensor of one element has one by default. The graph is freed unless
-    `retain_graph` (which follows `create_graph` by default) says otherwise.
+    `grad_tensors` are the cotangents; for a tensor of one element the default is one. The graph is freed unless
+    `retain_graph`, which defaults to `create_graph`.
     """
     roots = _roots(_as_list(tensors), grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
@@ -67,8 +67,8 @@ def grad(
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `outputs` with respect to `inputs`, as a tuple; nothing is added to `.grad`.
 
-    An input that the outputs do not depend on is an error, or None with `allow_unused`, or zeros with
-    `materialize_grads`. `is_grads_batched` is not supported.
+    An input on which the outputs do not depend is an error; with `allow_unused` its gradient is None, and with
+    `materialize_grads` it is zero. `is_grads_batched` is not supported.
     """
     if is_grads_batched:
         raise ArgumentError("grad(): is_grads_batched is not supported; call grad() once per cotangent")
@@ -110,7 +110,7 @@ _accumulating = threading.Lock()  # several threads may run backward into one le
 
 
 def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
-    """Add a gradient to what a leaf has collected; then its post-accumulate hooks run."""
+    """Add a gradient to that of a leaf, then call its post-accumulate hooks."""
     owner = None if tape.owner is None else tape.owner()
     value = None if owner is None else owner._value
     shape = grad.aval.shape if value is None else value.aval.shape
@@ -172,7 +172,7 @@ def _roots(outputs: list[Tensor], cotangents: Any) -> list[tuple[Value, Value]]:
 
 
 def _seed(at: int, tensor: Tensor, cotangent: Any) -> Value | None:
-    """The cotangent of an output: what is given, in the output's type, or 1; None for one outside of the tape."""
+    """The cotangent of an output: the given one, in the output's type, or 1; None for an output outside the tape."""
     if cotangent is not None and not isinstance(cotangent, Tensor):
         kind = f"{kind_of(cotangent)}{array_hint(cotangent)}"
         raise ArgumentError(f"gradients can be either Tensors or None, but got {kind}")

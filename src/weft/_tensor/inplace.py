@@ -21,7 +21,7 @@ from weft.ops._rows import documented
 def _picker(
     function: Callable[..., Any], names: Sequence[str]
 ) -> Callable[[Sequence[Any], dict[str, Any]], list[Tensor]]:
-    """A function that finds the tensors among some arguments; masks in a list are read before anything is written."""
+    """A function that returns the tensors among its arguments; masks in lists are read before anything is written."""
     places = {name: at for at, name in enumerate(inspect.signature(function).parameters)}
 
     def find(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
@@ -40,9 +40,9 @@ def _picker(
 def inplace_of(
     function: Callable[..., Any], name: str, *, uniform: bool = False, separate: Sequence[str] = ()
 ) -> Callable[..., Any]:
-    """The form that writes its result to its first argument; `uniform` if all elements get the same number.
+    """The in-place form, which writes its result to its first argument; `uniform` if all elements get the same number.
 
-    `separate` names the parameters whose tensors must not share any element with that argument.
+    `separate` names the parameters whose tensors must not share elements with that argument.
     """
     apart_from = _picker(function, separate) if separate else None
 

@@ -1,4 +1,4 @@
-"""`out=`: results that go into a tensor that is there already."""
+"""`out=`: results written to an existing tensor."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from weft.ops._type_names import c_name, scalar_name
 
 
 def write_out(out: Any, result: Any, text: str = "", sources: Sequence[Any] = (), separate: Sequence[Any] = ()) -> Any:
-    """Put a result, which was computed from `sources` and what must be `separate`, where `out=` says.
+    """Write a result to the argument `out`. It was computed from `sources`, and from `separate` tensors.
 
-    An `out` of another shape is resized, with a warning unless it has no elements. One of another type is refused with
-    `text`, or, if that is empty, as an in-place result would be.
+    An `out` of another shape is resized, with a warning unless it is empty. An `out` of another type is refused with
+    `text` or, if that is empty, by the rules of in-place operators. `out` must not share elements with `separate`.
     """
     if isinstance(result, tuple):
         for target, part in zip(out, result, strict=True):
@@ -43,7 +43,7 @@ def write_out(out: Any, result: Any, text: str = "", sources: Sequence[Any] = ()
 
 
 def replace(out: Tensor, result: Tensor) -> Tensor:
-    """Give `out` the elements and the shape of a result, and let it keep its type."""
+    """Give `out` the elements and the shape of a result; its type stays."""
     if ambient().grad and (result.requires_grad or out.requires_grad):
         raise GradientError(
             "out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
@@ -57,5 +57,5 @@ def replace(out: Tensor, result: Tensor) -> Tensor:
 
 
 def type_of_out(out: Any) -> Any:
-    """The type in which a result is computed that goes into `out`, where nothing else is asked for."""
+    """The type of a result that is written to `out`, if no type is requested."""
     return out.dtype if isinstance(out, Tensor) else None

@@ -80,14 +80,14 @@ class Replica(Protocol):
 
 
 def _dump_DDP_relevant_env_vars() -> None:
-    """Print the variables of the environment that matter to a job, `N/A` for those that are not set."""
+    """Print the environment variables that affect a job; `N/A` for those that are not set."""
     print("".join(f"env:{name}={os.environ.get(name, 'N/A')}\n" for name in _RELEVANT))
 
 
 def logging_data(replica: Replica) -> dict[str, str | int]:
-    """The texts and numbers that describe a replica and its passes so far, under PyTorch's names.
+    """Statistics of a replica and its passes so far, under PyTorch's names.
 
-    Times are not among them: a pass only records its operations, which are computed later together with others.
+    They contain no times: a pass only records its operations, which are computed later, together with others.
     """
     group, reducer = replica.process_group, replica.reducer
     dtypes = {parameter.dtype for parameter in reducer.parameters}

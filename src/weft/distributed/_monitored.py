@@ -32,8 +32,8 @@ def pass_barrier(
 ) -> None:
     """Return once all ranks have called this for the same `operation`. `ranks` are those of the job.
 
-    `timeout`, the group's unless given, is that of the group's first rank: its error names the first missing rank, or
-    with `wait_all_ranks` all of them. The others wait longer, so that none of them fails before.
+    `timeout`, by default the group's, is that of the group's first rank. Its error names the first missing rank, or all
+    of them with `wait_all_ranks`. The other ranks wait longer, so that none of them fails earlier.
     """
     first, limit = backend.rank == 0, backend.timeout if timeout is None else timeout
     try:

@@ -1,4 +1,4 @@
-"""Functions that index by tensors and whose spelling depends on their arguments."""
+"""Functions that index by tensors, with arguments that do not fit a single row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def scatter(
 ) -> Tensor:
     """`input` with elements of the tensor `src`, or a number, written at the places of `index` along `dim`.
 
-    `reduce` "add" or "multiply" combines instead of writing.
+    With `reduce` "add" or "multiply", they are combined instead.
     """
     if (src is None) == (value is None):
         raise ArgumentError("scatter() takes a tensor src or a number value, one of them")
@@ -38,7 +38,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 @composite(inplace=True, over=True, separate=("indices", "values"))
 def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
-    """`input` with `values` written, or added, where integer tensors or masks say, dim by dim."""
+    """`input` with `values` written, or added, at the places given by one integer tensor or mask for each dim."""
     places: list[Tensor] = []
     masks: list[Tensor] = []
     for index in indices:

@@ -1,4 +1,4 @@
-"""Reductions whose spelling depends on their arguments."""
+"""Reductions with arguments that do not fit a single row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.ops._table import OTHER_OUT
 
 
 def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]:
-    """`max` or `min`, from the rows for all elements, along a dim, and between two tensors."""
+    """`max` or `min`, composed of the rows for all elements, along a dim, and between two tensors."""
 
     @composite(
         name, out=OTHER_OUT, doc=f"The {name}imum of all elements, along `dim` with its indices, or of two tensors."
@@ -37,7 +37,7 @@ min = _extreme("min", "amin", "min_dim", "minimum")
 
 
 def _median(name: str) -> Callable[..., Any]:
-    """`median` or `nanmedian`, from the rows for all elements and along a dim."""
+    """`median` or `nanmedian`, composed of the rows for all elements and along a dim."""
 
     @composite(name, out=OTHER_OUT, doc=f"The {name} of all elements, or of those along `dim` with its indices.")
     def median(input: Tensor, dim: AnyDims = None, keepdim: bool = False) -> Any:
@@ -53,7 +53,7 @@ nanmedian = _median("nanmedian")
 
 
 def _moment(name: str, *, method: bool) -> Callable[..., Any]:
-    """`var`, `std` and their pairs with the mean, which take `unbiased` (also as `dim`) or `correction`."""
+    """`var`, `std` and their pairs with the mean. They take `unbiased` (also in place of `dim`) or `correction`."""
 
     @composite(
         name,
