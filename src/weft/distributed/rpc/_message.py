@@ -26,7 +26,7 @@ from weft._tensor.convert import existing, room
 from weft._tensor.copying import extras_of, handle_on
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._contexts import ContextMessage, ReceivedTensor
-from weft.distributed.rpc._state import current_agent
+from weft.errors import RpcError
 
 Bytes = bytes | bytearray | memoryview
 
@@ -65,11 +65,26 @@ def pack(content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
         _thread_local.pickler = pickler
 
 
-def unpack(body: Bytes, buffers: Sequence[Bytes | np.ndarray[Any, Any]]) -> Any:
-    """The object. buffers that are arrays become its own; others are copied."""
-    if not buffers:
-        return pickle.loads(body)
-    return pickle.loads(body, buffers=[_own(buffer) for buffer in buffers])
+def unpack(body: Bytes, buffers: Sequence[Bytes | np.ndarray[Any, Any]], reader: Any) -> Any:
+    """The object. buffers that are arrays become its own; others are copied.
+
+    `reader` is the agent whose message it is. Functions by which objects were pickled find it as `current_reader()`;
+    None where there are no such objects.
+    """
+    before, _thread_local.reader = _thread_local.reader, reader  # unpickling may call code that reads, too
+    try:
+        if not buffers:
+            return pickle.loads(body)
+        return pickle.loads(body, buffers=[_own(buffer) for buffer in buffers])
+    finally:
+        _thread_local.reader = before
+
+
+def current_reader() -> Any:
+    """The agent whose message this thread unpickles; `RuntimeError` where there is none."""
+    if _thread_local.reader is None:
+        raise RpcError("this belongs to a worker, and can be unpickled from a message to one alone")
+    return _thread_local.reader
 
 
 def _own(buffer: Bytes | np.ndarray[Any, Any]) -> Any:
@@ -119,6 +134,7 @@ class _Pickler(pickle.Pickler):
 
 class _ThreadLocal(threading.local):
     pickler: _Pickler | None = None  # one that is not in use
+    reader: Any = None  # the agent whose message is being unpickled
 
 
 _thread_local = _ThreadLocal()
@@ -173,7 +189,7 @@ def _rebuild(
     """Any other tensor: `origin` says whether it requires a gradient, or which worker that goes to."""
     tensor = _tensor_over(dtype, shape, elements, device_name)
     if isinstance(origin, ReceivedTensor):
-        value = current_agent().contexts.at(origin.context_id).receive(tensor._read(), origin)
+        value = current_reader().contexts.at(origin.context_id).receive(tensor._read(), origin)
         tensor = wrap(value) if kind is None else object.__new__(kind)
         tensor._value = value
     else:

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from weft._comm.transport.pipe import Pipe
 from weft.distributed.rpc._call import NEVER
 from weft.distributed.rpc._protocol import Note
-from weft.distributed.rpc._references import Number
+from weft.distributed.rpc._references import Number, References
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.futures import Future
-
-if TYPE_CHECKING:
-    from weft.distributed.rpc._agent import Agent
 
 _SECONDS = 0.02  # for which a delete may be delayed
 _TOGETHER = 1000  # forks that one message names
 
 
+class HasReferences(Protocol):
+    """An agent, as far as deletes need it."""
+
+    references: References
+
+
 @Note
-def delete_forks(agent: Agent, forks: list[tuple[Number, Number]]) -> None:
+def delete_forks(agent: HasReferences, forks: list[tuple[Number, Number]]) -> None:
     """Forks are gone: the number of a value, and that of the fork."""
     for number, fork in forks:
         agent.references.delete_fork(number, fork)
@@ -40,7 +43,7 @@ class PendingDeletes:
         return bool(self._waiting)
 
     def add(self, owner: WorkerInfo, number: Number, fork: Number, acknowledgement: Future[Any]) -> None:
-        """A fork is gone; `known` is done once the owner knows of it. This may be called from a finalizer."""
+        """A fork is gone; `acknowledgement` is done once the owner knows of it. This may be called from a finalizer."""
         self._waiting.append((owner, ((number[0], number[1]), (fork[0], fork[1])), acknowledgement))
         if self.due == NEVER:
             self.due = monotonic() + _SECONDS
