@@ -20,7 +20,7 @@ from tests.distributed.rpc import job
 from tests.distributed.rpc.leaks import nothing_is_left
 from weft.distributed import rpc
 from weft.distributed.rpc._state import current_agent
-from weft.distributed.rpc._trace import recording
+from weft.distributed.rpc._trace import log, recording
 
 
 class Box:
@@ -303,7 +303,7 @@ def shown():
 
 
 def set_clock_ahead(seconds):
-    recording.perf_counter = lambda: time.perf_counter() + seconds
+    log.perf_counter = recording.perf_counter = lambda: time.perf_counter() + seconds
 
 
 def skewed():
