@@ -192,9 +192,9 @@ def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
     return unflatten
 
 
-def _listed(entry: Any) -> Sequence[Any]:
-    """The entries of a tuple or a list; anything else is one entry."""
-    return cast("Sequence[Any]", entry) if isinstance(entry, (tuple, list)) else (entry,)
+def _entries(value: Any) -> Sequence[Any]:
+    """The entries of a tuple or a list; anything else is the only entry."""
+    return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
 
 
 def _body(op: OpDef, unflatten: Unflattener) -> Callable[..., Arrays]:
@@ -203,7 +203,7 @@ def _body(op: OpDef, unflatten: Unflattener) -> Callable[..., Arrays]:
     def fn(*arrays: jax.Array) -> Arrays:
         args, kwargs = unflatten(arrays)
         out = op.impl(*args, **kwargs)
-        return tuple(_listed(out))
+        return tuple(_entries(out))
 
     return fn
 
@@ -289,7 +289,7 @@ def _hand_written(call: BoundOp, unflatten: Unflattener, wide: bool) -> Callable
         g = cotangents[0] if len(cotangents) == 1 else cotangents
         out = outputs[0] if len(outputs) == 1 else outputs
         gradients = op.vjp(g, out, *args, **kwargs)
-        pending = list(_listed(gradients))
+        pending = list(_entries(gradients))
         flat: list[jax.Array | None] = []
         for param, entry in zip(op.params, call.static, strict=True):
             count = entry.count if isinstance(entry, Many) else 0
@@ -409,7 +409,7 @@ def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
         if param.kind is Kind.DIM and entry is not None:
             entry = wrap_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
         elif param.kind is Kind.DIMS and entry is not None:
-            dims = _listed(entry)
+            dims = _entries(entry)
             entry = tuple(wrap_dim(d, ndim, f"{call.op.name}(): argument {param.name!r}") for d in dims)
             if len(set(entry)) != len(entry):
                 twice = next(d for d in entry if entry.count(d) > 1)

@@ -118,7 +118,7 @@ def tensor(
             "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
             stacklevel=2,
         )
-        result = data.detach().clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+        result = data.detach().clone()
         result = result.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
         return wrap(own(result._read()))._require_grad(requires_grad)
     result = from_host(_host_array(data, dtype), device)
@@ -260,7 +260,7 @@ def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """`data` itself where it is a tensor of that type and device, without a copy where it is a NumPy array."""
     if isinstance(data, Tensor):
-        return data.to(dtype=dtype or data.dtype, device=data.device if device is None else device)  # pyright: ignore[reportAttributeAccessIssue]
+        return data.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
     if isinstance(data, np.ndarray) and dtype is None and resolve_device(device) is CPU:
         return from_numpy_array(data)
     return tensor(data, dtype=dtype, device=device)

@@ -49,7 +49,7 @@ def replace(out: Tensor, result: Tensor) -> Tensor:
         )
     if out.shape == result.shape:
         return write(out, result._read())
-    out.data = result if out.dtype is result.dtype else result.to(out.dtype)  # pyright: ignore[reportAttributeAccessIssue]
+    out.data = result if out.dtype is result.dtype else result.to(out.dtype)
     return out
 
 

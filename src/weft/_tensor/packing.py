@@ -25,7 +25,7 @@ def conjugate(sizes: Lengths) -> Lengths:
 
 def _on_device_of(array: Lengths, tensor: Any) -> Any:
     """An array as a tensor on the device of another one."""
-    return from_numpy_array(array).to(tensor.device)  # pyright: ignore[reportAttributeAccessIssue]  derived
+    return from_numpy_array(array).to(tensor.device)
 
 
 def lengths_on_device_of(batch_sizes: Any, tensor: Any) -> Any:

@@ -32,7 +32,7 @@ def contains(self: Tensor, element: Any) -> bool:
     """Whether an element equals `element`, a number or a tensor that broadcasts. Waits for the elements."""
     if not isinstance(element, (Tensor, numbers.Number, np.generic)):
         raise DTypeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
-    return bool((self == element).any())  # pyright: ignore[reportAttributeAccessIssue]  derived from the table
+    return bool((self == element).any())
 
 
 def wrapped(self: Tensor, array: np.ndarray[Any, Any], context: Any = None, return_scalar: bool = False) -> Tensor:
@@ -95,9 +95,9 @@ def asarray(
     result = source
     if target != source.device or wanted is not source.dtype:
         _check_may_copy(source, wanted, target, copy)
-        result = source.detach().to(dtype=wanted, device=target)  # pyright: ignore[reportAttributeAccessIssue]  derived
+        result = source.detach().to(dtype=wanted, device=target)
     elif copy:
-        result = source.clone()  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+        result = source.clone()
     if requires_grad is None or requires_grad is (result.requires_grad and result.is_leaf):
         return result
     return (result if result.is_leaf and requires_grad else wrap(own(result._read())))._require_grad(requires_grad)
@@ -156,7 +156,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     if device is not None and result.device != resolve_device(device):
         if copy is False:
             raise ValueRangeError(f"cannot move the tensor from {result.device} to {device} without copying")
-        return result.to(device)  # pyright: ignore[reportAttributeAccessIssue]  derived from the operator table
+        return result.to(device)
     return from_jax_array(jnp.array(result._array(), copy=True)) if copy else result
 
 

@@ -282,7 +282,7 @@ def _fitted(name: str, at: int, grad: Any, aval: Aval) -> Value | None:
         raise GradientError(f"Function {name} returned a complex gradient at index {at} for a real input")
     if tuple(grad.shape) != aval.shape:
         try:
-            grad = grad.sum_to_size(aval.shape)  # pyright: ignore[reportAttributeAccessIssue]
+            grad = grad.sum_to_size(aval.shape)
         except ShapeError:
             raise GradientError(
                 f"Function {name} returned an invalid gradient at index {at} - got {list(grad.shape)} but expected "

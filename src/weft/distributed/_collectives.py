@@ -257,7 +257,7 @@ def _parts(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operatio
     if tuple(whole.shape) == (size, *shape):
         return [rows.select(whole, 0, rank) for rank in range(size)]
     if shape and tuple(whole.shape) == (size * shape[0], *shape[1:]):
-        return list(whole.split(shape[0])) if shape[0] else [whole] * size  # pyright: ignore[reportAttributeAccessIssue]
+        return list(whole.split(shape[0])) if shape[0] else [whole] * size
     raise ShapeError(
         f"{operation}: {name} has shape {list(whole.shape)}; with {size} ranks and parts of shape {list(shape)} it "
         f"must be {[size, *shape]}" + (f" or {[size * shape[0], *shape[1:]]}" if shape else "")
@@ -455,7 +455,7 @@ def _split(x: Tensor, sizes: Sequence[int] | None, count: int, name: str) -> lis
             f"Split sizes doesn't match total dim 0 size: {name}_split_sizes is {list(sizes)} for "
             f"{length} rows and {count} ranks"
         )
-    return list(x.split(list(sizes)))  # pyright: ignore[reportAttributeAccessIssue]  derived
+    return list(x.split(list(sizes)))
 
 
 all_gather_single = _all_gather_base = all_gather_into_tensor  # newer and former names

@@ -55,7 +55,7 @@ def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: 
         raise ShapeError(
             f"input dimension {scatter_dim} ({self.shape[scatter_dim]}) must be a multiple of group_size {size}"
         )
-    parts = self.split(self.shape[scatter_dim] // size, scatter_dim)  # pyright: ignore[reportAttributeAccessIssue]
+    parts = self.split(self.shape[scatter_dim] // size, scatter_dim)
     if operation is ReduceOp.AVG:
         return functional.reduce_scatter(parts[0], parts, ReduceOp.SUM, group) / size
     return functional.reduce_scatter(parts[0], parts, operation, group)

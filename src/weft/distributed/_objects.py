@@ -107,7 +107,7 @@ def broadcast_object_list(
     data = from_host(np.concatenate([p._host() for p in packed])) if packed else zeros(sum(counts), dtype=uint8)
     _collectives.broadcast(data, group=process_group, group_src=root)
     if not mine:
-        for at, part in enumerate(data.split(counts)):  # pyright: ignore[reportAttributeAccessIssue]  derived
+        for at, part in enumerate(data.split(counts)):
             object_list[at] = _unpacked(part, counts[at])
 
 
@@ -173,7 +173,7 @@ def recv_object_list(
     counts = sizes.tolist()
     data = zeros(sum(counts), dtype=uint8)
     _p2p.recv(data, source, group)
-    for at, part in enumerate(data.split(counts)):  # pyright: ignore[reportAttributeAccessIssue]  derived
+    for at, part in enumerate(data.split(counts)):
         object_list[at] = _unpacked(part, counts[at])
     return source
 

@@ -131,7 +131,7 @@ class UninitializedTensorMixin:
         return type(self), (self.requires_grad, self.device, self.dtype)
 
 
-class UninitializedParameter(UninitializedTensorMixin, Parameter):  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+class UninitializedParameter(UninitializedTensorMixin, Parameter):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A parameter whose shape the first call of a lazy module tells."""
 
     cls_to_become = Parameter
@@ -140,7 +140,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):  # pyright: i
         self._begin(requires_grad, device, dtype)
 
 
-class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A buffer whose shape the first call of a lazy module tells."""
 
     cls_to_become = Tensor

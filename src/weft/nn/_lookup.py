@@ -184,7 +184,7 @@ def name_of_type(x: Any) -> str:
     """The type of an object as error texts name it."""
     kind = type(x)
     if isinstance(x, Tensor) and kind is Tensor:
-        return x.type()  # pyright: ignore[reportReturnType]
+        return x.type()
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 

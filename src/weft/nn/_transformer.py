@@ -85,8 +85,8 @@ class _TransformerLayer(Module):
     def _residual(self, at: int, x: Tensor, sublayer: Callable[[Any], Any]) -> Any:
         norm, dropout = getattr(self, f"norm{at}"), getattr(self, f"dropout{at}")
         if self.norm_first:
-            return x + dropout(sublayer(norm(x)))  # pyright: ignore[reportOperatorIssue]  derived
-        return norm(x + dropout(sublayer(x)))  # pyright: ignore[reportOperatorIssue]  derived
+            return x + dropout(sublayer(norm(x)))
+        return norm(x + dropout(sublayer(x)))
 
     def _feed_forward(self, x: Any) -> Any:
         """The last sublayer."""

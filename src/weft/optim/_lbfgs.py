@@ -195,7 +195,7 @@ class _History:
         inputs = (operand(gradient), *vectors, *_padded(self.ro, room), operand(self.H_diag))
         n = many(room)
         direction, slope = apply(call_of(lbfgs_step, (ONE, n, n, n, ONE)), inputs)
-        return wrap(direction), float(wrap(slope))  # pyright: ignore[reportArgumentType]  derived
+        return wrap(direction), float(wrap(slope))
 
     def _learn(self, change: Any, move: Any, most: int) -> None:
         """Take up a pair, where the curvature along it is positive; the oldest one makes room."""

@@ -341,7 +341,7 @@ def _cast(param: Any, value: Any, name: Any = None) -> Any:
         copied = wrap(own(value._read()))
         if name == "step" or not param.dtype.is_floating_point:
             return copied
-        return copied.to(dtype=param.dtype, device=param.device)  # pyright: ignore[reportAttributeAccessIssue]  derived
+        return copied.to(dtype=param.dtype, device=param.device)
     if isinstance(value, dict):
         return {key: _cast(param, entry, key) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):

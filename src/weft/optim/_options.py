@@ -18,7 +18,7 @@ def require(name: str, value: Any, low: float = 0.0, high: float | None = None) 
 
 def require_one(lr: Any) -> None:
     """Refuse a learning rate that is a tensor of several numbers."""
-    if isinstance(lr, Tensor) and lr.numel() != 1:  # pyright: ignore[reportAttributeAccessIssue]  derived
+    if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueRangeError("Tensor lr must be 1-element")
 
 

@@ -108,7 +108,7 @@ class AveragedModel(Module):
         with using(grad=False):
             averages = [param.detach() for param in self._averaged(self.module)]
             currents = [new.detach().to(old.device) for old, new in zip(averages, self._averaged(model), strict=False)]
-            if int(self.n_averaged) == 0:  # pyright: ignore[reportArgumentType]  derived
+            if int(self.n_averaged) == 0:
                 for old, new in zip(averages, currents, strict=False):
                     old.copy_(new)
             else:
@@ -116,7 +116,7 @@ class AveragedModel(Module):
             if not self.use_buffers:
                 for old, new in zip(self.module.buffers(), model.buffers(), strict=True):
                     old.detach().copy_(new.detach().to(old.device))
-            self.n_averaged += 1  # pyright: ignore[reportOperatorIssue]  derived
+            self.n_averaged += 1
 
     def _averaged(self, model: Module) -> Iterable[Any]:
         return chain(model.parameters(), model.buffers()) if self.use_buffers else model.parameters()
@@ -129,7 +129,7 @@ class AveragedModel(Module):
             news.append(new)
         update = self.multi_avg_fn or _for_lists(self.avg_fn or get_swa_avg_fn())
         for (device, _), (olds, news) in together.items():
-            update(olds, news, self.n_averaged.to(device))  # pyright: ignore[reportAttributeAccessIssue]  derived
+            update(olds, news, self.n_averaged.to(device))
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:

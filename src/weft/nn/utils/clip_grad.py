@@ -41,7 +41,7 @@ def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, 
     """Scale gradients such that a norm of `total_norm` becomes `max_norm`; smaller ones stay."""
     del foreach
     with using(grad=False):
-        factor = op.clamp_max(max_norm / (total_norm + 1e-6), 1.0)  # pyright: ignore[reportOperatorIssue]  derived
+        factor = op.clamp_max(max_norm / (total_norm + 1e-6), 1.0)
         for grad in _grads(parameters):
             grad.mul_(factor)
 

@@ -31,6 +31,6 @@ def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
     start = 0
     for parameter in items:
         end = start + parameter.numel()
-        part = vec[start:end]  # pyright: ignore[reportIndexIssue]  derived from the operator table
+        part = vec[start:end]
         parameter.data = op.view(part, tuple(parameter.shape))
         start = end

@@ -129,7 +129,7 @@ class PowerSGDState:
         if not self.warm_start or index not in self.q_memory_dict:
             drawn = self.rng.standard_normal(sum(sizes)).astype(np.float32)
             self.q_memory_dict[index] = from_host(drawn).to(like.device, like.dtype)
-        parts = self.q_memory_dict[index].split(sizes)  # pyright: ignore[reportAttributeAccessIssue]  derived
+        parts = self.q_memory_dict[index].split(sizes)
         epsilon = self.orthogonalization_epsilon
         return [orthogonalized(rows.reshape(q, shape), epsilon) for q, shape in zip(parts, shapes, strict=True)]
 
@@ -193,7 +193,7 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
 
 def _parts(flat: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
     """The inverse of `_flat`."""
-    parts = flat.split([math.prod(shape) for shape in shapes])  # pyright: ignore[reportAttributeAccessIssue]  derived
+    parts = flat.split([math.prod(shape) for shape in shapes])
     return [rows.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
