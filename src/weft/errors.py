@@ -74,6 +74,10 @@ class DimError(WeftError, IndexError):
     """A dim number lies outside of the tensor's dims."""
 
 
+class DimNameError(WeftError, RuntimeError):
+    """Names of dims do not fit together, or are no names, or no dim has this name."""
+
+
 class IndexRangeError(WeftError, IndexError):
     """An index lies outside of the dim that it selects from."""
 

@@ -13,11 +13,11 @@ import jax
 from weft._base.device import device
 from weft._lazy.aval import Aval
 from weft._lazy.compiled import compiled
+from weft._lazy.form import Application, Form
 from weft._lazy.interpreted import PROGRAM_SECONDS, costs_of
 from weft._lazy.packs import PACKS, PackSlot, unpacked
-from weft._lazy.precision import rewrite_barrier
 from weft._lazy.runtime import on_fork
-from weft._lazy.segments import Application, Form, Segment, segments_of
+from weft._lazy.segments import Segment, segments_of
 
 Executable = Callable[..., Sequence[jax.Array]]
 
@@ -66,8 +66,8 @@ class CompiledGraph:
     def run(self) -> Executable:
         """The graph as a function of the packs of numbers and the arrays, which is compiled in the first call."""
         if not self._segments:
-            body = _body(self._form)
-            return compiled(lambda *args: body(*unpacked(args, self._slots)), self._device, self._donated)
+            function = self._form.function()
+            return compiled(lambda *args: function(*unpacked(args, self._slots)), self._device, self._donated)
         donated = {n for n, (at, _) in zip(self._form.leaves, self._slots, strict=True) if at in self._donated}
         steps, wanted = _steps(self._segments, donated, self._device), self._form.wanted
 
@@ -81,26 +81,6 @@ class CompiledGraph:
             return [entries[number] for number in wanted]
 
         return run
-
-
-def _body(form: Form) -> Executable:
-    """A form as the function of its leaves that jax traces."""
-    operands = {number for _, inputs, _ in form.applications for number in inputs}
-
-    def run(*leaves: Any) -> list[jax.Array]:
-        entries: dict[int, jax.Array] = dict(zip(form.leaves, leaves, strict=True))
-        equal: dict[Any, tuple[jax.Array, ...]] = {}
-        for signature, inputs, values in form.applications:
-            results = equal.get((signature, inputs))
-            if results is None:
-                with jax.named_scope(signature.name.replace(" ", "_")):
-                    results = equal[signature, inputs] = signature.fn(*[entries[i] for i in inputs])
-            for number, index in values:
-                entry = results[index]
-                entries[number] = rewrite_barrier(entry) if signature.rounds and number in operands else entry
-        return [entries[number] for number in form.wanted]
-
-    return run
 
 
 _programs: WeakValueDictionary[Any, Executable] = WeakValueDictionary()
@@ -140,5 +120,5 @@ def _program(form: Form, target: device, donated: tuple[int, ...]) -> Executable
     key = form, target, donated
     program = _programs.get(key)
     if program is None:
-        program = _programs[key] = compiled(_body(form), target, donated)
+        program = _programs[key] = compiled(form.function(), target, donated)
     return program

@@ -14,12 +14,13 @@ from weft._base import state
 from weft._base.device import CPU, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64, result_type
 from weft._base.site import warn_user
-from weft._lazy.aval import Aval, marked
+from weft._lazy.aval import Aval, marked, named
 from weft._lazy.call import BoundOp, Exact, Many, kinds_of
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
+from weft._lazy.names import output_names
 from weft._lazy.precision import is_half, widened
 from weft._lazy.precondition import ErrorTemplate, Precondition
-from weft._lazy.refusal import refusal, require_int64, wrap_dim
+from weft._lazy.refusal import refusal, require_dim, require_int64
 from weft._lazy.signature import Arrays, Signature, structs_of
 from weft._lazy.trace import SymbolicSize, traced
 from weft.errors import (
@@ -82,6 +83,8 @@ def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
     signature = call.signatures.get(avals)
     if signature is None and any(aval.inference for aval in avals):
         return signature_of(call, tuple(marked(aval, False) for aval in avals))
+    if signature is None and any(aval.names for aval in avals):
+        return _named_signature(call, avals)
     if signature is None:
         plain = call_of(call.op, _normalised(call, avals), call.device)
         warning = call.op.warning(_shapes(call, avals)) if call.op.warning else ""
@@ -94,6 +97,21 @@ def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
         if not warning:
             call.signatures[avals] = signature
     return signature
+
+
+def _named_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
+    """The signature on inputs some of which have names of dims."""
+    unnamed = tuple([named(aval, None) for aval in avals])
+    static = dict(zip([p.name for p in call.op.params], _normalised(call, avals), strict=True))
+    operands = _operands(call, avals)
+    names = output_names(
+        call.op, [a.shape for a in operands], static, [a.names or (None,) * len(a.shape) for a in operands]
+    )
+    signature = signature_of(call, unnamed)
+    result = signature.with_names(names)
+    if unnamed in call.signatures:  # else each call warns
+        call.signatures[avals] = result
+    return result
 
 
 def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
@@ -274,7 +292,12 @@ def _misfit(call: BoundOp, avals: tuple[Aval, ...]) -> WeftError | None:
 
 def _shapes(call: BoundOp, avals: tuple[Aval, ...]) -> list[tuple[int, ...]]:
     """The shapes of the inputs that are tensors."""
-    return [a.shape for a, kind in zip(avals, kinds_of(call), strict=True) if kind in TENSOR_KINDS]
+    return [a.shape for a in _operands(call, avals)]
+
+
+def _operands(call: BoundOp, avals: tuple[Aval, ...]) -> list[Aval]:
+    """The types of the inputs that are tensors."""
+    return [a for a, kind in zip(avals, kinds_of(call), strict=True) if kind in TENSOR_KINDS]
 
 
 def _hand_written(call: BoundOp, unflatten: Unflattener, wide: bool) -> Callable[..., list[jax.Array | None]]:
@@ -407,10 +430,10 @@ def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
     for param, entry in zip(call.op.params, call.static, strict=True):
         require_int64(call.op.name, param, entry)
         if param.kind is Kind.DIM and entry is not None:
-            entry = wrap_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
+            entry = require_dim(entry, ndim, f"{call.op.name}(): argument {param.name!r}")
         elif param.kind is Kind.DIMS and entry is not None:
             dims = _entries(entry)
-            entry = tuple(wrap_dim(d, ndim, f"{call.op.name}(): argument {param.name!r}") for d in dims)
+            entry = tuple(require_dim(d, ndim, f"{call.op.name}(): argument {param.name!r}") for d in dims)
             if len(set(entry)) != len(entry):
                 twice = next(d for d in entry if entry.count(d) > 1)
                 raise ShapeError(f"dim {twice} appears multiple times in the list of dims")

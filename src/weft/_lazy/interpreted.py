@@ -16,9 +16,9 @@ import numpy as np
 
 from weft._base.device import CPU, device
 from weft._lazy.compiled import compiled
+from weft._lazy.form import Application
 from weft._lazy.interpreter import Costs, prepare, quiet
 from weft._lazy.interpreter.table import Array
-from weft._lazy.segments import Application
 from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
 

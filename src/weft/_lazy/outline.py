@@ -6,7 +6,7 @@ and its derivative starts again from the region's inputs. Capturing functions an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -14,14 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.device import CPU
-from weft._lazy.precision import rewrite_barrier
+from weft._lazy.form import Application, Form
 from weft._lazy.precondition import Precondition
-from weft._lazy.signature import Output, Signature
+from weft._lazy.signature import Signature
 from weft._lazy.value import Value, inputs_first
 from weft.ops._jax import custom_vjp, optimization_barrier
-
-RegionStep = tuple[Output, tuple[int, ...], bool]
-"""An output of an application, the numbers of its inputs, and whether gradients stop at it."""
 
 _signatures: dict[Any, Signature] = {}
 _MOST_SIGNATURES = 1024
@@ -38,30 +35,33 @@ def outline(
     inside = {id(value) for value in region if value.array is None}
     numbers: dict[Value, int] = {}
     leaves: list[Value] = []
-    leaf_numbers: list[int] = []  # the number of each leaf
-    steps: list[RegionStep] = []
-    step_numbers: list[int] = []  # the number of each step
+    applications: dict[tuple[Signature, tuple[int, ...]], list[tuple[int, int]]] = {}
+    stops: list[int] = []
     for value in wanted:
         for here in inputs_first(value, lambda x: x not in numbers, lambda x: id(x) in inside):
             if id(here) in inside:
                 assert here.origin is not None, "a pending value has an origin"
-                steps.append((here.origin, tuple([numbers[x] for x in here.inputs]), _stops(here)))
-                step_numbers.append(len(numbers))
+                key = here.origin.signature, tuple([numbers[x] for x in here.inputs])
+                applications.setdefault(key, []).append((len(numbers), here.origin.index))
+                if _stops(here):
+                    stops.append(len(numbers))
             else:
                 leaves.append(here)
-                leaf_numbers.append(len(numbers))
             numbers[here] = len(numbers)
     avals = tuple(leaf.aval for leaf in leaves)
-    results = tuple(numbers[value] for value in wanted)
-    key = (name, barrier, avals, tuple(leaf_numbers), tuple(steps), results)
+    form = Form(
+        tuple([(*key, tuple(values)) for key, values in applications.items()]),
+        tuple([numbers[leaf] for leaf in leaves]),
+        tuple([numbers[value] for value in wanted]),
+    )
+    key = (name, barrier, avals, form, tuple(stops))
     signature = _signatures.get(key)
     if signature is None:
         if len(_signatures) >= _MOST_SIGNATURES:
             del _signatures[next(iter(_signatures))]
-        run = _runner(steps, step_numbers, leaf_numbers, results, barrier)
         device = next((leaf.aval.device for leaf in leaves if not leaf.aval.weak), CPU)
         signature = _signatures[key] = Signature(
-            name, run, avals, device=device, precondition=_precondition(steps, step_numbers, leaf_numbers)
+            name, _function(form, stops, barrier), avals, device=device, precondition=_precondition(form, stops)
         )
     return signature, leaves
 
@@ -78,50 +78,35 @@ def has_user_derivatives(region: Sequence[Value]) -> bool:
     return any(t is not None and not (t.leaf or t.freed) and (t.custom or t.hooks) for t in tapes)
 
 
-def _runner(
-    steps: Sequence[RegionStep],
-    step_numbers: Sequence[int],
-    leaf_numbers: Sequence[int],
-    results: Sequence[int],
-    barrier: bool,
-) -> Callable[..., tuple[jax.Array, ...]]:
+def _function(form: Form, stops: Collection[int], barrier: bool) -> Callable[..., tuple[jax.Array, ...]]:
     """The region as a function of its leaves."""
-    used = {(output.signature, inputs, output.index) for output, inputs, _ in steps}
+    function = form.function(_body, stops)
 
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        if barrier:
-            arrays = optimization_barrier(arrays)
-        entries: dict[int, jax.Array] = dict(zip(leaf_numbers, arrays, strict=True))
-        applications: dict[Any, tuple[jax.Array, ...]] = {}
-        for (output, inputs, stops), number in zip(steps, step_numbers, strict=True):
-            signature = output.signature
-            outputs = applications.get((signature, inputs))
-            if outputs is None:
-                reads_aux = any((signature, inputs, i) in used for i in range(signature.main, len(signature.outputs)))
-                body = signature.fn if reads_aux else with_derivative(signature)
-                outputs = applications[signature, inputs] = body(*[entries[i] for i in inputs])
-            entry = rewrite_barrier(outputs[output.index]) if signature.rounds else outputs[output.index]
-            entries[number] = jax.lax.stop_gradient(entry) if stops else entry
-        return tuple(entries[n] for n in results)
+        return tuple(function(*(optimization_barrier(arrays) if barrier else arrays)))
 
     return run
 
 
-def _precondition(
-    steps: Sequence[RegionStep], step_numbers: Sequence[int], leaf_numbers: Sequence[int]
-) -> Precondition | None:
+def _body(application: Application) -> Callable[..., tuple[jax.Array, ...]]:
+    """What computes an application, with the row's derivative unless outputs that only that reads are used."""
+    signature, _, values = application
+    return signature.fn if any(index >= signature.main for _, index in values) else with_derivative(signature)
+
+
+def _precondition(form: Form, stops: Collection[int]) -> Precondition | None:
     """All that must hold in the region."""
-    demands = {(o.signature, ins): o.signature.precondition for o, ins, _ in steps if o.signature.precondition}
+    demands = [(inputs, s.precondition) for s, inputs, _ in form.applications if s.precondition is not None]
     if not demands:
         return None
-    numbers = tuple(dict.fromkeys([*leaf_numbers, *step_numbers]))
-    run = _runner(steps, step_numbers, leaf_numbers, numbers, barrier=False)
+    numbers = (*form.leaves, *[number for _, _, values in form.applications for number, _ in values])
+    function = _function(form._replace(wanted=numbers), stops, barrier=False)
 
     def codes(*arrays: jax.Array) -> list[jax.Array]:
-        entries = dict(zip(numbers, run(*arrays), strict=True))
-        return [code for (_, ins), demand in demands.items() for code in demand.codes(*[entries[i] for i in ins])]
+        entries = dict(zip(numbers, function(*arrays), strict=True))
+        return [code for inputs, demand in demands for code in demand.codes(*[entries[i] for i in inputs])]
 
-    return Precondition(codes, [c for demand in demands.values() for c in demand.templates])
+    return Precondition(codes, [template for _, demand in demands for template in demand.templates])
 
 
 def with_derivative(signature: Signature) -> Callable[..., tuple[jax.Array, ...]]:

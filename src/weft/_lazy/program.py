@@ -20,11 +20,11 @@ from weft._base.device import CPU, device
 from weft._base.site import user_site
 from weft._lazy import explain
 from weft._lazy.compiled_graph import CompiledGraph
+from weft._lazy.form import Application
 from weft._lazy.interpreted import InterpretedGraph
 from weft._lazy.interpreter import Costs
 from weft._lazy.packs import packs_of, slots_of
 from weft._lazy.runtime import jax_device, on_fork, tier_of
-from weft._lazy.segments import Application
 from weft._lazy.signature import Output
 from weft._lazy.value import Value
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from weft._base.limits import INT64
 from weft._lazy.aval import Aval
-from weft.errors import ArgumentError, DimError, DTypeError, ShapeError, ValueRangeError
-from weft.ops._dims import broadcast_shapes
+from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
+from weft.ops._dims import broadcast_shapes, wrap_dim
 from weft.ops._table import OpDef, Param
 
 _BROADCAST = re.compile(r"incompatible shapes for broadcasting: \(([\d, ]*)\), \(([\d, ]*)\)")
@@ -45,12 +45,8 @@ def require_int64(op: str, param: Param, entry: Any) -> None:
                 )
 
 
-def wrap_dim(dim: Any, ndim: int, argument: str = "a dim") -> int:
-    """A dim counted from the front; `IndexError` in PyTorch's words when there is none such."""
+def require_dim(dim: Any, ndim: int, argument: str = "a dim") -> int:
+    """A dim, which may be any integer, counted from the front; `IndexError` or `TypeError` in PyTorch's words."""
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise ArgumentError(f"{argument} must be int, not {type(dim).__name__}: {dim!r}")
-    dim = dim.__index__()
-    span = max(ndim, 1)
-    if not -span <= dim < span:
-        raise DimError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
-    return dim % span
+    return wrap_dim(dim.__index__(), ndim)

@@ -14,22 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft._lazy.form import Application, Form
 from weft._lazy.signature import Signature
-
-Application = tuple[Signature, tuple[int, ...], Sequence[tuple[int, int]]]
-"""(signature, numbers of its inputs, (number, output) of each of its values)."""
 
 _CALL = 0.01  # seconds of compiling that are worth one more call in each run
 _LEAST_SAVED = 0.1  # seconds of compiling for which a stretch is cut
 _LEAST_APPLICATIONS = 8
-
-
-class Form(NamedTuple):
-    """What a segment computes. Its entries are numbered in order of first use, so equal segments have equal forms."""
-
-    applications: tuple[Application, ...]
-    leaves: tuple[int, ...]
-    wanted: tuple[int, ...]
 
 
 class Segment(NamedTuple):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import jax
 
 from weft._base.device import device
 from weft._base.dtype import from_numpy
-from weft._lazy.aval import Aval, aval_of
+from weft._lazy.aval import Aval, aval_of, named
 from weft._lazy.call import BoundOp
 from weft._lazy.general import General
 from weft._lazy.interpreter import Costs
 from weft._lazy.precondition import Precondition
 from weft._lazy.tape import INTERIOR, Tape
 from weft._lazy.trace import SizeValues, Trace, traced
+from weft.ops._dims import Names
 
 Arrays = tuple[jax.Array, ...]
 
@@ -94,6 +96,7 @@ class Signature:
         rounds: bool = True,
         trace: Trace | None = None,
         general: tuple[General, SizeValues] | None = None,
+        names: Sequence[Names | None] = (),
     ) -> None:
         self.general = general
         self.name = name
@@ -111,6 +114,8 @@ class Signature:
         outputs: list[Output] = []
         for index, (shape, dtype) in enumerate(self.trace.types()):
             aval = aval_of(shape, from_numpy(dtype), device=device)
+            if index < len(names):
+                aval = named(aval, names[index])
             taped = INTERIOR if smooth and aval.dtype.is_differentiable else None
             outputs.append(Output(self, index, aval, taped))
         self.outputs = tuple(outputs)
@@ -119,6 +124,22 @@ class Signature:
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(map(repr, self.avals))})"
+
+    def with_names(self, names: Sequence[Names]) -> Signature:
+        """The signature with these names of the dims of its main outputs.
+
+        It is for recording alone: its outputs say that they are this signature's, so that whatever is known of how to
+        compute and to differentiate it is known once.
+        """
+        if not any(map(any, names)):
+            return self
+        result = copy(self)
+        outputs: list[Output] = []
+        for output, own in zip(self.outputs, [*names, *[None] * (len(self.outputs) - len(names))], strict=True):
+            outputs.append(Output(self, output.index, named(output.aval, own), output.taped))
+            outputs[-1].alone = output.alone
+        result.outputs = tuple(outputs)
+        return result
 
     def require(self, precondition: Precondition | None, *, doubtful: bool = False) -> None:
         """Set the precondition; `doubtful` without one marks the derivative of a signature that has one."""

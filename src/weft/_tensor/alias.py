@@ -17,6 +17,7 @@ from weft._lazy.infer import Call, call_of
 from weft._lazy.value import Value
 from weft._tensor.base import Path, TensorBase
 from weft.errors import ShapeError
+from weft.ops._dims import wrap_dim
 from weft.ops._strides import Layout, row_major
 from weft.ops._table import TABLE, Kind
 
@@ -89,15 +90,16 @@ def _after(layout: Layout, call: Call, others: tuple[Value, ...], exact: bool) -
 def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact: bool = False) -> Layout | None:
     """The layout of what a view operator makes of a tensor, or None for a copy; raises what PyTorch refuses."""
     rest = iter(others)
-    ndim = max(len(layout.sizes), 1)
+    ndim = len(layout.sizes)
     params: list[Any] = []
     for param, entry in zip(call.op.params[1:], call.static[1:], strict=True):
         if isinstance(entry, Many):
             params.append(_number(next(rest), exact))
         elif param.kind is Kind.DIM:
-            params.append(entry % ndim)
+            params.append(wrap_dim(entry, ndim))
         elif param.kind is Kind.DIMS and entry is not None:
-            params.append(tuple(d % ndim for d in entry) if isinstance(entry, tuple) else (entry % ndim,))
+            dims = entry if isinstance(entry, tuple) else (entry,)
+            params.append(tuple(wrap_dim(d, ndim) for d in dims))
         else:
             params.append(entry.value if isinstance(entry, Exact) else entry)
     assert call.op.view is not None, "only view operators are in paths"

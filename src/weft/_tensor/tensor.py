@@ -16,7 +16,7 @@ from weft._base.device import device
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
-from weft._lazy.refusal import wrap_dim
+from weft._lazy.refusal import require_dim
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor import sharing, view
@@ -65,7 +65,7 @@ class Tensor(TensorBase):
         """Sizes of the dims, or of one of them."""
         if dim is None:
             return self.shape
-        return self.shape[wrap_dim(dim, self.ndim)]
+        return self.shape[require_dim(dim, self.ndim)]
 
     @property
     def device(self) -> device:

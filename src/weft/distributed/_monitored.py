@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from weft.errors import DistBackendError
-
-if TYPE_CHECKING:
-    from weft.distributed._group import GroupBackend
 
 _LATER = timedelta(seconds=5)  # how much longer than the first rank, which names the missing ones, the others wait
 
 
+class HasBarrier(Protocol):
+    """A backend of a group, as far as a barrier needs it."""
+
+    rank: int
+    timeout: timedelta
+
+    def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
+        """Return once all ranks have called this."""
+        ...
+
+
 def pass_barrier(
-    backend: GroupBackend,
+    backend: HasBarrier,
     ranks: Sequence[int],
     timeout: timedelta | None = None,
     *,

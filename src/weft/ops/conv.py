@@ -1,6 +1,6 @@
 """Convolutions, their transposes, and the sliding blocks behind them.
 
-Derivatives are `jax.vjp`: on XLA:CPU products over patches were no faster, for either gradient or layout.
+Derivatives are `jax.vjp`: on XLA:CPU, matrix products over patches were not faster for any gradient or layout.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes
-from weft.ops._neural import as_ntuple, first_empty, ntuple, per_channel, require_space, wrapped
+from weft.ops._dims import Factors, Sizes, wrap_dim
+from weft.ops._neural import as_ntuple, first_empty, ntuple, per_channel, require_space
 from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, Shape, defop
 from weft.ops._type_names import c_name, scalar_name
 
@@ -150,7 +150,7 @@ def _conv(
 
 
 def _as_conv_weight(weight: Array, groups: int) -> Array:
-    """A transposed convolution's weight as a convolution's: flipped, and in each group swapped."""
+    """A transposed convolution's weight as a convolution's: flipped, and in each group input and output swapped."""
     inputs, outputs, *kernel = weight.shape
     w = jnp.flip(weight, tuple(range(2, weight.ndim))).reshape(groups, inputs // groups, outputs, *kernel)
     return jnp.swapaxes(w, 1, 2).reshape(groups * outputs, inputs // groups, *kernel)
@@ -207,7 +207,7 @@ def _conv_transpose(
 
 
 def _dims(n: int, transposed: bool) -> Any:
-    """Batch and output channels may be split; input channels too where their sum needs no bias."""
+    """Batch and output channels may be split; input channels too if no bias is added to their sum."""
 
     def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
         space, kernel = tuple(range(n)), tuple(f"k{i}" for i in range(n))
@@ -251,7 +251,7 @@ def _rows(n: int) -> tuple[OpDef, OpDef]:
         groups: int = 1,
         dilation: Ints = 1,
     ) -> Array:
-        """What `conv` does to gradients, with weights of (channels, outputs / groups, ...)."""
+        """The gradient of `conv` with respect to its input; weights are (channels, outputs / groups, ...)."""
         return _conv_transpose(n, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
     make = {"cast": Cast.LOWER, "partial": "sum", "method": False, "also": "nn.functional"}
@@ -295,7 +295,7 @@ def _pair(value: Any, name: str) -> Shape:
 
 
 def _pairs(*values: Any) -> tuple[Shape, ...]:
-    """Kernel, dilation, padding and stride of blocks, each as two numbers that blocks can have."""
+    """Kernel, dilation, padding and stride, each as two numbers; raises if a number is not allowed."""
     names = ("kernel_size", "dilation", "padding", "stride")
     pairs = tuple(_pair(value, name) for value, name in zip(values, names, strict=True))
     for at, what, word in ((0, "kernel size", "kernel"), (1, "dilation", "dilation"), (3, "stride", "stride")):
@@ -319,7 +319,7 @@ def _first_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 def im2col(input: Array, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Array:
     """Sliding blocks of (batch, channels, height, width) as columns: (batch, channels * kernel, blocks)."""
     for dim in (1, 2):
-        wrapped(dim, input.ndim)
+        wrap_dim(dim, input.ndim)
     steps = _pairs(kernel_size, dilation, padding, stride)
     require_space(input, 2)
     x = input if input.ndim == 4 else input[None]
@@ -362,7 +362,7 @@ def _columns_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
 def col2im(
     input: Array, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Array:
-    """Columns summed into the places that `im2col` takes them from."""
+    """The inverse of `im2col` but for overlaps: columns are added up at the places that they were taken from."""
     size = _pair(output_size, "output_size")
     steps = _pairs(kernel_size, dilation, padding, stride)
     if input.ndim not in (2, 3) or first_empty(input, input.ndim - 2) is not None:

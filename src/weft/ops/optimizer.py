@@ -1,7 +1,8 @@
 """Rows of optimizers: one application updates all parameters of a group, and their state.
 
-The lists after `grads` are state and counts of steps, called as in PyTorch's state dicts; numbers and keywords are
-options of the group. `age` says for each parameter which of the counts is its own: parameters of one age share one.
+The lists after `grads` are states and step counts, with the names that they have in PyTorch's state dicts; the others
+are options of the group. `step` has one count for all parameters that are equally old, and `age[i]` is the place in it
+for parameter `i`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def sgd_step(
     nesterov: bool,
     maximize: bool,
 ) -> list[Array]:
-    """New parameters, then new momentum buffers; without buffers there is no momentum."""
+    """The new parameters, then the new momentum buffers; an empty list of buffers means no momentum."""
 
     def rule(p: Array, g: Array, buffer: Array | None) -> tuple[Any, ...]:
         if buffer is not None:
@@ -57,7 +58,7 @@ def rmsprop_step(
     maximize: bool,
     age: tuple[int, ...],
 ) -> list[Array]:
-    """Tieleman and Hinton, 2012; with `grad_avg` centered as by Graves, 2013."""
+    """Tieleman and Hinton, 2012; with `grad_avg`, the centered version of Graves, 2013."""
     del age
 
     def rule(p: Array, g: Array, square: Array, buffer: Array | None, mean: Array | None) -> tuple[Any, ...]:
@@ -143,7 +144,7 @@ def rprop_step(
     maximize: bool,
     age: tuple[int, ...],
 ) -> list[Array]:
-    """Riedmiller and Braun, 1993: a gradient that has changed its sign counts as zero."""
+    """Riedmiller and Braun, 1993. A gradient whose sign has changed counts as zero."""
     del age
 
     def rule(p: Array, g: Array, before: Array, size: Array) -> tuple[Any, ...]:
@@ -206,7 +207,7 @@ def adafactor_step(
     maximize: bool,
     age: tuple[int, ...],
 ) -> list[Array]:
-    """Shazeer and Stern, 2018; matrices keep means of squares of rows and columns in place of all squares."""
+    """Shazeer and Stern, 2018. For matrices the means of squares are kept for rows and columns, not for elements."""
     counts = older(step)
     facts = [(double(count) ** double(beta2_decay), jnp.minimum(double(lr), double(count) ** -0.5)) for count in counts]
     tiny = iter([jnp.finfo(param.dtype).eps if eps1 is None else eps1 for param in params])
@@ -269,7 +270,7 @@ def _muon_ratio(shape: tuple[int, ...], adjust: str | None) -> float:
 
 
 def _orthogonalized(x: Array, coefficients: tuple[Scalar, ...], steps: int, eps: Scalar) -> Array:
-    """A matrix with singular values near one, in bfloat16."""
+    """The nearest orthogonal matrix, in bfloat16 and approximately: its singular values are near one."""
     tall = x.shape[0] > x.shape[1]
     y = (x.T if tall else x).astype(jnp.bfloat16)
     y = y / jnp.maximum(jnp.linalg.norm(wide(y)), rounded(eps, wide(y))).astype(y.dtype)
@@ -287,10 +288,10 @@ def _product(x: Array, y: Array) -> Array:
 
 @defop(arithmetic=Arithmetic.OWN, function=False, method=False)
 def lbfgs_step(grad: Array, dirs: Arrays, steps: Arrays, ratios: Arrays, scale: Array) -> tuple[Array, Array]:
-    """The direction of L-BFGS (Nocedal, 1980), and the slope along it.
+    """The direction of L-BFGS (Nocedal, 1980), and the directional derivative along it.
 
-    `dirs` are changes of the gradient, `steps` those of the point, `ratios` one over the products of both; a ratio
-    of zero leaves its pair out. `scale` is the diagonal of the first guess of the inverse Hessian.
+    `dirs` are changes of the gradient, `steps` changes of the point, and `ratios` the reciprocals of their products; a
+    ratio of zero skips the pair. The first guess of the inverse Hessian is `scale` times the identity.
     """
     pairs = (jnp.stack(dirs), jnp.stack(steps), jnp.stack(ratios))
 

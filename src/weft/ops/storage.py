@@ -1,4 +1,4 @@
-"""Rows that serve a tensor's storage: aliases, copies, and writes behind the tape's back."""
+"""Rows that serve a tensor's storage: aliases, copies, and writes that bypass the tape."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def alias(input: Array) -> Array:
 
 @defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=same, differentiable=False, dims=pointwise)
 def detach(input: Array) -> Array:
-    """The same elements, outside of the tape."""
+    """The same elements, outside the tape."""
     return input
 
 
@@ -33,14 +33,14 @@ def _carry_vjp(g: Array, out: Array, old: Array, new: Array) -> tuple[Array, Non
     arithmetic=Arithmetic.NONE, grad_name="CopyBackwards", function=False, method=False, vjp=_carry_vjp, dims=pointwise
 )
 def carry(old: Array, new: Array) -> Array:
-    """`new`, whose gradient goes to `old`: data replaced behind the tape's back."""
+    """`new`, whose gradient goes to `old`. For data that is replaced without recording on the tape."""
     del old
     return new
 
 
 @defop(arithmetic=Arithmetic.NONE, grad_name="CopyBackwards", function=False, method=False)
 def copy(input: Array, src: Array) -> Array:
-    """`src` cast and expanded to the type of `input`."""
+    """`src` cast to the type and expanded to the shape of `input`."""
     if len(src.shape) > len(input.shape):
         raise ShapeError(
             f"expand(torch.{scalar_name(src)}Tensor{{{list(src.shape)}}}, size={list(input.shape)}): the number of "

@@ -16,6 +16,7 @@ from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.ops._dims import wrap_dim
 from weft.ops._memory import require_addressable_places
 from weft.ops._strides import Layout
 from weft.ops._type_names import scalar_name
@@ -144,7 +145,7 @@ def index_reduce(
         raise DTypeError(f"index_reduce_(): Expected dtype int32/int64 for index but got: {scalar_name(index.dtype)}")
     if source.dtype is not input.dtype:
         raise DTypeError("index_reduce_(): self and source expected to have the same scalar type")
-    at = shape.wrapped(dim, input.ndim)
+    at = wrap_dim(dim, input.ndim)
     count = source.shape[at] if source.ndim else 1
     if index.numel() != count:
         raise ShapeError(

@@ -14,7 +14,7 @@ from weft._tensor.composite.create import number_of
 from weft._tensor.composite.shape import select
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
-from weft.ops._shape_dims import wrapped
+from weft.ops._dims import wrap_dim
 from weft.ops._type_names import c_name
 
 _Histogram = named_result("histogram", ("hist", "bin_edges"))
@@ -148,7 +148,7 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
     if edge_order not in (1, 2):
         raise OutOfRangeError("torch.gradient only supports edge_order=1 and edge_order=2.")
     dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
-    over = [wrapped(d, input.ndim) for d in dims]
+    over = [wrap_dim(d, input.ndim) for d in dims]
     for d in over:
         if over.count(d) > 1:
             raise ShapeError(f"dim {d} appears multiple times in the list of dims")

@@ -13,7 +13,7 @@ from weft._tensor.scalar import Number
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import OutOfRangeError, ShapeError
-from weft.ops._shape_dims import wrapped
+from weft.ops._dims import wrap_dim
 
 # ---- dropout
 
@@ -121,7 +121,7 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     """The `pow`-norm of each slice along `dim`; the other dims stay with size one. With -1, that of all elements."""
     if dim == -1:
         return op.vector_norm(v, pow)
-    at = wrapped(dim, v.ndim)
+    at = wrap_dim(dim, v.ndim)
     slices = op.reshape(op.transpose(v, 0, at), (v.shape[at], -1))
     return op.reshape(op.vector_norm(slices, pow, 1), [size if d == at else 1 for d, size in enumerate(v.shape)])
 

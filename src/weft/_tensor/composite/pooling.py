@@ -10,7 +10,8 @@ from weft._base.determinism import refuse_undetermined
 from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import IndexRangeError, ShapeError, ValueRangeError
-from weft.ops._neural import ntuple, wrapped
+from weft.ops._dims import wrap_dim
+from weft.ops._neural import ntuple
 
 _FUNCTIONAL = "nn.functional"
 
@@ -161,7 +162,7 @@ def _fractional_max_pool(n: int) -> None:
     ) -> tuple[Tensor, Tensor]:
         """The largest element of each window and its flat position; the windows lie at random places."""
         del return_indices
-        wrapped(-n - 1, input.ndim)  # the channels
+        wrap_dim(-n - 1, input.ndim)  # the channels
         counts = _fractional_size(input, n, output_size, output_ratio)
         kernel = _exactntuple(kernel_size, n, f"fractional_max_pool{n}d: kernel_size")
         if _random_samples is None:

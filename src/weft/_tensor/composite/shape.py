@@ -11,8 +11,7 @@ from weft._tensor.arguments import all_tensors, combination, integer, one_or_mor
 from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, DTypeError, IndexRangeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
-from weft.ops._dims import broadcast_shapes
-from weft.ops._shape_dims import wrapped
+from weft.ops._dims import broadcast_shapes, wrap_dim
 from weft.ops._type_names import scalar_name
 
 Tensors = tuple[Tensor, ...]
@@ -31,7 +30,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     """The slice at `index` along `dim`, without that dim."""
     if input.ndim == 0:
         raise DimError("select() cannot be applied to a 0-dim tensor.")
-    at = wrapped(dim, input.ndim)
+    at = wrap_dim(dim, input.ndim)
     size = input.shape[at]
     if not -size <= index < size:
         raise IndexRangeError(
@@ -49,7 +48,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
         raise OutOfRangeError("narrow(): length must be non-negative.")
     if isinstance(start, Tensor) and (start.ndim or start.dtype.category != INTEGER):
         raise ShapeError("start must be an 0-dim integral Tensor.")
-    at, first = wrapped(dim, input.ndim), integer(start, "start", "narrow")
+    at, first = wrap_dim(dim, input.ndim), integer(start, "start", "narrow")
     size = input.shape[at]
     if not -size <= first <= size:
         raise IndexRangeError(f"start out of range (expected to be in range of [{-size}, {size}], but got {first})")
@@ -64,7 +63,7 @@ def unbind(input: Tensor, dim: int = 0) -> Tensors:
     """All slices along `dim`, without that dim."""
     if input.ndim == 0:
         raise DimError("Dimension specified as 0 but tensor has no dimensions")
-    at = wrapped(dim, input.ndim)
+    at = wrap_dim(dim, input.ndim)
     return tuple(op.squeeze(piece, at) for piece in _pieces(input, at, [1] * input.shape[at]))
 
 
@@ -83,7 +82,7 @@ def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int =
     """Pieces along `dim`, of one size but for the last, or of the sizes given."""
     if input.ndim == 0:
         raise ShapeError("split expects at least a 1-dimensional tensor")
-    at = wrapped(dim, input.ndim)
+    at = wrap_dim(dim, input.ndim)
     size = input.shape[at]
     if not isinstance(split_size_or_sections, int):
         return split_with_sizes(input, split_size_or_sections, at)
@@ -98,7 +97,7 @@ def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int =
 @composite()
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Tensors:
     """Pieces along `dim` of the sizes given, which add up to the whole."""
-    at, sizes = wrapped(dim, input.ndim), [int(n) for n in split_sizes]
+    at, sizes = wrap_dim(dim, input.ndim), [int(n) for n in split_sizes]
     if any(n < 0 for n in sizes):
         raise ShapeError(
             f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={sizes}"
@@ -118,7 +117,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> Tensors:
         raise ShapeError("chunk expects at least a 1-dimensional tensor")
     if chunks <= 0:
         raise OutOfRangeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    at = wrapped(dim, input.ndim)
+    at = wrap_dim(dim, input.ndim)
     size = input.shape[at]
     return _pieces(input, at, _even_sizes(size, -(-size // chunks)) if size else [0] * chunks)
 
@@ -128,7 +127,7 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
     """Pieces along `dim`: so many of nearly one size, or cut before the positions given."""
     if input.ndim == 0:
         raise ShapeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
-    at = wrapped(dim, input.ndim)
+    at = wrap_dim(dim, input.ndim)
     size = input.shape[at]
     division: Any = indices_or_sections
     if isinstance(division, Tensor):  # of positions, or of one number of sections

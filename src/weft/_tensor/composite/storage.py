@@ -14,7 +14,7 @@ from weft._base.dtype import BOOL, FLOAT, INTEGER, DType
 from weft._base.layout import contiguous_format, memory_format, preserve_format
 from weft._base.size import Size
 from weft._base.state import ambient
-from weft._lazy.infer import wrap_dim
+from weft._lazy.refusal import require_dim
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.arguments import sizes
 from weft._tensor.codegen import composite, op
@@ -62,7 +62,7 @@ def storage_offset(input: Tensor) -> int:
 def stride(input: Tensor, dim: int | None = None) -> Any:
     """How many elements lie between neighbours along each dim, or along one of them."""
     strides = layout_of(input).strides
-    return strides if dim is None else strides[wrap_dim(dim, input.ndim)]
+    return strides if dim is None else strides[require_dim(dim, input.ndim)]
 
 
 @composite(function=False)

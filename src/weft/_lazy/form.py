@@ -1,0 +1,61 @@
+"""Forms: a graph as the function of its leaves that jax traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+
+from weft._lazy.precision import rewrite_barrier
+from weft._lazy.signature import Arrays, Signature
+
+Application = tuple[Signature, tuple[int, ...], Sequence[tuple[int, int]]]
+"""(signature, numbers of its inputs, (number, output) of each of its values)."""
+
+
+class Form(NamedTuple):
+    """Applications in order, the numbers of the leaves and of the entries to return.
+
+    Where entries are numbered in order of first use, equal graphs have equal forms.
+    """
+
+    applications: tuple[Application, ...]
+    leaves: tuple[int, ...]
+    wanted: tuple[int, ...]
+
+    def function(
+        self,
+        body: Callable[[Application], Callable[..., Arrays]] = lambda application: application[0].fn,
+        stops: Collection[int] = (),
+    ) -> Callable[..., list[jax.Array]]:
+        """The leaves' arrays -> the wanted entries.
+
+        `body` gives the function of an application; gradients stop at the entries `stops`.
+        """
+        operands = frozenset(number for _, inputs, _ in self.applications for number in inputs)
+        return partial(_run, self, body, operands, stops)
+
+
+def _run(
+    form: Form,
+    body: Callable[[Application], Callable[..., Arrays]],
+    operands: Collection[int],
+    stops: Collection[int],
+    *leaves: jax.Array,
+) -> list[jax.Array]:
+    entries: dict[int, jax.Array] = dict(zip(form.leaves, leaves, strict=True))
+    equal: dict[Any, Arrays] = {}
+    for application in form.applications:
+        signature, inputs, values = application
+        results = equal.get((signature, inputs))
+        if results is None:
+            with jax.named_scope(signature.name.replace(" ", "_")):
+                results = equal[signature, inputs] = body(application)(*[entries[i] for i in inputs])
+        for number, index in values:
+            entry = results[index]
+            if signature.rounds and number in operands:
+                entry = rewrite_barrier(entry)
+            entries[number] = jax.lax.stop_gradient(entry) if number in stops else entry
+    return [entries[number] for number in form.wanted]
