@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.device import CPU, canonical
+from weft._base.device import CPU, DeviceLike, canonical
 from weft._base.device import device as device_class
 from weft._base.dtype import (
     BOOL,
@@ -49,7 +49,7 @@ def resolve_device(device: Any) -> device_class:
     return CPU if target is None else existing(target)
 
 
-def existing(device: Any) -> device_class:
+def existing(device: DeviceLike) -> device_class:
     """A device that this machine has; `RuntimeError` for others."""
     target = canonical(device)
     if target is not CPU:
@@ -105,7 +105,12 @@ def room_like(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
 
 
 def tensor(
-    data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """A new leaf with a copy of `data`: numbers, nested sequences, NumPy arrays, or tensors.
 
@@ -293,7 +298,7 @@ def _leaf(aval: Aval, array: Any, owner: Any = None) -> Tensor:
     return wrap(leaf(marked(aval, ambient().inference), array, owner=owner))
 
 
-def scalar_tensor(value: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
+def scalar_tensor(value: Any, *, dtype: DType | None = None, device: DeviceLike | None = None) -> Tensor:
     """A tensor without dims, of the default float type unless told otherwise."""
     return tensor(value, dtype=dtype or default_dtype(), device=device)
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.device import CPU
+from weft._base.device import CPU, DeviceLike
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
 from weft._tensor.convert import existing, from_host, from_jax_array, from_numpy_array, resolve_device, tensor
@@ -75,7 +75,7 @@ def asarray(
     obj: Any,
     *,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     copy: bool | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
@@ -141,7 +141,7 @@ _INVALID = (
 )
 
 
-def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(ext_tensor: Any, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of anything that speaks dlpack, or of a capsule, without a copy where that can be.
 
     With `copy` it is always one; with `copy=False` a move to another `device` is refused.

@@ -117,7 +117,7 @@ def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None, asy
 
 
 def all_reduce_coalesced(
-    tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
+    tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Future[list[Tensor]] | None:
     """`all_reduce` of each of several tensors, as one operation; with `async_op`, a future of them."""
     work = _all_reduce_coalesced(tensors, op, group, async_op)
@@ -206,7 +206,7 @@ def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool 
 
 
 def all_gather_coalesced(
-    output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
+    output_tensor_lists: Any, input_tensor_list: Any, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Future[list[Tensor]] | None:
     """Put `input_tensor_list[k]` of rank i into `output_tensor_lists[i][k]`; with `async_op`, a future of all."""
     work = _all_gather_coalesced(output_tensor_lists, input_tensor_list, group, async_op)

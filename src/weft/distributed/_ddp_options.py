@@ -74,7 +74,9 @@ def _about_buffers(both: bool) -> str:
     )
 
 
-def require_module(module: Any, ignored: Collection[str], device_ids: Any, output_device: Any) -> list[tuple[str, Any]]:
+def require_module(
+    module: Module, ignored: Collection[str], device_ids: Any, output_device: Any
+) -> list[tuple[str, Any]]:
     """The names and parameters of a module that replicas can be made of, and that are trained."""
     if not isinstance(module, Module):
         raise OptionError(f"DistributedDataParallel wraps a module, or a compiled one, not {type(module).__name__}")

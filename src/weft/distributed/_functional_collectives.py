@@ -5,7 +5,7 @@ Results are there at once: nothing has to be waited for. `group` is a process gr
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import empty
@@ -14,6 +14,9 @@ from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._world import require_group
 from weft.distributed.nn import functional
 from weft.errors import ShapeError, ValueRangeError
+
+if TYPE_CHECKING:
+    from weft.distributed._group import ProcessGroup
 
 _OPERATIONS = {
     "sum": ReduceOp.SUM,
@@ -32,23 +35,23 @@ def wait_tensor(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def all_reduce(self: Tensor, reduceOp: str, group: Any, tag: str = "") -> Tensor:
+def all_reduce(self: Tensor, reduceOp: str, group: ProcessGroup, tag: str = "") -> Tensor:
     """The tensors of all ranks, combined; `reduceOp` is a word such as "sum"."""
     return functional.all_reduce(self, _operation(reduceOp), group)
 
 
-def broadcast(self: Tensor, src: int, group: Any, tag: str = "") -> Tensor:
+def broadcast(self: Tensor, src: int, group: ProcessGroup, tag: str = "") -> Tensor:
     """The tensor of the group's rank `src`, on all ranks."""
     group = require_group(group)
     return functional.broadcast(self, group.ranks[src], group)
 
 
-def all_gather_single(self: Tensor, gather_dim: int, group: Any, tag: str = "") -> Tensor:
+def all_gather_single(self: Tensor, gather_dim: int, group: ProcessGroup, tag: str = "") -> Tensor:
     """The tensors of all ranks, one after the other along a dim."""
     return rows.cat(functional.all_gather(self, group), gather_dim)
 
 
-def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: Any, tag: str = "") -> Tensor:
+def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: ProcessGroup, tag: str = "") -> Tensor:
     """The parts of all ranks for this one, combined: parts of one size along a dim, by rank."""
     operation, size = _operation(reduceOp), require_group(group).size()
     if self.shape[scatter_dim] % size:
@@ -62,7 +65,11 @@ def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: 
 
 
 def all_to_all_single(
-    self: Tensor, output_split_sizes: list[int] | None, input_split_sizes: list[int] | None, group: Any, tag: str = ""
+    self: Tensor,
+    output_split_sizes: list[int] | None,
+    input_split_sizes: list[int] | None,
+    group: ProcessGroup,
+    tag: str = "",
 ) -> Tensor:
     """A part of the tensor along the first dim to each rank, and what they give, one after the other."""
     length = self.shape[0] if output_split_sizes is None else sum(output_split_sizes)

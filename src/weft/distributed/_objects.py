@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.device import DeviceLike
 from weft._base.dtype import int64, uint8
 from weft._tensor.composite.create import zeros
 from weft._tensor.convert import from_host, tensor
@@ -146,8 +147,8 @@ def scatter_object_list(
 def send_object_list(
     object_list: Sequence[Any],
     dst: int | None = None,
-    group: Any = None,
-    device: Any = None,
+    group: ProcessGroup | None = None,
+    device: DeviceLike | None = None,
     group_dst: int | None = None,
     use_batch: bool = False,
 ) -> None:
@@ -161,8 +162,8 @@ def send_object_list(
 def recv_object_list(
     object_list: list[Any],
     src: int | None = None,
-    group: Any = None,
-    device: Any = None,
+    group: ProcessGroup | None = None,
+    device: DeviceLike | None = None,
     group_src: int | None = None,
     use_batch: bool = False,
 ) -> int:

@@ -47,14 +47,26 @@ def irecv(
     return process_group.start_receive(target, None if anyone else _peer(process_group, src, group_src, "src"), tag)
 
 
-def send(tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
+def send(
+    tensor: Tensor,
+    dst: int | None = None,
+    group: ProcessGroup | None = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> None:
     """Send a tensor to rank `dst`; returns when the tensor may change."""
     work = isend(tensor, dst, group, tag, group_dst)
     if work is not None:
         work.wait()
 
 
-def recv(tensor: Any, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
+def recv(
+    tensor: Tensor,
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> int:
     """Receive a tensor from rank `src`, or from any; the rank that sent it. -1 for a rank outside of the group."""
     work = irecv(tensor, src, group, tag, group_src)
     return -1 if work is None else work.source_rank()
@@ -68,7 +80,7 @@ class P2POp:
         op: Callable[..., Any],
         tensor: Tensor,
         peer: int | None = None,
-        group: Any = None,
+        group: ProcessGroup | None = None,
         tag: int = 0,
         group_peer: int | None = None,
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from weft._tensor.tensor import Tensor
@@ -31,11 +32,11 @@ class _ConvNd(Module):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int],
         padding: Any,
-        output_padding: Any,
-        dilation: Any,
+        output_padding: int | Sequence[int],
+        dilation: int | Sequence[int],
         groups: int,
         bias: bool,
         padding_mode: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from weft._base.device import device
+from weft._base.device import DeviceLike, device
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
 from weft._tensor.codegen import op
@@ -46,7 +46,7 @@ class UninitializedTensorMixin:
             "`forward` with a dummy batch to initialize the parameters before calling torch functions"
         )
 
-    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+    def materialize(self, shape: Any, device: DeviceLike | None = None, dtype: DType | None = None) -> None:
         """Become an ordinary tensor of this shape, whose elements are arbitrary. Type and device stay unless given."""
         value = op.zeros(shape, dtype=dtype or self.dtype, device=device or self.device)
         requires_grad = self._wanted

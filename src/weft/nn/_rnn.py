@@ -133,7 +133,7 @@ class RNNBase(Module):
         self.check_input(input, batch_sizes)
         self.check_hidden_size(hidden, self.get_expected_hidden_size(input, batch_sizes))
 
-    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
+    def permute_hidden(self, hx: Any, permutation: Tensor) -> Any:
         """The state with the batch in another order."""
         return hx if permutation is None else op.index_select(hx, 1, permutation)
 
@@ -174,7 +174,7 @@ class RNNBase(Module):
         output, hx = self._stack(padded_of(packed), hx, packing.lengths_on_device_of(batch_sizes, data))
         return packed_like(output, batch_sizes, order, back), self.permute_hidden(hx, back)
 
-    def _stack(self, padded: Any, hx: Any, lengths: Any) -> tuple[Any, Any]:
+    def _stack(self, padded: Tensor, hx: Any, lengths: Any) -> tuple[Any, Any]:
         """Run all layers on (length, batch, …)."""
         weights = []
         for names in self._all_weights:
@@ -303,7 +303,7 @@ class LSTM(RNNBase):
         for at, (state, size) in enumerate(zip(hidden, sizes, strict=True)):
             self.check_hidden_size(state, size, f"Expected hidden[{at}] size {{}}, got {{}}")
 
-    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
+    def permute_hidden(self, hx: Any, permutation: Tensor) -> Any:
         """Both states with the batch in another order."""
         return hx if permutation is None else _each(hx, lambda state: op.index_select(state, 1, permutation))
 

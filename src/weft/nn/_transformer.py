@@ -6,7 +6,8 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from weft._base.dtype import float32
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType, float32
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError
@@ -49,8 +50,8 @@ class _TransformerLayer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         factory_kwargs = {"device": device, "dtype": dtype}
@@ -213,8 +214,8 @@ class Transformer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
@@ -269,6 +270,6 @@ class Transformer(Module):
         )
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
+    def generate_square_subsequent_mask(sz: int, device: DeviceLike | None = None, dtype: DType | None = None) -> Any:
         """-inf above the diagonal, 0 elsewhere."""
         return op.triu(op.full((sz, sz), float("-inf"), dtype=dtype or float32, device=device), 1)

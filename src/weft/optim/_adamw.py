@@ -25,7 +25,7 @@ class Adam(FusedOptimizer):
     def __init__(
         self,
         params: Any,
-        lr: Any = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[Any, Any] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -60,7 +60,7 @@ class Adam(FusedOptimizer):
             },
         )
 
-    def _starts(self, group: Group, param: Any) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
         del param
         peaks = {"max_exp_avg_sq": 0.0} if group["amsgrad"] else {}
         return {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0, **peaks}
@@ -85,7 +85,7 @@ class AdamW(Adam):
     def __init__(
         self,
         params: Any,
-        lr: Any = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[Any, Any] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,

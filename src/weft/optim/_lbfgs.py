@@ -33,7 +33,7 @@ class LBFGS(Optimizer):
     def __init__(
         self,
         params: Any,
-        lr: Any = 1,
+        lr: float | Tensor = 1,
         max_iter: int = 20,
         max_eval: int | None = None,
         tolerance_grad: float = 1e-7,
@@ -75,7 +75,7 @@ class LBFGS(Optimizer):
                 self._iterate(group, state, objective, Point(0.0, float(loss), gradient, 0.0))
         return loss
 
-    def _needed_shapes(self, group: Group, param: Any) -> dict[str, tuple[int, ...]]:
+    def _needed_shapes(self, group: Group, param: Tensor) -> dict[str, tuple[int, ...]]:
         del param
         size = sum(p.numel() * (2 if p.dtype.is_complex else 1) for p in group["params"])
         return dict.fromkeys(("d", "prev_flat_grad"), (size,))

@@ -187,7 +187,7 @@ class Optimizer:
         for hook in list(self._hooks["load_post"].values()):
             hook(self)
 
-    def _needed_shapes(self, group: Group, param: Any) -> Mapping[str, tuple[int, ...]]:
+    def _needed_shapes(self, group: Group, param: Tensor) -> Mapping[str, tuple[int, ...]]:
         """The required shapes of a parameter's state, by name."""
         del group, param
         return {}
@@ -335,7 +335,7 @@ def _unpacked(params: Any) -> tuple[list[Any], list[str]]:
     return [param for _, param in entries], [name for name, _ in entries]
 
 
-def _cast(param: Any, value: Any, name: Any = None) -> Any:
+def _cast(param: Tensor, value: Any, name: Any = None) -> Any:
     """A copy of a parameter's state, cast to the parameter's type and moved to its device, except for `step`."""
     if isinstance(value, Tensor):
         copied = wrap(own(value._read()))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.errors import ValueRangeError
 from weft.ops.optimizer_adam import sparse_adam_step
 from weft.optim._fused import FusedOptimizer
 from weft.optim._options import require, require_options
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
 
 
 class SparseAdam(FusedOptimizer):
@@ -22,7 +25,7 @@ class SparseAdam(FusedOptimizer):
     def __init__(
         self,
         params: Any,
-        lr: Any = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         maximize: bool = False,

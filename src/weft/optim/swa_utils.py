@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal
 
+from weft._base.device import DeviceLike
 from weft._base.dtype import int64
 from weft._base.state import using
 from weft._tensor.convert import tensor
@@ -83,7 +84,7 @@ class AveragedModel(Module):
     def __init__(
         self,
         model: Module,
-        device: Any = None,
+        device: DeviceLike | None = None,
         avg_fn: AverageOne | None = None,
         multi_avg_fn: AverageMany | None = None,
         use_buffers: bool = False,
@@ -132,7 +133,7 @@ class AveragedModel(Module):
             update(olds, news, self.n_averaged.to(device))
 
 
-def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = None) -> None:
     """Compute the running statistics of the batch normalisations of `model` again, from the batches of `loader`.
 
     If a batch is a list or tuple, its first entry is the model's input.

@@ -187,7 +187,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         parts = [self._part(group) for group in self.param_groups]
         self.optim.__setstate__({"state": self.state, "param_groups": parts})
 
-    def _needed_shapes(self, group: Group, param: Any) -> Mapping[str, tuple[int, ...]]:
+    def _needed_shapes(self, group: Group, param: Tensor) -> Mapping[str, tuple[int, ...]]:
         return self.optim._needed_shapes(group, param)
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from weft._base.device import DeviceLike
 from weft._base.dtype import DType, float16, float32, float64, int8, int16, int32, int64, uint8
 from weft._base.state import ambient
 from weft._tensor import packing
@@ -75,7 +76,7 @@ class PackedSequence(PackedSequence_):
         """On the CPU."""
         return self.to("cpu")
 
-    def cuda(self: Packed, device: Any = None) -> Packed:
+    def cuda(self: Packed, device: DeviceLike | None = None) -> Packed:
         """On a GPU."""
         return self.to("cuda" if device is None else device)
 
@@ -139,7 +140,7 @@ def padded_of(packed: PackedSequence) -> Tensor:
     return packing.unpack(packed.data, packed.batch_sizes.numpy())
 
 
-def invert_permutation(permutation: Any) -> Any:
+def invert_permutation(permutation: Tensor) -> Any:
     """The inverse of a permutation (n,); None for None."""
     if permutation is None:
         return None
@@ -231,7 +232,7 @@ def pad_packed_sequence(
 
 
 def pad_sequence(
-    sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+    sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:
     """Stack tensors (length, …) to (longest, batch, …), or (batch, longest, …) if `batch_first`."""
     if not isinstance(sequences, Iterable):
@@ -276,7 +277,7 @@ def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = Fals
     return [row[:length] for row, length in zip(rows, lengths.to(rows.device).tolist(), strict=True)]
 
 
-def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Pack tensors (length, …); with `enforce_sorted` they must be sorted, the longest first."""
     items = list(sequences)
     padded = pad_sequence(items)

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import ArgumentError, PreconditionError, ValueRangeError
 from weft.utils.tensorboard import _projector, summary
@@ -22,6 +22,9 @@ from weft.utils.tensorboard._protos import (
     SessionLog,
     TaggedRunMetadata,
 )
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
 
 
 class FileWriter:
@@ -163,7 +166,7 @@ class SummaryWriter:
                 writers[folder] = self._new_writer(folder)
             writers[folder].add_summary(value, global_step, walltime)
 
-    def add_tensor(self, tag: str, tensor: Any, global_step: Any = None, walltime: float | None = None) -> None:
+    def add_tensor(self, tag: str, tensor: Tensor, global_step: Any = None, walltime: float | None = None) -> None:
         """Add a whole tensor."""
         self._add(summary.tensor_proto(tag, tensor), global_step, walltime)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from weft.distributed.algorithms.ddp_comm_hooks.default_hooks import average
 from weft.errors import ValueRangeError
 from weft.futures import Future
 from weft.linalg import qr
+
+if TYPE_CHECKING:
+    from weft.distributed._group import ProcessGroup
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +52,7 @@ class PowerSGDState:
 
     def __init__(
         self,
-        process_group: Any,
+        process_group: ProcessGroup,
         matrix_approximation_rank: int = 1,
         start_powerSGD_iter: int = 1_000,
         min_compression_rate: float = 2,
