@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from weft._base.device import device
-from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._checkpoint.keys import KeyChecker
 from weft._checkpoint.pickled import Global, short_repr
@@ -204,7 +203,7 @@ class Plain:
             raise PickleError(f"its pickle holds NumPy elements of type {short_repr(code)}; numbers can be loaded")
         return np.dtype(code)
 
-    def _scalar(self, dtype: DType, content: Any) -> np.generic:
+    def _scalar(self, dtype: Any, content: Any) -> np.generic:
         if not isinstance(dtype, np.dtype) or type(content) is not bytes or len(content) != dtype.itemsize:
             raise PickleError("its pickle has a NumPy number whose type and bytes disagree")
         return np.frombuffer(content, dtype.newbyteorder("<"))[0].astype(dtype)
@@ -215,7 +214,7 @@ class Plain:
     def _empty_array(self, *_: Any) -> np.ndarray[Any, Any]:
         return np.empty(0, np.uint8)
 
-    def _full_array(self, content: Any, dtype: DType, shape: Any, order: Any) -> np.ndarray[Any, Any]:
+    def _full_array(self, content: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray[Any, Any]:
         array = self._empty_array()
         content = content if type(content) is bytes else bytes(self._bytearray(content))
         return set_numpy_state(array, (1, shape, dtype, order == "F", content), self.spend)

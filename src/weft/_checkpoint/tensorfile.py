@@ -78,7 +78,7 @@ def writer_of(tensors: Any, metadata: Mapping[str, str] | None) -> Callable[[IO[
     return put
 
 
-def _check_entry(name: Any, tensor: Tensor) -> None:
+def _check_entry(name: Any, tensor: Any) -> None:
     if not isinstance(name, str) or name == _METADATA:
         raise CheckpointError(f"cannot save the key {name!r} as safetensors: names of tensors are strings")
     if not isinstance(tensor, Tensor):

@@ -110,7 +110,7 @@ class TensorBuilder:
         return self._version_3(storage, offset, size, stride, requires_grad, None, storage.dtype, metadata)
 
     def _version_3(
-        self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any, _: Any, dtype: DType, metadata: Any = None
+        self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any, _: Any, dtype: Any, metadata: Any = None
     ) -> Tensor:
         if not isinstance(storage, Storage) or not isinstance(dtype, DType):
             raise PickleError("its pickle makes a tensor of something else than a storage and a type")
@@ -184,7 +184,7 @@ class TensorBuilder:
                 "its tensors are views that take far more memory than the file; save a clone() of what was expanded"
             )
 
-    def _from_cpu(self, data: Any, dtype: DType, location: Any, requires_grad: Any) -> Tensor:
+    def _from_cpu(self, data: Any, dtype: Any, location: Any, requires_grad: Any) -> Tensor:
         if not isinstance(data, Tensor) or not isinstance(dtype, DType) or type(location) is not str:
             raise PickleError("its pickle moves something else than a tensor to a device")
         tensor = data.to(dtype=dtype, device=self._locate(location, data.nbytes))

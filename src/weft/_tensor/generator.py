@@ -30,7 +30,7 @@ class Generator:
     Every random operator takes one draw: its key is `fold_in(key(seed), n)` (threefry2x32).
     """
 
-    def __init__(self, device: DeviceLike = "cpu") -> None:
+    def __init__(self, device: DeviceLike | None = "cpu") -> None:
         self._device = None if device is None else str(device_class(device))
         depends_on("a generator of its own")
         self._lock = threading.Lock()

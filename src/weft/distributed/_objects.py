@@ -91,7 +91,11 @@ def gather_object(
 
 
 def broadcast_object_list(
-    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: DeviceLike | None = None,
+    group_src: int | None = None,
 ) -> None:
     """Put the objects of rank `src` (0 unless given) into the list of all ranks, which have one length."""
     del device

@@ -23,7 +23,7 @@ def _peer(group: ProcessGroup, rank: int | None, group_rank: int | None, name: s
 
 
 def isend(
-    tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
+    tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
 ) -> Work | None:
     """Begin to send a tensor to rank `dst`, which receives it under the same tag."""
     source = one_tensor(tensor, "tensor", "isend")
@@ -36,7 +36,7 @@ def isend(
 
 
 def irecv(
-    tensor: Any, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
+    tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
 ) -> Work | None:
     """Begin to receive a tensor, of this shape and type, from rank `src`, or from any."""
     target = one_tensor(tensor, "tensor", "irecv")

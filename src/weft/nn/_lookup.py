@@ -177,7 +177,7 @@ def _attribute(module: Any, name: str) -> Any:
     return getattr(module, name)
 
 
-def name_of_type(x: Any) -> str:
+def name_of_type(x: object) -> str:
     """The name of an object's type in error texts."""
     kind = type(x)
     if isinstance(x, Tensor) and kind is Tensor:

@@ -48,7 +48,7 @@ class RNNCellBase(Module):
         nonlinearity = self.__dict__.get("nonlinearity", "tanh")
         return text if nonlinearity == "tanh" else f"{text}, nonlinearity={nonlinearity}"
 
-    def _check_dims(self, what: str, x: Any) -> None:
+    def _check_dims(self, what: str, x: Tensor) -> None:
         if x.ndim not in (1, 2):
             raise ValueRangeError(f"{type(self).__name__}: Expected {what} to be 1D or 2D, got {x.ndim}D instead")
 

@@ -37,7 +37,7 @@ def _untaped(fill: Init) -> Init:
     """The function, run without recording on the tape."""
 
     @wraps(fill)
-    def filled(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def filled(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         with using(grad=False):
             fill(tensor, *args, **kwargs)
         return tensor
@@ -103,12 +103,12 @@ def constant_(tensor: Tensor, val: float) -> Any:
     tensor.fill_(val)
 
 
-def ones_(tensor: Tensor) -> Any:
+def ones_(tensor: Tensor) -> Tensor:
     """Ones everywhere."""
     return constant_(tensor, 1.0)
 
 
-def zeros_(tensor: Tensor) -> Any:
+def zeros_(tensor: Tensor) -> Tensor:
     """Zeros everywhere."""
     return constant_(tensor, 0.0)
 
@@ -144,13 +144,13 @@ def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Any:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform numbers that keep the variance of activations and of gradients (Glorot and Bengio, 2010)."""
     bound = gain * math.sqrt(6 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Any:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal numbers that keep the variance of activations and of gradients (Glorot and Bengio, 2010)."""
     return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_calculate_fan_in_and_fan_out(tensor))), generator)
 
@@ -180,7 +180,7 @@ def kaiming_uniform_(
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
-) -> Any:
+) -> Tensor:
     """Uniform numbers that keep the variance after a rectifier with negative slope `a` (He et al., 2015)."""
     if _is_empty(tensor):
         return tensor
@@ -194,7 +194,7 @@ def kaiming_normal_(
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
-) -> Any:
+) -> Tensor:
     """Normal numbers that keep the variance after a rectifier with negative slope `a` (He et al., 2015)."""
     if _is_empty(tensor):
         return tensor
@@ -232,7 +232,7 @@ def _deprecated(fill: Init) -> Init:
     name = fill.__name__.removesuffix("_")
 
     @wraps(fill)
-    def filled(*args: Any, **kwargs: Any) -> Any:
+    def filled(*args: Any, **kwargs: Any) -> Tensor:
         warnings.warn(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.", FutureWarning, stacklevel=2)
         return fill(*args, **kwargs)
 

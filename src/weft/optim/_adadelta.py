@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from weft.ops.optimizer import adadelta_step
 from weft.optim._fused import FusedOptimizer
+from weft.optim._optimizer import Params
 from weft.optim._options import require, require_options
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Adadelta(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float | Tensor = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,

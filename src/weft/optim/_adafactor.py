@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weft.errors import OptionError
 from weft.ops.optimizer import adafactor_step
 from weft.optim._fused import FusedOptimizer, Numbers
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_one, require_that
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Adafactor(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float | Tensor = 1e-2,
         beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.ops.optimizer import adagrad_step
 from weft.optim._fused import FusedOptimizer
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_options
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Adagrad(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float | Tensor = 1e-2,
         lr_decay: float = 0,
         weight_decay: float = 0,

@@ -8,7 +8,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.ops.optimizer_adam import adam_step
 from weft.optim._fused import FusedOptimizer
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_options
 
 
@@ -24,7 +24,7 @@ class Adam(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float | Tensor = 1e-3,
         betas: tuple[Any, Any] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -84,7 +84,7 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float | Tensor = 1e-3,
         betas: tuple[Any, Any] = (0.9, 0.999),
         eps: float = 1e-8,

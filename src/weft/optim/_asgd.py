@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.ops.optimizer import asgd_step
 from weft.optim._fused import FusedOptimizer
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_options
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class ASGD(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float | Tensor = 1e-2,
         lambd: float = 1e-4,
         alpha: float = 0.75,

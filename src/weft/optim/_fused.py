@@ -20,7 +20,7 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value, write
 from weft.errors import OptionError, ValueRangeError
 from weft.ops._table import Kind, OpDef
-from weft.optim._optimizer import Group, Optimizer
+from weft.optim._optimizer import Group, Optimizer, Params
 
 Numbers = dict[str, Value | None]
 """Options of a group as operands, by the names of the row's parameters."""
@@ -53,7 +53,7 @@ class FusedOptimizer(Optimizer):
         cls._numbers = tuple(parts)
         cls._switches = tuple(param.name for param in params if param.keyword_only and param.name != "age")
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if defaults.get("fused") and defaults.get("differentiable"):
             raise OptionError("`fused` does not support `differentiable`")
         if defaults.get("fused") and defaults.get("foreach"):

@@ -18,7 +18,7 @@ from weft.errors import OptionError, ValueRangeError
 from weft.ops.optimizer import lbfgs_step
 from weft.optim._fused import evaluated, filled
 from weft.optim._line_search import Point, strong_wolfe
-from weft.optim._optimizer import Group, Optimizer
+from weft.optim._optimizer import Group, Optimizer, Params
 from weft.optim._options import require
 
 
@@ -32,7 +32,7 @@ class LBFGS(Optimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float | Tensor = 1,
         max_iter: int = 20,
         max_eval: int | None = None,

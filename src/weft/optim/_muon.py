@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weft.errors import OptionError, ValueRangeError
 from weft.ops.optimizer import muon_step
 from weft.optim._fused import FusedOptimizer, Numbers
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_one, require_that
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Muon(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float | Tensor = 1e-3,
         weight_decay: float = 0.1,
         momentum: float = 0.95,

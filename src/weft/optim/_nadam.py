@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from weft.ops.optimizer_adam import nadam_step
 from weft.optim._fused import FusedOptimizer
+from weft.optim._optimizer import Params
 from weft.optim._options import require_options
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class NAdam(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float | Tensor = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,

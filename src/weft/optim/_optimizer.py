@@ -21,6 +21,8 @@ from weft.nn._lookup import name_of_type
 from weft.nn._module import clear_grad
 
 Group = dict[str, Any]
+Params = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
+"""What an optimizer is made of: parameters, groups of them with options, or parameters with names."""
 
 
 class Optimizer:
@@ -317,7 +319,7 @@ def _pre_hook_result(replacement: Any) -> tuple[tuple[Any, ...], dict[str, Any]]
     return replacement
 
 
-def _unpacked(params: Any) -> tuple[list[Any], list[str]]:
+def _unpacked(params: Params) -> tuple[list[Any], list[str]]:
     """Parameters, and their names if they were given as pairs."""
     if isinstance(params, Tensor):
         return [params], []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.ops.optimizer import rmsprop_step
 from weft.optim._fused import FusedOptimizer
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_options
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class RMSprop(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float | Tensor = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weft.errors import ValueRangeError
 from weft.ops.optimizer import rprop_step
 from weft.optim._fused import FusedOptimizer
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_options
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Rprop(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float | Tensor = 1e-2,
         etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50),

@@ -9,7 +9,7 @@ from weft._tensor.scalar import number
 from weft.errors import ValueRangeError
 from weft.ops.optimizer import sgd_step
 from weft.optim._fused import FusedOptimizer, Numbers
-from weft.optim._optimizer import Group
+from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_options
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class SGD(FusedOptimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float | Tensor = 1e-3,
         momentum: float = 0,
         dampening: float = 0,

@@ -30,7 +30,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
     """A running mean that keeps `decay` of its old value."""
     _check_decay(decay)
 
-    def ema_update(ema_param: Any, current_param: Any, num_averaged: Any) -> Any:
+    def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Tensor | int) -> Any:
         del num_averaged
         with using(grad=False):
             return decay * ema_param + (1 - decay) * current_param
@@ -46,7 +46,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageMany:
 def get_swa_avg_fn() -> AverageOne:
     """The mean with equal weights."""
 
-    def swa_update(averaged_param: Any, current_param: Any, num_averaged: Any) -> Any:
+    def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Tensor | int) -> Any:
         with using(grad=False):
             return averaged_param + (current_param - averaged_param) / (num_averaged + 1)
 
@@ -64,7 +64,7 @@ def _check_decay(decay: float) -> None:
 
 
 def _for_lists(average: AverageOne) -> AverageMany:
-    def update(averages: Sequence[Any], currents: Sequence[Any], num_averaged: Any) -> None:
+    def update(averages: Sequence[Any], currents: Sequence[Any], num_averaged: Tensor | int) -> None:
         with using(grad=False):
             for old, new in zip(averages, currents, strict=True):
                 old.copy_(average(old, new, num_averaged))

@@ -6,6 +6,7 @@ they run forward ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft._tensor.composite.create import empty, empty_like, zeros_like
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from weft.distributed._group import ProcessGroup
 
 
-def _clone(tensor: Tensor) -> Any:
+def _clone(tensor: Tensor) -> Tensor:
     return tensor.detach().clone()
 
 
@@ -30,7 +31,7 @@ def _sum_of_own_part(grads: Any, group: ProcessGroup) -> Tensor:
     return own
 
 
-def _shared(grad: Tensor, op: Reduction, group: ProcessGroup) -> Any:
+def _shared(grad: Tensor, op: Reduction, group: ProcessGroup) -> Tensor:
     """The part of a result's gradient that each of the combined values has."""
     return grad / group.size() if op is ReduceOp.AVG else grad
 
@@ -157,7 +158,7 @@ class _AllToAllSingle(Function):
         return None, None, None, None, back
 
 
-def broadcast(tensor: Any, src: int, group: Any = None) -> Any:
+def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
     """The tensor of rank `src`, on all ranks."""
     group = require_group(group)
     return _Broadcast.apply(group.rank_in_group(src), group, tensor)
@@ -168,7 +169,7 @@ def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> 
     return _AllReduce.apply(op, require_group(group), tensor)
 
 
-def reduce(tensor: Any, dst: int, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
+def reduce(tensor: Tensor, dst: int, op: Reduction = ReduceOp.SUM, group: Any = None) -> Tensor:
     """The tensors of all ranks, combined, on rank `dst`; its own tensor on the others."""
     group = require_group(group)
     return _Reduce.apply(group.rank_in_group(dst), op, group, tensor)
@@ -179,13 +180,13 @@ def all_gather(tensor: Any, group: Any = None) -> tuple[Any, ...]:
     return _AllGather.apply(require_group(group), tensor)
 
 
-def gather(tensor: Any, dst: int = 0, group: Any = None) -> tuple[Any, ...]:
+def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Any, ...]:
     """The tensors of all ranks, by rank, on rank `dst`; zeros on the others."""
     group = require_group(group)
     return _Gather.apply(group.rank_in_group(dst), group, tensor)
 
 
-def scatter(tensors: Any, src: int = 0, group: Any = None) -> Any:
+def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tensor:
     """This rank's one of the tensors of rank `src`; others give tensors of the same shapes."""
     group = require_group(group)
     return _Scatter.apply(group.rank_in_group(src), group, *tensors)

@@ -36,7 +36,7 @@ class _OrthMaps(Enum):
     householder = auto()
 
 
-def _identity(like: Tensor, size: int) -> Any:
+def _identity(like: Tensor, size: int) -> Tensor:
     return op.eye(size, dtype=like.dtype, device=like.device)
 
 
@@ -45,13 +45,13 @@ def _is_orthogonal(Q: Tensor) -> bool:
     return bool(op.isclose(Q.mH @ Q, _identity(Q, columns), atol=10.0 * rows * finfo(Q.dtype).eps).all())
 
 
-def _orthogonalized(A: Tensor) -> Any:
+def _orthogonalized(A: Tensor) -> Tensor:
     """The orthonormal factor Q of the QR decomposition in which R has a positive diagonal."""
     q, r = op.qr(A)
     return q * op.unsqueeze(op.sgn(op.diagonal(r, 0, -2, -1)), -2)
 
 
-def _with_diagonal(A: Tensor, diagonal: Any) -> Any:
+def _with_diagonal(A: Tensor, diagonal: Any) -> Tensor:
     """A matrix, at least as high as it is wide, with its diagonal replaced."""
     columns = A.shape[-1]
     new = op.unsqueeze(diagonal, -2) * op.eye(A.shape[-2], columns, dtype=A.dtype, device=A.device)
@@ -75,14 +75,14 @@ class _Orthogonal(Module):
         if use_trivialization:
             self.register_buffer("base", None)
 
-    def forward(self, X: Tensor) -> Any:
+    def forward(self, X: Tensor) -> Tensor:
         wide = X.shape[-2] < X.shape[-1]
         result = self._map(X.mT if wide else X)
         if hasattr(self, "base"):
             result = self.base @ result
         return result.mT if wide else result
 
-    def _map(self, X: Tensor) -> Any:
+    def _map(self, X: Tensor) -> Tensor:
         rows, columns = X.shape[-2:]
         if self.orthogonal_map is _OrthMaps.householder:
             A = op.tril(X, -1)
@@ -112,7 +112,7 @@ class _Orthogonal(Module):
             self.base = self._based_on(Q.mT if wide else Q)
             return (0.0 - op.eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device)).expand(Q.shape).clone()
 
-    def _reflectors(self, Q: Tensor) -> Any:
+    def _reflectors(self, Q: Tensor) -> Tensor:
         """The reflectors that the Householder map turns into `Q`."""
         if self.orthogonal_map is not _OrthMaps.householder:
             raise NotImplementedError(
@@ -123,7 +123,7 @@ class _Orthogonal(Module):
         signs = op.sign(op.diagonal(A, 0, -2, -1))
         return _with_diagonal(A, op.where(tau == 0.0, -signs, signs))  # for tau = 0, LAPACK skips the reflector
 
-    def _based_on(self, Q: Tensor) -> Any:
+    def _based_on(self, Q: Tensor) -> Tensor:
         """A square orthogonal matrix whose first columns are `Q`, made orthonormal where they are not."""
         rows, columns = Q.shape[-2:]
         if rows == columns:
@@ -165,7 +165,7 @@ class _WeightNorm(Module):
         super().__init__()
         self.dim = -1 if dim is None else dim
 
-    def forward(self, weight_g: Tensor, weight_v: Tensor) -> Any:
+    def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
         return scaled(weight_v, weight_g, self.dim)
 
     def right_inverse(self, weight: Tensor) -> Any:
@@ -223,7 +223,7 @@ class _SpectralNorm(Module):
                 self._u.copy_(F.normalize(op.mv(matrix, self._v), dim=0, eps=self.eps))
                 self._v.copy_(F.normalize(op.mv(matrix.mH, self._u), dim=0, eps=self.eps))
 
-    def forward(self, weight: Tensor) -> Any:
+    def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
             return F.normalize(weight, dim=0, eps=self.eps)
         matrix = as_matrix(weight, self.dim)

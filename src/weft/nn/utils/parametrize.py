@@ -324,7 +324,7 @@ def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: boo
     return module
 
 
-def transfer_parametrizations_and_params(from_module: Any, to_module: Any, tensor_name: str | None = None) -> Any:
+def transfer_parametrizations_and_params(from_module: Module, to_module: Module, tensor_name: str | None = None) -> Any:
     """Parametrize `to_module` as `from_module` is, with the same parametrizations and originals; returns `to_module`.
 
     Without `tensor_name`, all parametrized tensors are transferred.

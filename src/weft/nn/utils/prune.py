@@ -48,7 +48,7 @@ class BasePruningMethod(AttributeHook, ABC):
         setattr(module, self._tensor_name, self.apply_mask(module))
 
     @abstractmethod
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """A mask for the tensor of scores `t`, which must be zero where `default_mask` is."""
 
     def apply_mask(self, module: Module) -> Tensor:
@@ -160,7 +160,7 @@ class PruningContainer(BasePruningMethod):
     def __getitem__(self, idx: int) -> BasePruningMethod:
         return self._pruning_methods[idx]
 
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The default mask, updated by the last method in the part of `t` that it sees."""
         method = self._pruning_methods[-1]
         part = _visible(method, t, default_mask)
@@ -195,7 +195,7 @@ class Identity(BasePruningMethod):
 
     PRUNING_TYPE = "unstructured"
 
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The default mask."""
         del t
         return default_mask
@@ -223,7 +223,7 @@ class _Amount(BasePruningMethod):
         return int(amount)
 
 
-def _without_least(scores: Tensor, number: int, mask: Tensor) -> Any:
+def _without_least(scores: Tensor, number: int, mask: Tensor) -> Tensor:
     """The mask with zeros at the smallest scores."""
     if not number:
         return mask.clone()
@@ -236,7 +236,7 @@ class RandomUnstructured(_Amount):
 
     PRUNING_TYPE = "unstructured"
 
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The default mask with zeros at random."""
         number = self._number(t.numel())
         return _without_least(op.rand(tuple(t.shape), dtype=default_dtype(), device=t.device), number, default_mask)
@@ -252,7 +252,7 @@ class L1Unstructured(_Amount):
         """Prune a parameter; returns the hook."""
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
 
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The default mask with zeros at the smallest absolute values."""
         return _without_least(op.abs(t), self._number(t.numel()), default_mask)
 
@@ -263,11 +263,11 @@ class _Structured(_Amount):
     PRUNING_TYPE = "structured"
     dim: int
 
-    def _scores(self, t: Tensor) -> Any:
+    def _scores(self, t: Tensor) -> Tensor:
         """One number for each slice; slices with the smallest are pruned first."""
         raise NotImplementedError
 
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The default mask with zeros in whole slices."""
         if t.ndim <= 1:
             raise ValueRangeError(
@@ -298,7 +298,7 @@ class RandomStructured(_Structured):
         """Prune a parameter; returns the hook."""
         return super().apply(module, name, amount=amount, dim=dim)
 
-    def _scores(self, t: Tensor) -> Any:
+    def _scores(self, t: Tensor) -> Tensor:
         return op.rand((t.shape[self.dim],), dtype=default_dtype(), device=t.device)
 
 
@@ -323,7 +323,7 @@ class LnStructured(_Structured):
         """Prune a parameter; returns the hook."""
         return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
 
-    def _scores(self, t: Tensor) -> Any:
+    def _scores(self, t: Tensor) -> Tensor:
         return t.norm(p=self.n, dim=[d for d in range(t.ndim) if d != self.dim % t.ndim])
 
 
@@ -340,7 +340,7 @@ class CustomFromMask(BasePruningMethod):
         """Prune a parameter; returns the hook."""
         return super().apply(module, name, mask=mask)
 
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The default mask times the given one."""
         del t
         if default_mask.shape != self.mask.shape:

@@ -45,7 +45,7 @@ class PackedSequence(PackedSequence_):
     _padded: tuple[Any, Tensor] | None = None  # the value of `data`, and the same elements with padding
 
     def __new__(
-        cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None
+        cls, data: Any, batch_sizes: Tensor | None = None, sorted_indices: Any = None, unsorted_indices: Any = None
     ) -> PackedSequence:
         if batch_sizes is None:
             if not isinstance(data, list | tuple) or len(data) != 2:
@@ -118,7 +118,7 @@ for _name, _dtype in (
 
 
 def packed_like(
-    padded: Tensor, batch_sizes: Any, sorted_indices: Any = None, unsorted_indices: Any = None
+    padded: Tensor, batch_sizes: Tensor, sorted_indices: Tensor | None = None, unsorted_indices: Tensor | None = None
 ) -> PackedSequence:
     """Pack (time, batch, …), with sequences sorted by length.
 
@@ -140,7 +140,7 @@ def padded_of(packed: PackedSequence) -> Tensor:
     return packing.unpack(packed.data, packed.batch_sizes.numpy())
 
 
-def invert_permutation(permutation: Tensor) -> Any:
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The inverse of a permutation (n,); None for None."""
     if permutation is None:
         return None
@@ -179,7 +179,7 @@ def _check_lengths(lengths: np.ndarray[Any, Any], input: Any, batch_first: bool)
 
 
 def pack_padded_sequence(
-    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+    input: Any, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
     """Pack (time, batch, …), or (batch, time, …) if `batch_first`, given the `lengths` (batch,) of the sequences.
 
@@ -271,7 +271,7 @@ def _on_host(sequence: Any) -> bool:
     return ready and ambient().capture is None
 
 
-def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
+def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Any]:
     """The sequences (length, …) of a padded tensor, one for each length."""
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [row[:length] for row, length in zip(rows, lengths.to(rows.device).tolist(), strict=True)]

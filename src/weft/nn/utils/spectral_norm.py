@@ -25,12 +25,12 @@ def default_dim(module: Module) -> int:
     return int(isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)))
 
 
-def as_matrix(weight: Tensor, dim: int) -> Any:
+def as_matrix(weight: Tensor, dim: int) -> Tensor:
     """A weight as a matrix, with `dim` first and all other dims flattened."""
     return op.reshape(op.movedim(weight, dim, 0), (weight.shape[dim], -1))
 
 
-def random_direction(like: Tensor, size: int, eps: float) -> Any:
+def random_direction(like: Tensor, size: int, eps: float) -> Tensor:
     """A vector of length 1."""
     return F.normalize(op.randn((size,), dtype=like.dtype, device=like.device), dim=0, eps=eps)
 
@@ -65,7 +65,7 @@ class SpectralNorm(AttributeHook):
     def _current(self, module: Module) -> Tensor:
         return self.compute_weight(module, do_power_iteration=False)
 
-    def reshape_weight_to_matrix(self, weight: Tensor) -> Any:
+    def reshape_weight_to_matrix(self, weight: Tensor) -> Tensor:
         """The weight as a matrix, with `dim` first and all other dims flattened."""
         return as_matrix(weight, self.dim)
 

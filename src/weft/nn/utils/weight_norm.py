@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Module")
 
 
-def norm_except_dim(v: Any, dim: int) -> Tensor:
+def norm_except_dim(v: Tensor, dim: int) -> Tensor:
     """The 2-norm of each slice along `dim`, with size 1 in the other dims; for dim -1, of all elements, zero-dim."""
     if dim == -1:
         return op.vector_norm(v)
@@ -28,7 +28,7 @@ def norm_except_dim(v: Any, dim: int) -> Tensor:
     return op.reshape(op.vector_norm(flat, 2.0, 1), tuple(shape))
 
 
-def scaled(v: Any, g: Any, dim: int) -> Tensor:
+def scaled(v: Tensor, g: Tensor, dim: int) -> Tensor:
     """The slices of `v` along `dim`, scaled to the lengths `g`."""
     return v * (g / norm_except_dim(v, dim))
 
