@@ -39,6 +39,23 @@ def results_by_argument(x: Tensor) -> None:
     assert_type(F.max_pool2d(x, 2, return_indices=True), tuple[Tensor, Tensor])
 
 
+@weft.no_grad()
+def halved(x: Tensor) -> Tensor:
+    return x / 2
+
+
+@weft.inference_mode
+def counted(x: Tensor) -> int:
+    return x.numel()
+
+
+def decorated(x: Tensor) -> None:
+    assert_type(halved(x), Tensor)
+    assert_type(counted(x), int)
+    with weft.no_grad(), weft.inference_mode(False):
+        assert_type(x.detach(), Tensor)
+
+
 def mistakes(x: Tensor) -> None:
     linalg.norm("x")  # pyright: ignore[reportArgumentType]
     weft.linalg.norm(x, keepdim="yes")  # pyright: ignore[reportArgumentType]
