@@ -145,6 +145,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "histogram_counts": {"input": _X, "edges": np.array([0.1, 0.3, 0.9])},
     # moved elements
     "view": {"input": _X, "shape": (8, 6)},
+    "renamed": {"input": _X, "names": ("N", None, "C")},
     "reshape": {"input": _X, "shape": (4, 12)},
     "flatten": {"input": _X, "start_dim": 1, "end_dim": 2},
     "unflatten": {"input": _X, "dim": 2, "sizes": (2, 3)},

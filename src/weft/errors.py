@@ -109,7 +109,7 @@ class UnsupportedDTypeError(DTypeError, NotImplementedError):
     """The operator is not defined for this element type."""
 
 
-class ConversionError(WeftError, RuntimeError):
+class ConversionError(WeftError, RuntimeError, ValueError):
     """A tensor cannot become the Python object that is asked for."""
 
 

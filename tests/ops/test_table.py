@@ -15,7 +15,7 @@ from weft._tensor.assemble import PUBLIC
 from weft.errors import ShapeError
 from weft.ops._table import TABLE, TENSOR_KINDS, Kind, Promote, defop
 
-NO_RULE = {"copy", "corrcoef", "cov", "limit_rows", "pass_through"}
+NO_RULE = {"corrcoef", "cov", "limit_rows"}
 """Rows whose dims carry no names and no shardings. This set only shrinks."""
 
 STEPS = ("weft.ops.optimizer", "weft.ops.optimizer_adam")

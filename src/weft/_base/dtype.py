@@ -58,6 +58,10 @@ class DType:
         return complex128 if self is float64 else complex64
 
 
+# As users see the class: `weft.dtype`.
+DType.__name__ = DType.__qualname__ = "dtype"
+DType.__module__ = "weft"
+
 bool_ = DType("bool", np.bool_, BOOL)
 uint8 = DType("uint8", np.uint8, INTEGER)
 int8 = DType("int8", np.int8, INTEGER)

@@ -81,33 +81,39 @@ state.on_dtype_change(_forget_signatures)
 def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
     """The signature of `call` on inputs of these types; raises what does not fit, in PyTorch's words."""
     signature = call.signatures.get(avals)
-    if signature is None and any(aval.inference for aval in avals):
+    if signature is not None:
+        return signature
+    if any(aval.inference for aval in avals):
         return signature_of(call, tuple(marked(aval, False) for aval in avals))
-    if signature is None and any(aval.names for aval in avals):
+    if call.op.names or any(aval.names for aval in avals):
         return _named_signature(call, avals)
+    return _unnamed_signature(call, avals)
+
+
+def _unnamed_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
+    """The signature on inputs whose dims have no names."""
+    plain = call_of(call.op, _normalised(call, avals), call.device)
+    warning = call.op.warning(_shapes(call, avals)) if call.op.warning else ""
+    if warning:
+        warn_user(warning)
+    table = plain.warned if warning else plain.signatures
+    signature = table.get(avals)
     if signature is None:
-        plain = call_of(call.op, _normalised(call, avals), call.device)
-        warning = call.op.warning(_shapes(call, avals)) if call.op.warning else ""
-        if warning:
-            warn_user(warning)
-        table = plain.warned if warning else plain.signatures
-        signature = table.get(avals)
-        if signature is None:
-            signature = table.setdefault(avals, _infer(plain, avals))  # other threads may have been faster
-        if not warning:
-            call.signatures[avals] = signature
+        signature = table.setdefault(avals, _infer(plain, avals))  # other threads may have been faster
+    if not warning:
+        call.signatures[avals] = signature
     return signature
 
 
 def _named_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
-    """The signature on inputs some of which have names of dims."""
+    """The signature where dims have names."""
     unnamed = tuple([named(aval, None) for aval in avals])
     static = dict(zip([p.name for p in call.op.params], _normalised(call, avals), strict=True))
     operands = _operands(call, avals)
     names = output_names(
         call.op, [a.shape for a in operands], static, [a.names or (None,) * len(a.shape) for a in operands]
     )
-    signature = signature_of(call, unnamed)
+    signature = _unnamed_signature(call, unnamed)
     result = signature.with_names(names)
     if unnamed in call.signatures:  # else each call warns
         call.signatures[avals] = result

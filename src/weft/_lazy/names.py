@@ -43,17 +43,17 @@ def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Any, s
             if carried.setdefault(letter, name) != name:
                 first = sources[letter]
                 place = [name_letter(x) for x in factors.ins[first]].index(letter)
-                raise _mismatch(op, letter, names[first], place, own, dim)
+                raise _mismatch(op, names[first], place, own, dim)
             sources.setdefault(letter, at)
     _require_aligned(op, factors, names, sources)
     return carried
 
 
-def _mismatch(op: OpDef, letter: Any, names: Names, dim: int, others: Names, other_dim: int) -> DimNameError:
+def _mismatch(op: OpDef, names: Names, dim: int, others: Names, other_dim: int) -> DimNameError:
     a, b = names[dim], others[other_dim]
-    if isinstance(letter, int):
+    if op.dims is pointwise:
         return DimNameError(
-            f"Error when attempting to {_action(op)} dims {list(names)} and dims {list(others)}: dim {a!r} and dim "
+            f"Error when attempting to broadcast dims {list(names)} and dims {list(others)}: dim {a!r} and dim "
             f"{b!r} are at the same position from the right but do not match."
         )
     return DimNameError(
@@ -66,6 +66,7 @@ def _require_aligned(op: OpDef, factors: Factors, names: Sequence[Names], source
     """Raises where two inputs that are lined up by position have one name at two positions."""
     if len(names) < 2:
         return
+    action = "broadcast" if op.dims is pointwise else op.name
     positions: dict[str, tuple[int, int]] = {}  # by name, its position and the input that has it
     for at, (letters, own) in enumerate(zip(factors.ins, names, strict=True)):
         for letter, name in zip(letters, own, strict=True):
@@ -74,13 +75,9 @@ def _require_aligned(op: OpDef, factors: Factors, names: Sequence[Names], source
             position, first = positions.setdefault(name, (letter, at))
             if position != letter:
                 raise DimNameError(
-                    f"Misaligned dims when attempting to {_action(op)} dims {list(own)} and dims {list(names[first])}: "
+                    f"Misaligned dims when attempting to {action} dims {list(own)} and dims {list(names[first])}: "
                     f"dim {name!r} appears in a different position from the right across both lists."
                 )
-
-
-def _action(op: OpDef) -> str:
-    return "broadcast" if op.dims is pointwise else op.name
 
 
 def _require_distinct(op: OpDef, result: Names, names: Sequence[Names]) -> None:

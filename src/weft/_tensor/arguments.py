@@ -16,6 +16,7 @@ import numpy as np
 from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
 from weft._base.site import raised_here
 from weft._lazy.value import Value
+from weft._tensor.dim_names import position
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, operand
@@ -236,6 +237,37 @@ def within(op: OpDef, *scalars: Any) -> None:
         op.limits(*scalars)
 
 
+# --- dims -----------------------------------------------------------------------------------------------------
+
+
+def _named(of: Any) -> Tensor | None:
+    """The tensor whose dims may be given by name: `of`, or the first of a sequence; None if it has no names."""
+    first = of[0] if isinstance(of, (list, tuple)) and of else of
+    return first if isinstance(first, Tensor) and first._read().aval.names is not None else None
+
+
+def without_names(x: Any, of: Any) -> Any:
+    """A dim or several, with numbers for names; anything else as it is."""
+    tensor = None
+    if isinstance(x, str) or (isinstance(x, (list, tuple)) and any(isinstance(part, str) for part in x)):
+        tensor = _named(of)
+    if tensor is None:
+        return x
+    if isinstance(x, str):
+        return position(tensor, x)
+    return tuple([position(tensor, part) if part is None or isinstance(part, str) else part for part in x])
+
+
+def dim(x: Any, name: str, op: str, of: Any) -> int:
+    """A dim: an integer, or a name of `of`."""
+    return integer(without_names(x, of), name, op)
+
+
+def dims(x: Any, name: str, op: str, of: Any) -> Any:
+    """A dim or several: integers, or names of `of`."""
+    return one_or_more_ints(without_names(x, of), name, op)
+
+
 # --- inputs of rows -------------------------------------------------------------------------------------------
 
 
@@ -285,13 +317,31 @@ OF_ROWS = BY_ANNOTATION | {"float": ("float", floating)}
 OF_FUNCTIONAL = {annotation: kind for annotation, kind in BY_ANNOTATION.items() if annotation != "bool"}
 """The same for `nn.functional`, whose flags may be anything that is true or false, as in PyTorch."""
 
+Dim = int
+"""A dim of the tensor that comes first, by number or by name; the function gets the number."""
+Dims = int | Sequence[int]
+"""A dim or several, likewise."""
+AnyDims = Any
+"""Anything; names in it, alone or in a sequence, are dims."""
+
 SCOPE: dict[str, Any] = {f"_{c.__name__}": c for _, c in (*BY_ANNOTATION.values(), *OF_ROWS.values())}
+SCOPE |= {"_dim": dim, "_dims": dims, "_without_names": without_names}
 SCOPE |= {"_Tensor": Tensor, "_DType": DType, "_LEAKS": LEAKS, "_leaked": leaked}
 
 
-def converted(name: str, op: str, annotation: str, kinds: dict[str, tuple[str, Converter]] = BY_ANNOTATION) -> str:
-    """Source of an argument that is converted as its annotation says; of the argument alone where that says nothing."""
+def converted(
+    name: str, op: str, annotation: str, kinds: dict[str, tuple[str, Converter]] = BY_ANNOTATION, first: str = ""
+) -> str:
+    """Source of an argument that is converted as its annotation says; of the argument alone where that says nothing.
+
+    `first` is the parameter whose tensor may have names of dims.
+    """
     base = annotation.removesuffix(" | None")
+    if base in ("Dim", "Dims"):
+        unless = f"type({name}) is int" + f" or {name} is None" * (base != annotation)
+        return f"{name} if {unless} else _{base.lower()}({name}, {name!r}, {op!r}, {first})"
+    if base == "AnyDims":
+        return f"_without_names({name}, {first})"
     if base not in kinds:
         return name
     kind, convert = kinds[base]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
 import weft._tensor.composite as _composites  # the import registers them
 import weft.ops as _ops  # the import registers the rows
 from weft._base.layout import strided
-from weft._tensor import copying, display, gradients, legacy_types, protocols, subscript
-from weft._tensor.codegen import COMPOSITES, dunders_of, inplace_of, op
+from weft._tensor import copying, dim_names, display, gradients, legacy_types, protocols, subscript
+from weft._tensor.codegen import COMPOSITES, dunders_of, op
 from weft._tensor.derived import Derived
+from weft._tensor.inplace import inplace_of
 from weft._tensor.tensor import Tensor
 from weft.ops._table import TABLE
 
@@ -115,6 +116,10 @@ def _part(view: Callable[[Tensor], Tensor], doc: str) -> property:
     return property(view, lambda tensor, value: subscript.setitem(view(tensor), ..., value), doc=doc)
 
 
+def _assign_names(tensor: Tensor, names: Sequence[str | None] | None) -> None:
+    tensor.rename_(*([None] if names is None else names))
+
+
 def _output_nr(tensor: Tensor) -> int:
     origin = tensor._read().origin
     return 0 if tensor.is_leaf or origin is None else origin.index
@@ -123,6 +128,7 @@ def _output_nr(tensor: Tensor) -> int:
 def _attach_properties() -> None:
     for kind in ("cpu", "cuda", "meta", "mps", "xla", "xpu", "ipu", "mtia", "maia", "vulkan"):
         _attach(f"is_{kind}", _on_device(kind))
+    _attach("names", property(dim_names.names_of, _assign_names, doc="The name of each dim, or None."))
     _attach("output_nr", property(_output_nr, doc="Which output it is of the operator that made it; 0 for a leaf."))
     for name, (value, doc) in _FIXED.items():
         _attach(name, _always(value, doc))

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from weft._base.dtype import bool_
 from weft._base.state import ambient, default_device
 from weft._dispatch import apply
 from weft._lazy.call import ONE, Exact, many
@@ -24,15 +23,14 @@ from weft._lazy.infer import call_of
 from weft._lazy.value import Value
 from weft._tensor import arguments, fast_path
 from weft._tensor.alias import layout_after, layout_of
-from weft._tensor.arguments import refusal
 from weft._tensor.convert import existing, from_numpy_array
 from weft._tensor.generator import Generator, default_generator
+from weft._tensor.inplace import inplace_of
 from weft._tensor.output import type_of_out, write_out
 from weft._tensor.scalar import number
-from weft._tensor.sharing import rebind
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import check_overlap, check_writable, is_view_of, make_view, write
-from weft.errors import ArgumentError, WeftError
+from weft._tensor.view import make_view
+from weft.errors import ArgumentError
 from weft.ops._rows import documented
 from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
 
@@ -149,13 +147,15 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
             return [f"{entry} = _sizes_one_by_one(v_{p} if {p} is None else ({p},), {names})"]
         case Kind.SHAPE:
             return [f"{entry} = {p} if {p} is None else _sizes({p}, {names})"]
-    return [f"{entry} = {_static(param, name, op.module)}"]
+    return [f"{entry} = {_static(param, name, op.module, op.params[0].name)}"]
 
 
-def _static(param: Param, name: str, module: str) -> str:
+def _static(param: Param, name: str, module: str, first: str) -> str:
     """Source of the static entry of a parameter that takes no input."""
-    base = _ANNOTATIONS.get(param.kind, param.text.removesuffix(" | None"))
     may_be_none = param.optional or param.default in (None, ())
+    if param.kind in _BY_NAME and param.text != "IntDim":
+        return arguments.converted(param.name, name, _BY_NAME[param.kind] + " | None" * may_be_none, first=first)
+    base = _ANNOTATIONS.get(param.kind, param.text.removesuffix(" | None"))
     if base == "bool" and module == "nn.functional":
         return f"None if {param.name} is None else bool({param.name})" if may_be_none else f"bool({param.name})"
     if base in arguments.OF_ROWS:
@@ -166,6 +166,10 @@ def _static(param: Param, name: str, module: str) -> str:
 
 _ANNOTATIONS = {Kind.DIM: "int", Kind.DIMS: "int | Sequence[int]", Kind.DTYPE: "DType"}
 """How parameters of these kinds are annotated in functions over tensors."""
+
+
+_BY_NAME = {Kind.DIM: "Dim", Kind.DIMS: "Dims"}
+"""The annotations of composites that say the same."""
 
 
 def _variadic(op: OpDef) -> str:
@@ -291,54 +295,6 @@ def function_of(op: OpDef) -> Callable[..., Any]:
     return documented(fast_path.binary(call, general, op.params[1].kind is Kind.OPERAND), op.name, op.doc)
 
 
-def _picker(
-    function: Callable[..., Any], names: Sequence[str]
-) -> Callable[[Sequence[Any], dict[str, Any]], list[Tensor]]:
-    """A function that finds the tensors among some arguments; masks in a list are read before anything is written."""
-    places = {name: at for at, name in enumerate(inspect.signature(function).parameters)}
-
-    def find(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
-        tensors: list[Tensor] = []
-        for name in names:
-            value = args[places[name]] if places[name] < len(args) else kwargs.get(name)
-            if isinstance(value, Tensor):
-                tensors.append(value)
-            elif isinstance(value, list | tuple):
-                tensors += [x for x in value if isinstance(x, Tensor) and x.dtype is not bool_]
-        return tensors
-
-    return find
-
-
-def inplace_of(
-    function: Callable[..., Any], name: str, *, uniform: bool = False, separate: Sequence[str] = ()
-) -> Callable[..., Any]:
-    """The form that writes its result to its first argument; `uniform` if all elements get the same number.
-
-    `separate` names the parameters whose tensors must not share any element with that argument.
-    """
-    apart_from = _picker(function, separate) if separate else None
-
-    @wraps(function)
-    def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if not isinstance(input, Tensor):
-            raise refusal(input, "input", name, "Tensor")
-        if input._alias is not None or input._views is not None:
-            check_overlap(input, [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)])
-        if apart_from is not None:
-            check_overlap(input, apart_from((input, *args), kwargs), wholly=True)
-        try:
-            result = function(input, *args, **kwargs)
-        except WeftError:
-            check_writable(input, ambient().grad)  # what PyTorch would have said first
-            raise
-        if result is NotImplemented:
-            return result
-        return rebind(input, result) if is_view_of(result, input) else write(input, result._read(), uniform=uniform)
-
-    return documented(form, name, f"In-place version of `{function.__name__}`.")
-
-
 _ARRAYS = (Tensor, np.ndarray)
 _OPERANDS = (*_ARRAYS, bool, int, float, complex, np.generic)
 
@@ -420,6 +376,7 @@ def _bound(
     scope: dict[str, Any] = {**arguments.SCOPE, "_body": body, "_write_out": write_out, "_text": out}
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
+    first = next(iter(inspect.signature(body).parameters), "")
     for p in inspect.signature(body).parameters.values():
         if p.kind is p.KEYWORD_ONLY and not has_star:
             head.append("*")
@@ -429,7 +386,7 @@ def _bound(
         if default:
             scope[f"d_{p.name}"] = p.default
         head.append(f"{star}{p.name}{default}")
-        value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation), kinds))
+        value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation), kinds, first))
         passed.append(f"{p.name}={value}" if p.kind is p.KEYWORD_ONLY else value)
     call = f"_body({', '.join(passed)})"
     if out is not None:

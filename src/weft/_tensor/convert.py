@@ -38,6 +38,7 @@ from weft._lazy.signature import Signature
 from weft._lazy.tape import Tape
 from weft._lazy.value import Value, tick
 from weft._tensor.capture_hooks import depends_on, leaf
+from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
@@ -111,6 +112,7 @@ def tensor(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    names: Sequence[str | None] | None = None,
 ) -> Tensor:
     """A new leaf with a copy of `data`: numbers, nested sequences, NumPy arrays, or tensors.
 
@@ -125,9 +127,14 @@ def tensor(
         )
         result = data.detach().clone()
         result = result.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
-        return wrap(own(result._read()))._require_grad(requires_grad)
-    result = from_host(_host_array(data, dtype), device)
+        result = wrap(own(result._read()))
+        return _with_names(result, names)._require_grad(requires_grad)
+    result = _with_names(from_host(_host_array(data, dtype), device), names)
     return result._require_grad(True) if requires_grad else result
+
+
+def _with_names(new: Tensor, names: Sequence[str | None] | None) -> Tensor:
+    return new if names is None else set_names(new, checked_names(names, new.ndim))
 
 
 def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._base.state import ambient
+from weft._tensor.dim_names import take_names
 from weft._tensor.kind_names import array_hint, kind_of
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import check_cast, check_overlap, write
+from weft._tensor.view import check_cast, check_names, check_overlap, write
 from weft.errors import ArgumentError, DTypeError, GradientError
 from weft.ops._type_names import c_name, scalar_name
 
@@ -47,8 +48,10 @@ def replace(out: Tensor, result: Tensor) -> Tensor:
         raise GradientError(
             "out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
         )
+    names = result._read().aval.names
     if out.shape == result.shape:
-        return write(out, result._read())
+        return take_names(write(out, result._read()), names)
+    check_names(out._read().aval.names, names)
     out.data = result if out.dtype is result.dtype else result.to(out.dtype)
     return out
 

@@ -24,8 +24,8 @@ _TYPES = {
     Kind.OPERAND: "Tensor | Number",
     Kind.SCALAR: "Tensor | Number",
     Kind.ARRAYS: "Sequence[Tensor]",
-    Kind.DIM: "int",
-    Kind.DIMS: "int | Sequence[int]",
+    Kind.DIM: "int | str",
+    Kind.DIMS: "int | str | Sequence[int | str]",
     Kind.SHAPE: "Sequence[int]",
     Kind.DTYPE: "DType",
 }
@@ -40,7 +40,7 @@ _KEYWORDS = {
     "requires_grad": "bool",
     "pin_memory": "bool",
     "layout": "Layout | None",
-    "axis": "int | Sequence[int] | None",
+    "axis": "int | str | Sequence[int | str] | None",
     "keepdims": "bool",
 }
 _ANNOTATIONS = {
@@ -55,7 +55,7 @@ _ANNOTATIONS = {
 }
 """What the annotations of composites are in a stub. Others, which no stub knows, become `Any`."""
 
-_PROPERTIES = {"layout": "Layout", "name": "None", "output_nr": "int"}
+_PROPERTIES = {"layout": "Layout", "name": "None", "names": "tuple[str | None, ...]", "output_nr": "int"}
 """Types of properties that are no tensors."""
 
 _VALUES = ("values", "indices")
@@ -77,10 +77,10 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 _Form = tuple[str, str]
 _EXTREME: tuple[_Form, ...] = (
     ("", "Tensor"),
-    ("dim: int, keepdim: bool = ...", "ValuesIndices"),
+    ("dim: int | str, keepdim: bool = ...", "ValuesIndices"),
     ("other: Tensor", "Tensor"),
 )
-_MEDIAN: tuple[_Form, ...] = (("", "Tensor"), ("dim: int, keepdim: bool = ...", "ValuesIndices"))
+_MEDIAN: tuple[_Form, ...] = (("", "Tensor"), ("dim: int | str, keepdim: bool = ...", "ValuesIndices"))
 _FORMS: dict[tuple[str, str], tuple[_Form, ...]] = {
     ("max", "input"): _EXTREME,
     ("min", "input"): _EXTREME,

@@ -11,7 +11,7 @@ and has a place of its own in the graph, which it keeps when others write.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
@@ -30,8 +30,8 @@ from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
 from weft._tensor.base import Alias, Path, TensorBase
-from weft.errors import DTypeError, InPlaceError, ShapeError
-from weft.ops._dims import Sizes, broadcast_shapes
+from weft.errors import DimNameError, DTypeError, InPlaceError, ShapeError
+from weft.ops._dims import Factors, Names, PartOf, Sizes, broadcast_shapes
 from weft.ops._table import TABLE, Kind, OpDef, Param
 from weft.ops._type_names import scalar_name
 
@@ -352,13 +352,30 @@ def check_shape(have: Sizes, want: Sizes) -> None:
 def _fitted(target: TensorBase, value: Value) -> Value:
     """`value`, cast and expanded to the target's type."""
     want, have = target._read().aval, value.aval
+    check_names(want.names, have.names)
     check_shape(have.shape, want.shape)
     if have.dtype is not want.dtype:
         check_cast(have.dtype, want.dtype)
         value = apply(call_of(TABLE["to_dtype"], (ONE, want.dtype)), (value,))[0]
     if have.shape != want.shape:
         value = apply(call_of(TABLE["broadcast_to"], (ONE, want.shape)), (value,))[0]
+    if have.names != want.names:
+        value = renamed(value, want.names)
     return value
+
+
+def check_names(own: Names | None, computed: Names | None) -> None:
+    """Raise `RuntimeError` where results with other names go into a tensor whose dims have names."""
+    if own is not None and computed is not None and own != computed:
+        raise DimNameError(
+            f"Name mismatch: specified out tensor with names {list(own)} are not the same as the computed output names "
+            f"{list(computed)}. Please rename the out tensor's dims with `Tensor.rename`."
+        )
+
+
+def renamed(value: Value, names: Names | None) -> Value:
+    """A value of the same elements whose dims have these names."""
+    return apply(call_of(TABLE["renamed"], (ONE, names or (None,) * len(value.aval.shape))), (value,))[0]
 
 
 # --- writing through a view operator ---------------------------------------------------------------------------
@@ -374,7 +391,15 @@ def _writing(call: Call) -> Call:
 def _write_row(op: OpDef) -> OpDef:
     params = (Param("base", Kind.ARRAY), Param("value", Kind.ARRAY), *op.params[1:])
     body = op.write or partial(_write_by_transpose, op.impl)
-    return OpDef(f"{op.name}_write", body, params, saves=True, grad_name="CopySlices")
+    return OpDef(f"{op.name}_write", body, params, _like_the_base, saves=True, grad_name="CopySlices")
+
+
+def _like_the_base(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """The dims of the base stay; nothing else says anything of them."""
+    del static
+    letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes)]
+    whole = frozenset(letter for dims in letters for letter in dims)
+    return Factors((letters[0], *[tuple(map(PartOf, dims)) for dims in letters[1:]]), (letters[0],), whole)
 
 
 def _write_by_transpose(view: Callable[..., Any], base: jax.Array, value: jax.Array, *rest: Any, **static: Any) -> Any:

@@ -36,8 +36,9 @@ class PartOf:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A dim of the output with this name, which comes from no input."""
+    """A dim of the output with this name, whatever the names of the inputs; split with the dims with this letter."""
 
+    letter: Any
     name: str | None
 
 
@@ -81,9 +82,9 @@ def wrap_dim(dim: int, ndim: int) -> int:
 
 def shared_letter(letter: Any) -> Any:
     """The letter that dims which are split together have in common; None for a dim that is split by itself alone."""
-    if isinstance(letter, PartOf):
+    if isinstance(letter, PartOf | Called):
         return letter.letter
-    return None if isinstance(letter, NameOf | Called) else letter
+    return None if isinstance(letter, NameOf) else letter
 
 
 def name_letter(letter: Any) -> Any:

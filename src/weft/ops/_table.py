@@ -12,6 +12,7 @@ annotations say what they are:
     Arrays           a sequence of tensors
     Key              a jax random key, supplied by the generator and absent from the public signature
     Dim, Dims        dims; also accepted by name; normalised to be non-negative before the body runs
+    IntDim           a dim that is not accepted by name
     Shape            sizes; may be given as one sequence or, when last among positionals, one by one
     DTypeArg         an element type or None (the body gets a `DType`; cast with `.numpy`)
     Ints             one int, or several in a sequence
@@ -44,6 +45,7 @@ Scalar = Any
 Arrays = Sequence[jax.Array]
 Key = jax.Array
 Dim = Any
+IntDim = Any
 Dims = Any
 Shape = tuple[int, ...]
 DTypeArg = Any
@@ -108,6 +110,7 @@ _KINDS: dict[str, Kind] = {
     "Arrays": Kind.ARRAYS,
     "Key": Kind.KEY,
     "Dim": Kind.DIM,
+    "IntDim": Kind.DIM,
     "Dims": Kind.DIMS,
     "Shape": Kind.SHAPE,
     "DTypeArg": Kind.DTYPE,
@@ -171,6 +174,7 @@ class OpDef:
     module: str = ""  # public module that exports it: "" is the package, "nn.functional", "linalg"
     also: str = ""  # a further public module that exports the function
     doc: str = ""
+    names: bool = False  # whether it gives its results names of dims
     of_numbers: bool = False  # whether it may be called with Python numbers only
     limits: Callable[..., None] | None = None  # called with the `Scalar`s as given; raises if one is out of range
     types: Callable[[Mapping[str, DType]], None] | None = None  # called with the types before promotion; may raise
@@ -236,6 +240,7 @@ def defop(
     factory: bool = False,
     module: str = "",
     also: str = "",
+    names: bool = False,
     of_numbers: bool = False,
     limits: Callable[..., None] | None = None,
     types: Callable[[Mapping[str, DType]], None] | None = None,
@@ -300,6 +305,7 @@ def defop(
             module,
             also,
             inspect.getdoc(impl) or "",
+            names,
             of_numbers,
             limits,
             types,

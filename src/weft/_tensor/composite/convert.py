@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -17,10 +18,11 @@ from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import sizes_of
 from weft._tensor.composite.storage import contiguous
 from weft._tensor.convert import moved, resolve_device, tensor
+from weft._tensor.dim_names import label_of, take_names
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import check_overlap, check_shape, check_writable, write
-from weft.errors import GradientError, OutOfRangeError, ShapeError, ValueRangeError
+from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, write
+from weft.errors import DimNameError, GradientError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._memory import require_addressable
 from weft.ops._strides import row_major
 from weft.ops._type_names import scalar_name
@@ -160,7 +162,8 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     source = src if isinstance(src, Tensor) else tensor(src)
     check_shape(source.shape, input.shape)
     check_overlap(input, [source])
-    return write(input, op.copy(input, moved(source, input.device))._read())
+    value = op.copy(input, moved(source, input.device))._read()
+    return take_names(write(input, value), value.aval.names)
 
 
 @composite("resize_", function=False)
@@ -168,6 +171,7 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Give the tensor other sizes, in place. What is added is 0; a storage that others see as well does not grow."""
     del memory_format
     wanted = sizes_of("resize_", sizes)
+    _require_size_of_names(input, wanted)
     if input.requires_grad:
         raise GradientError("cannot resize variables that require grad")
     if prod(wanted) >= 2**63:
@@ -193,4 +197,15 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
 @composite("resize_as_")
 def resize_as_(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
     """Give the tensor the sizes of another one, in place."""
-    return resize_(input, the_template.shape, memory_format=memory_format)
+    check_names(input._read().aval.names, the_template._read().aval.names)
+    resized = resize_(input, the_template.shape, memory_format=memory_format)
+    return take_names(resized, the_template._read().aval.names)
+
+
+def _require_size_of_names(input: Tensor, sizes: Sequence[int]) -> None:
+    if input._read().aval.names is not None and tuple(sizes) != input.shape:
+        raise DimNameError(
+            f"Cannot resize named tensor with resize_ or resize_as_ (tried to resize {label_of(input)} with size "
+            f"{list(input.shape)} to {list(sizes)}). This may be caused by passing a named tensor as an `out=` "
+            "argument; please ensure that the sizes are the same."
+        )

@@ -8,7 +8,7 @@ from typing import Any
 from weft._base.dtype import DType, int32, int64
 from weft._base.state import default_dtype
 from weft._tensor.alias import layout_of
-from weft._tensor.arguments import sizes
+from weft._tensor.arguments import Dim, sizes
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite import shape
 from weft._tensor.sharing import rebind
@@ -134,7 +134,7 @@ for _name, _view in (
 
 @composite(inplace=True, separate=("index", "source"))
 def index_reduce(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+    input: Tensor, dim: Dim, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """`input` with slices of `source` combined at the places of `index` along `dim`: "prod", "mean", "amax", "amin"."""
     if reduce not in ("prod", "mean", "amax", "amin"):

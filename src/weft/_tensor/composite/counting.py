@@ -8,7 +8,7 @@ from math import floor, isfinite
 from typing import Any
 
 from weft._base.state import default_dtype
-from weft._tensor.arguments import combination
+from weft._tensor.arguments import AnyDims, combination
 from weft._tensor.codegen import composite, named_result, op
 from weft._tensor.composite.create import number_of
 from weft._tensor.composite.shape import select
@@ -139,7 +139,7 @@ def _spacings(input: Tensor, spacing: Any, dims: Sequence[int], is_explicit: boo
 
 
 @composite(method=False)
-def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+def gradient(input: Tensor, *, spacing: Any = None, dim: AnyDims = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """Slopes of a function along each of `dim` (all, by default), from its values on a grid.
 
     `spacing` is the distance of neighbours (1, by default), or the coordinates along a dim; of several dims one for

@@ -12,6 +12,7 @@ from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination, sizes_one_by_one
 from weft._tensor.codegen import composite, op
+from weft._tensor.dim_names import take_names
 from weft._tensor.output import replace
 from weft._tensor.scalar import Number, fitting
 from weft._tensor.tensor import Tensor
@@ -38,6 +39,11 @@ def create(
     if out is not None:
         return replace(out, result)
     return result if names is None else result.rename_(*names)
+
+
+def named_like(result: Tensor, like: Tensor) -> Tensor:
+    """A new tensor of the shape of `like` with its names, unless it has some already."""
+    return take_names(result, like._read().aval.names)
 
 
 ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
@@ -91,7 +97,9 @@ def _by_like(name: str, doc: str, row: str) -> Callable[..., Tensor]:
 
     @composite(name, doc=doc, method=False)
     def make(input: Tensor, *, dtype: DType | None = None, **options: Any) -> Tensor:
-        return create(row, tuple(input.shape), dtype=dtype or input.dtype, options=options, like=input)
+        return named_like(
+            create(row, tuple(input.shape), dtype=dtype or input.dtype, options=options, like=input), input
+        )
 
     return make
 
@@ -151,7 +159,7 @@ def full(
 @composite(method=False)
 def full_like(input: Tensor, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere, with the sizes, type, device and names of `input`."""
-    return _filled(tuple(input.shape), fill_value, dtype or input.dtype, options=options, like=input)
+    return named_like(_filled(tuple(input.shape), fill_value, dtype or input.dtype, options=options, like=input), input)
 
 
 @composite(function=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 from weft._base.determinism import refuse_undetermined
 from weft._base.dtype import bool_, uint8
+from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import composite, op
 from weft._tensor.subscript import as_filling, nonzero_dims
 from weft._tensor.tensor import Tensor
@@ -16,7 +17,7 @@ from weft.ops._table import OTHER_OUT
 
 @composite(inplace=True, out=OTHER_OUT, separate=("index", "src"))
 def scatter(
-    input: Tensor, dim: Any, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None
+    input: Tensor, dim: AnyDims, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None
 ) -> Tensor:
     """`input` with elements of the tensor `src`, or a number, written at the places of `index` along `dim`.
 

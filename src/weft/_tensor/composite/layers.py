@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 
+from weft._tensor.arguments import Dim
 from weft._tensor.codegen import composite, op
 from weft._tensor.convert import from_numpy_array
 from weft._tensor.tensor import Tensor
@@ -51,7 +52,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
 
 
 @composite(module=_FUNCTIONAL)
-def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: Dim = -1) -> Tensor:
     """A softmax along `dim` at the temperature `tau` of scores with Gumbel noise (https://arxiv.org/abs/1611.01144).
 
     With `hard` the result is one-hot, and its gradient that of the softmax.

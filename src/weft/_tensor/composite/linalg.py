@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._tensor.arguments import sizes
+from weft._tensor.arguments import Dim, sizes
 from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import OutOfRangeError, ShapeError, ValueRangeError
@@ -93,6 +93,6 @@ def chain_matmul(*matrices: Any) -> Tensor:
 
 
 @composite(module="linalg", method=False, over=True, out=OTHER_OUT)
-def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+def cross(input: Tensor, other: Tensor, *, dim: Dim = -1) -> Tensor:
     """Vector products along a dim of size three."""
     return op.cross(input, other, dim)

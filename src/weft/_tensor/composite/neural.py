@@ -10,6 +10,7 @@ from typing import Any
 from weft._base.dtype import DType
 from weft._base.site import warn_user
 from weft._base.state import using
+from weft._tensor.arguments import Dim
 from weft._tensor.codegen import composite, inplace_of, op
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
@@ -319,7 +320,7 @@ def _softmax(name: str) -> None:
         module=_FUNCTIONAL,
         over=True,
     )
-    def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+    def softmax(input: Tensor, dim: Dim | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
         return row(input, _usual_dim(input, dim, name, _stacklevel), dtype)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.state import using
+from weft._tensor.arguments import Dim
 from weft._tensor.codegen import composite, inplace_of, op
 from weft._tensor.composite import neural
 from weft._tensor.composite.loss import named_reduction
@@ -117,7 +118,7 @@ def instance_norm(
 
 
 @composite(method=False)
-def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+def norm_except_dim(v: Tensor, pow: int = 2, dim: Dim = 0) -> Tensor:
     """The `pow`-norm of each slice along `dim`; the other dims stay with size one. With -1, that of all elements."""
     if dim == -1:
         return op.vector_norm(v, pow)

@@ -13,6 +13,7 @@ from weft._tensor.alias import shows_changed
 from weft._tensor.arguments import operand_or_number
 from weft._tensor.codegen import composite, op
 from weft._tensor.convert import resolve_device
+from weft._tensor.dim_names import names_of
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._type_names import scalar_name
@@ -62,8 +63,8 @@ def ndimension(input: Tensor) -> int:
 
 @composite()
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether both have the same sizes and elements; NaN equals nothing. Waits for the elements."""
-    return input.shape == other.shape and bool(op.all(op.eq(input, other)))
+    """Whether both have the same sizes, names and elements; NaN equals nothing. Waits for the elements."""
+    return input.shape == other.shape and names_of(input) == names_of(other) and bool(op.all(op.eq(input, other)))
 
 
 @composite()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import DType
+from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
@@ -18,7 +19,7 @@ def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]
     @composite(
         name, out=OTHER_OUT, doc=f"The {name}imum of all elements, along `dim` with its indices, or of two tensors."
     )
-    def extreme(input: Tensor, dim: Any = None, keepdim: bool | None = None, *, other: Tensor | None = None) -> Any:
+    def extreme(input: Tensor, dim: AnyDims = None, keepdim: bool | None = None, *, other: Tensor | None = None) -> Any:
         other = dim if isinstance(dim, Tensor) else other
         if other is not None:
             return getattr(op, pair)(input, other)
@@ -39,7 +40,7 @@ def _median(name: str) -> Callable[..., Any]:
     """`median` or `nanmedian`, from the rows for all elements and along a dim."""
 
     @composite(name, out=OTHER_OUT, doc=f"The {name} of all elements, or of those along `dim` with its indices.")
-    def median(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+    def median(input: Tensor, dim: AnyDims = None, keepdim: bool = False) -> Any:
         if dim is None:
             return getattr(op, f"{name}_all")(input)
         return getattr(op, f"{name}_dim")(input, dim, keepdim)
@@ -62,7 +63,7 @@ def _moment(name: str, *, method: bool) -> Callable[..., Any]:
     )
     def moment(
         input: Tensor,
-        dim: Any = None,
+        dim: AnyDims = None,
         unbiased: bool | None = None,
         keepdim: bool = False,
         *,
@@ -89,7 +90,9 @@ std_mean = _moment("std_mean", method=False)
 
 
 @composite(out=OTHER_OUT)
-def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None) -> Tensor:
+def norm(
+    input: Tensor, p: Any = "fro", dim: AnyDims = None, keepdim: bool = False, dtype: DType | None = None
+) -> Tensor:
     """The `p`-norm over `dim`: of vectors for a number, "fro" or None, of matrices for "nuc"."""
     if isinstance(p, str) and p != "fro":
         over = tuple(range(input.ndim)) if dim is None else dim

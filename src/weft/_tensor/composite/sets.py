@@ -9,6 +9,7 @@ import numpy as np
 
 from weft._base.dtype import bool_, float32
 from weft._lazy.refusal import wrap_dim
+from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import composite, op
 from weft._tensor.convert import from_host
 from weft._tensor.subscript import getitem, nonzero_dims
@@ -75,7 +76,7 @@ def _axis(input: Tensor, dim: Any) -> int | None:
 
 @composite()
 def unique(
-    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: AnyDims = None
 ) -> Any:
     """The different elements, or slices along `dim`, in ascending order.
 
@@ -92,7 +93,7 @@ def unique(
 
 @composite()
 def unique_consecutive(
-    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: AnyDims = None
 ) -> Any:
     """The elements, or slices along `dim`, of which each differs from the one before it.
 

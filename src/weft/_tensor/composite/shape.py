@@ -7,7 +7,7 @@ from typing import Any
 
 from weft._base.dtype import INTEGER, DType, int32, int64
 from weft._base.site import warn_user
-from weft._tensor.arguments import all_tensors, combination, integer, one_or_more_ints
+from weft._tensor.arguments import Dim, all_tensors, combination, integer, one_or_more_ints
 from weft._tensor.codegen import composite, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, DTypeError, IndexRangeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
@@ -26,7 +26,7 @@ def _unpacked(tensors: Sequence[Any]) -> Sequence[Tensor]:
 
 
 @composite(over=True)
-def select(input: Tensor, dim: int, index: int) -> Tensor:
+def select(input: Tensor, dim: Dim, index: int) -> Tensor:
     """The slice at `index` along `dim`, without that dim."""
     if input.ndim == 0:
         raise DimError("select() cannot be applied to a 0-dim tensor.")
@@ -59,7 +59,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
 
 
 @composite()
-def unbind(input: Tensor, dim: int = 0) -> Tensors:
+def unbind(input: Tensor, dim: Dim = 0) -> Tensors:
     """All slices along `dim`, without that dim."""
     if input.ndim == 0:
         raise DimError("Dimension specified as 0 but tensor has no dimensions")
@@ -123,7 +123,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> Tensors:
 
 
 @composite()
-def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> Tensors:
+def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: Dim = 0) -> Tensors:
     """Pieces along `dim`: so many of nearly one size, or cut before the positions given."""
     if input.ndim == 0:
         raise ShapeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
@@ -318,7 +318,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
 
 @composite(over=True)
 def repeat_interleave(
-    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor, repeats: Any = None, dim: Dim | None = None, *, output_size: int | None = None
 ) -> Tensor:
     """Each slice along `dim` several times in a row, as often as a number or a tensor of counts says.
 

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from weft._base.dtype import DType, int64
+from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import composite, named_result, op
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
@@ -218,7 +219,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
 
 @composite("norm", module=_LINALG, out=OTHER_OUT)
 def linalg_norm(
-    A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+    A: Tensor, ord: Any = None, dim: AnyDims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
     """A norm of vectors over one dim, or of matrices over two: which, `ord` and the number of dims decide."""
     over = (dim,) if isinstance(dim, int) else dim
@@ -232,13 +233,13 @@ def linalg_norm(
 
 
 @composite(method=False)
-def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+def frobenius_norm(input: Tensor, dim: AnyDims, keepdim: bool = False) -> Tensor:
     """The 2-norm of all elements over `dim`."""
     return op.vector_norm(input, 2, tuple(dim) if isinstance(dim, list) else dim, keepdim)
 
 
 @composite(method=False)
-def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+def nuclear_norm(input: Tensor, dim: AnyDims = (-2, -1), keepdim: bool = False) -> Tensor:
     """The sum of the singular values of the matrices over two dims."""
     return op.matrix_norm(input, "nuc", tuple(dim), keepdim)
 
@@ -293,7 +294,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 
 
 @composite(module=_LINALG, out=OTHER_OUT)
-def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+def vecdot(x: Tensor, y: Tensor, *, dim: Dim = -1) -> Tensor:
     """Inner products along `dim`: the first vector's elements are conjugated."""
     if x.dtype is not y.dtype:
         raise DTypeError(f"linalg.vecdot: Expected x and y to have the same dtype, but got {x.dtype} and {y.dtype}")
@@ -342,6 +343,6 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
 
 
 @composite(module=_LINALG, over=True)
-def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+def diagonal(A: Tensor, *, offset: int = 0, dim1: Dim = -2, dim2: Dim = -1) -> Tensor:
     """The diagonals of matrices."""
     return op.diagonal(A, offset, dim1, dim2)

@@ -16,7 +16,7 @@ from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy.refusal import require_dim
 from weft._tensor.alias import layout_of, owner_of
-from weft._tensor.arguments import sizes
+from weft._tensor.arguments import Dim, sizes
 from weft._tensor.codegen import composite, op
 from weft._tensor.composite.create import ORDERS, order_of, sizes_of
 from weft._tensor.convert import from_host, from_numpy_array, tensor
@@ -59,7 +59,7 @@ def storage_offset(input: Tensor) -> int:
 
 
 @composite(function=False)
-def stride(input: Tensor, dim: int | None = None) -> Any:
+def stride(input: Tensor, dim: Dim | None = None) -> Any:
     """How many elements lie between neighbours along each dim, or along one of them."""
     strides = layout_of(input).strides
     return strides if dim is None else strides[require_dim(dim, input.ndim)]
