@@ -1,6 +1,6 @@
 """The examples of the reference texts of remote calls, on workers `worker0` to `worker2`.
 
-`python -m … all RANK SIZE ADDRESS` is worker RANK of a job that meets as the environment says.
+`python -m … cases RANK SIZE ADDRESS` is worker RANK of a job that meets as the environment says.
 """
 
 from __future__ import annotations
