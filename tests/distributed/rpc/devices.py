@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import pytest
@@ -275,6 +276,7 @@ def main():
     if rank == "1":
         options.set_device_map("w2", {"xla:1": "xla:0", "xla:2": "xla:1"})
     assert listed(options) == []
+    gc.freeze()  # as in `job.join`
     rpc.init_rpc(f"w{rank}", rank=int(rank), world_size=int(size), rpc_backend_options=options)
     named = {"0": ["xla:0", "xla:1", "xla:2"], "1": ["xla:1", "xla:2"], "2": ["xla:0", "xla:1", "xla:3"]}
     assert listed(options) == named[rank]
