@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -49,6 +50,13 @@ def ended(processes, seconds=PATIENCE):
         for process in running:
             process.kill()
     return [(process.returncode, *texts) for process, texts in zip(running, said, strict=True)]
+
+
+def in_threads(count, function):
+    """Call `function(number)` in so many threads at once; raise what the first that fails has raised."""
+    with ThreadPoolExecutor(count) as pool:
+        for done in [pool.submit(function, number) for number in range(count)]:
+            done.result(PATIENCE)
 
 
 # --- cases that share a job ---
