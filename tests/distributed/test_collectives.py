@@ -62,7 +62,7 @@ def ranks(request, tmp_path_factory):
         *(pytest.param(("mpi", size), marks=[pytest.mark.soak, needs_mpi]) for size in (2, 4)),
     ],
     indirect=True,
-    ids=lambda given: f"{given[1]} of {given[0]}",
+    ids=lambda given: f"{given[0]}-{given[1]}",
 )
 @pytest.mark.parametrize("case", conformance.case)
 def test_processes_conform(ranks, case):
