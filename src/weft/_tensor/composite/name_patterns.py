@@ -28,11 +28,11 @@ def _entries(entries: Sequence[Any], function: str) -> list[tuple[str | None, tu
     """Each entry as (new name, or None where one dim stays as it is; names of dims)."""
     result: list[tuple[str | None, tuple[str, ...]]] = []
     for entry in entries:
+        parts: list[Any] = list(entry) if isinstance(entry, (tuple, list)) else []
         if isinstance(entry, str):
             result.append((None, (entry,)))
-        elif isinstance(entry, (tuple, list)) and len(entry) > 1 and all(isinstance(name, str) for name in entry):
-            new, *group = entry
-            result.append((new, tuple(group)))
+        elif len(parts) > 1 and all(isinstance(name, str) for name in parts):
+            result.append((parts[0], tuple(parts[1:])))
         else:
             raise ArgumentError(
                 f"{function}(): an entry must be the name of a dim, or a tuple of a new name and the names of the dims "
