@@ -137,6 +137,10 @@ class SettingError(WeftError, RuntimeError):
     """A setting is given something that it cannot be."""
 
 
+class AmpError(WeftError, RuntimeError):
+    """Mixed precision is asked for where it is unsafe, or its steps are taken in another order than they allow."""
+
+
 class ModuleError(WeftError, RuntimeError):
     """A module, a hook of it or a parametrization is used in a way that it does not allow."""
 

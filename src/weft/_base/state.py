@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from weft._base import config
+from weft._base.autocast import NO_AUTOCAST, Autocast
 from weft._base.device import device as device_class
 from weft._base.dtype import DType, float32
 from weft.errors import ArgumentError
@@ -45,7 +46,7 @@ class Ambient:
     `plain` is true when no mode asks for more than recording with gradients; the common call tests it alone.
     """
 
-    __slots__ = ("anomaly", "capture", "eager", "grad", "inference", "pending", "plain")
+    __slots__ = ("anomaly", "autocast", "capture", "eager", "grad", "inference", "pending", "plain")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Ambient:
         anomaly: bool = False,
         eager: bool = config.EAGER,
         capture: Any = None,
+        autocast: Autocast = NO_AUTOCAST,
     ) -> None:
         self.pending = pending
         self.grad = grad = grad and not inference
@@ -63,7 +65,8 @@ class Ambient:
         self.anomaly = anomaly
         self.eager = eager
         self.capture = capture
-        self.plain = grad and not (anomaly or eager) and capture is None
+        self.autocast = autocast
+        self.plain = grad and not (anomaly or eager or autocast.enabled) and capture is None
 
 
 _ambient: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)
@@ -105,6 +108,7 @@ def enter(**fields: Any) -> Any:
         "anomaly": old.anomaly,
         "eager": old.eager,
         "capture": old.capture,
+        "autocast": old.autocast,
     }
     return _ambient.set(Ambient(**{**kept, **fields}))
 

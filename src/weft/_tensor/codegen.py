@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -17,83 +16,20 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import bool_
-from weft._base.state import ambient, default_device
-from weft._dispatch import apply
+from weft._base.state import ambient
 from weft._lazy.call import ONE, Exact, many
 from weft._lazy.infer import call_of
-from weft._lazy.value import Value
-from weft._tensor import arguments, fast_path
-from weft._tensor.alias import layout_after, layout_of
+from weft._tensor import arguments, fast_path, finish
 from weft._tensor.arguments import refusal
-from weft._tensor.convert import existing, from_numpy_array
-from weft._tensor.generator import Generator, default_generator
+from weft._tensor.autocast import casting, not_cast
+from weft._tensor.convert import from_numpy_array
 from weft._tensor.output import type_of_out, write_out
-from weft._tensor.scalar import number
 from weft._tensor.sharing import rebind
-from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import check_overlap, check_writable, is_view_of, make_view, write
-from weft.errors import ArgumentError, WeftError
+from weft._tensor.tensor import Tensor, operand
+from weft._tensor.view import check_overlap, check_writable, is_view_of, write
+from weft.errors import WeftError
 from weft.ops._rows import documented
-from weft.ops._table import REQUIRED, TABLE, Kind, OpDef, Param
-
-# --- turning arguments into inputs and static entries ---------------------------------------------------------
-
-
-def _device(x: Any) -> Any:
-    target = default_device() if x is None else x
-    return None if target is None else existing(target)
-
-
-def _draw(generator: Generator | None) -> tuple[Value, Value]:
-    source = default_generator if generator is None else generator
-    if not isinstance(source, Generator):
-        raise ArgumentError(f"argument 'generator' must be Generator, not {type(source).__name__}")
-    capture = ambient().capture
-    if capture is not None:
-        return capture.draws(source)
-    seed, offset = source.draw()
-    return number(seed), number(offset)
-
-
-def _finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any = None) -> Any:
-    call = call_of(op, static, device)
-    results = apply(call, tuple(values))
-    if len(results) == 1 and not op.outputs:
-        return wrap(results[0])
-    return _tuple_of(op)(*map(wrap, results))
-
-
-def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source: Tensor) -> Tensor:
-    call = call_of(op, static)
-    result, others = wrap(apply(call, tuple(values))[0]), tuple(values[1:])
-    if op.by_layout and source._alias is not None and layout_after(layout_of(source), call, others) is None:
-        return result
-    return make_view(result, source, call, others)
-
-
-_tuples: dict[OpDef, Any] = {}
-
-
-def _tuple_of(op: OpDef) -> Any:
-    """The named tuple that a row with several outputs returns."""
-    kind = _tuples.get(op)
-    if kind is None:
-        names = op.outputs or ()
-        if not names:
-            return lambda *results: results
-        kind = _tuples[op] = named_result(op.name.removesuffix("_dim"), names)
-    return kind
-
-
-def named_result(name: str, fields: Sequence[str]) -> Any:
-    """A tuple type that prints as PyTorch's `return_types`."""
-
-    def show(self: Any) -> str:
-        inner = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
-        return f"torch.return_types.{name}(\n{inner})"
-
-    return type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": show})
-
+from weft.ops._table import REQUIRED, TABLE, Cast, Kind, OpDef, Param, PerDevice
 
 # --- writing the functions ------------------------------------------------------------------------------------
 
@@ -111,12 +47,13 @@ _SCOPE: dict[str, Any] = {
     "_constant": arguments.constant,
     "_sizes": arguments.sizes,
     "_sizes_one_by_one": arguments.sizes_one_by_one,
-    "_device": _device,
-    "_draw": _draw,
-    "_finish": _finish,
-    "_finish_view": _finish_view,
+    "_device": finish.device_of,
+    "_draw": finish.draw,
+    "_finish": finish.finish,
+    "_finish_view": finish.finish_view,
     "_write_out": write_out,
     "_type_of_out": type_of_out,
+    "_not_cast": not_cast,
 }
 
 
@@ -231,13 +168,15 @@ def _source(op: OpDef, name: str) -> str:
         lines.append(f"return _finish_view(_op, ({static}), _inputs, {op.params[0].name})")
     else:
         made_on = ", _device(device)" if op.factory else ""
-        lines.append(f"_result = _finish(_op, ({static}), _inputs{made_on})")
+        result = f"_finish(_op, ({static}), _inputs{made_on})"
         if op.factory:
-            lines += ["if requires_grad: _result._require_grad(True)", "return _result"]
+            lines += [f"_result = {result}", "if requires_grad: _result._require_grad(True)", "return _result"]
         else:
+            lines.append(f"if out is None: return {result}")
+            lines.append(f"with _not_cast(): _result = {result}")
             tensors = [p for p in op.params if p.name in op.separate or p.kind in (Kind.ARRAY, Kind.OPERAND)]
             read = _read([f"{'*' * (p.kind is Kind.ARRAYS)}{p.name}" for p in tensors], op.separate)
-            lines.append(f"return _result if out is None else _write_out(out, _result, _op.out_text, {read})")
+            lines.append(f"return _write_out(out, _result, _op.out_text, {read})")
     head = ", ".join(signature_text(op, lambda p: f"d_{p.name}"))
     return f"def {name}({head}):\n" + "".join(f"    {line}\n" for line in lines)
 
@@ -328,7 +267,11 @@ def inplace_of(
         if apart_from is not None:
             check_overlap(input, apart_from((input, *args), kwargs), wholly=True)
         try:
-            result = function(input, *args, **kwargs)
+            if ambient().autocast.enabled:
+                with not_cast():
+                    result = function(input, *args, **kwargs)
+            else:
+                result = function(input, *args, **kwargs)
         except WeftError:
             check_writable(input, ambient().grad)  # what PyTorch would have said first
             raise
@@ -414,10 +357,21 @@ COMPOSITES: dict[tuple[str, str], Composite] = {}
 
 
 def _bound(
-    body: Callable[..., Any], name: str, module: str, out: str | None, separate: Sequence[str]
+    body: Callable[..., Any],
+    name: str,
+    module: str,
+    out: str | None,
+    separate: Sequence[str],
+    cast: Cast | PerDevice,
 ) -> Callable[..., Any]:
     """The public form of a composite, which converts arguments by its annotations, as for rows."""
-    scope: dict[str, Any] = {**arguments.SCOPE, "_body": body, "_write_out": write_out, "_text": out}
+    scope: dict[str, Any] = {
+        **arguments.SCOPE,
+        "_body": body if cast is Cast.NONE else casting(body, cast),
+        "_write_out": write_out,
+        "_not_cast": not_cast,
+        "_text": out,
+    }
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head, passed, has_star = [], [], False
     for p in inspect.signature(body).parameters.values():
@@ -431,13 +385,15 @@ def _bound(
         head.append(f"{star}{p.name}{default}")
         value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation), kinds))
         passed.append(f"{p.name}={value}" if p.kind is p.KEYWORD_ONLY else value)
-    call = f"_body({', '.join(passed)})"
+    body_call = f"_body({', '.join(passed)})"
+    call = f"return {body_call}"
     if out is not None:
         head += ["out=None"] if has_star else ["*", "out=None"]
         read = _read(inspect.signature(body).parameters, separate)
-        call = f"{call} if out is None else _write_out(out, {call}, _text, {read})"
+        call = f"if out is None: {call}\n        with _not_cast(): result = {body_call}\n        "
+        call += f"return _write_out(out, result, _text, {read})"
     source = (
-        f"def bound({', '.join(head)}):\n    try:\n        return {call}\n"
+        f"def bound({', '.join(head)}):\n    try:\n        {call}\n"
         f"    except _LEAKS as error:\n        raise _leaked({name!r}, error)\n"
     )
     exec(compile(source, f"<weft {name}>", "exec"), scope)
@@ -465,12 +421,14 @@ def composite(
     also: str = "",
     over: bool = False,
     out: str | None = None,
+    cast: Cast | PerDevice = Cast.NONE,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make the decorated function public: as function, as method (if its first parameter is `input`), in place.
 
     Tensors of the parameters in `separate` must share nothing with what is written to, in place or by `out=`.
     With `out`, it takes tensors to write its results to; what it is says that these must have the results' types, or
-    is "" where they may have any that results can be cast to.
+    is "" where they may have any that results can be cast to. `cast` is the autocast class, if the rows that it calls
+    do not say all: tensors are then cast before, and no more inside.
     A function that was made inside of another one is named and described by `name` and `doc`. `over` says that there
     is a row of this name, whose public forms this hides.
     """
@@ -490,7 +448,7 @@ def composite(
                 f"composite {public!r} says over={over}, but there is {'no' if over else 'a'} row of this name"
             )
         spelled = public if is_method is True else is_method or ""
-        bound = _bound(body, spelled or public, module, out, separate)
+        bound = _bound(body, spelled or public, module, out, separate, cast)
         COMPOSITES[key] = Composite(public, bound, spelled, inplace, tuple(separate), function, module, also)
         return body
 

@@ -34,7 +34,7 @@ from weft.errors import CompileError, PreconditionError
 _MOST_REPLAYS = 8
 _MOST_FAILURES = 8
 _MOST_ENTRIES = 64
-_MODES = ("grad", "inference", "anomaly")
+_MODES = ("grad", "inference", "anomaly", "autocast")
 
 
 class _CallArguments:
@@ -91,6 +91,7 @@ class Compiled:
             places_of_first(call.tensors),
             state.grad,
             state.inference,
+            state.autocast,
             default_dtype(),
             default_device(),
         )
@@ -122,9 +123,9 @@ class Compiled:
         for thing in call.objects:
             snapshot.add(thing, f"{self._name}(...)")
         capture = Capture(call.tensors, snapshot)
-        outer = ambient().pending
+        outer, apart = ambient().pending, ambient().autocast.apart()
         try:
-            with using(pending=capture.region, capture=capture), CallWatch(snapshot, capture.prevent):
+            with using(pending=capture.region, capture=capture, autocast=apart), CallWatch(snapshot, capture.prevent):
                 before = _modes()
                 result = self._function(*call.args, **call.kwargs)
                 after = _modes()

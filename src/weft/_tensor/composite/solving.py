@@ -6,7 +6,8 @@ from math import prod
 from typing import Any
 
 from weft._base.dtype import DType, int64
-from weft._tensor.codegen import composite, named_result, op
+from weft._tensor.codegen import composite, op
+from weft._tensor.finish import named_result
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._findings import Failures
