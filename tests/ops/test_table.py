@@ -18,7 +18,7 @@ from weft.ops._table import TABLE, TENSOR_KINDS, Kind, Promote, defop
 NO_RULE = {"copy", "corrcoef", "cov", "limit_rows", "pass_through"}
 """Rows whose dims carry no names and no shardings. This set only shrinks."""
 
-STEPS = ("weft.ops.optimizer", "weft.ops.optimizer_adam")
+STEPS = ("weft.ops.optimizer", "weft.ops.optimizer_adam", "weft.ops.optimizer_scaling")
 """Files of rows that take a whole list of parameters, of any shapes."""
 
 NO_SAMPLE: set[str] = set()

@@ -28,8 +28,10 @@ def cast_inputs(call: Call, inputs: tuple[Value, ...], ambient: Ambient) -> tupl
     wanted = wanted_type(op.name, class_on(op.cast, device_type), tensors, autocast, device_type)
     if wanted is None:
         return inputs
-    chosen = {id(x) for x in tensors if is_eligible(x.aval.dtype) and x.aval.dtype is not wanted}
-    return tuple([cast(x, wanted, ambient) if id(x) in chosen else x for x in inputs]) if chosen else inputs
+    chosen = {x: x for x in tensors if is_eligible(x.aval.dtype) and x.aval.dtype is not wanted}
+    for x in chosen:
+        chosen[x] = cast(x, wanted, ambient)
+    return tuple([chosen.get(x, x) for x in inputs]) if chosen else inputs
 
 
 def _names_type(call: Call) -> bool:

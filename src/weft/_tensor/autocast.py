@@ -21,7 +21,7 @@ def not_cast() -> using:
 def casting(function: Callable[..., Any], cast_class: Cast | PerDevice) -> Callable[..., Any]:
     """A function with an autocast class of its own: its tensors are cast, and the rows that it calls cast nothing.
 
-    On devices where the class is NONE, its rows are cast by their own. Where it is told the type of its result, none.
+    Where it is told the type of its result, its tensors are left alone, too.
     """
     names = list(inspect.signature(function).parameters)
     at_dtype = names.index("dtype") if "dtype" in names else len(names)
@@ -33,12 +33,13 @@ def casting(function: Callable[..., Any], cast_class: Cast | PerDevice) -> Calla
             return function(*args, **kwargs)
         values = [operand(x) for x in _tensors((*args, *kwargs.values()))]
         device_type = cast_device(values, state.autocast)
-        chosen = class_on(cast_class, device_type)
-        if not device_type or chosen is Cast.NONE:
+        if not device_type:
             return function(*args, **kwargs)
         wanted: Any = None
         if kwargs.get("dtype", args[at_dtype] if at_dtype < len(args) else None) is None:
-            wanted = wanted_type(function.__name__, chosen, values, state.autocast, device_type)
+            wanted = wanted_type(
+                function.__name__, class_on(cast_class, device_type), values, state.autocast, device_type
+            )
 
         def fitted(x: Any) -> Any:
             if isinstance(x, list | tuple):

@@ -362,12 +362,12 @@ def _bound(
     module: str,
     out: str | None,
     separate: Sequence[str],
-    cast: Cast | PerDevice,
+    cast: Cast | PerDevice | None,
 ) -> Callable[..., Any]:
     """The public form of a composite, which converts arguments by its annotations, as for rows."""
     scope: dict[str, Any] = {
         **arguments.SCOPE,
-        "_body": body if cast is Cast.NONE else casting(body, cast),
+        "_body": body if cast is None else casting(body, cast),
         "_write_out": write_out,
         "_not_cast": not_cast,
         "_text": out,
@@ -421,14 +421,14 @@ def composite(
     also: str = "",
     over: bool = False,
     out: str | None = None,
-    cast: Cast | PerDevice = Cast.NONE,
+    cast: Cast | PerDevice | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make the decorated function public: as function, as method (if its first parameter is `input`), in place.
 
     Tensors of the parameters in `separate` must share nothing with what is written to, in place or by `out=`.
     With `out`, it takes tensors to write its results to; what it is says that these must have the results' types, or
-    is "" where they may have any that results can be cast to. `cast` is the autocast class, if the rows that it calls
-    do not say all: tensors are then cast before, and no more inside.
+    is "" where they may have any that results can be cast to. `cast` is the autocast class of one that is an
+    operator of its own: its tensors are cast, and what it calls casts nothing. Others leave it to the rows they call.
     A function that was made inside of another one is named and described by `name` and `doc`. `over` says that there
     is a row of this name, whose public forms this hides.
     """

@@ -24,7 +24,7 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value
 from weft.cuda._devices import is_available
 from weft.errors import AmpError, PreconditionError, ValueRangeError
-from weft.ops.scaling import unscale_gradients, updated_scale
+from weft.ops.optimizer_scaling import unscale_gradients, updated_scale
 from weft.optim._optimizer import Optimizer
 
 __all__ = ["GradScaler", "OptState"]
@@ -137,10 +137,10 @@ class GradScaler:
         else:
             if state["stage"] is OptState.READY:
                 self.unscale_(optimizer)
-            found = list(state["found_inf_per_device"].values())
-            if not found:
+            infinities = list(state["found_inf_per_device"].values())
+            if not infinities:
                 raise PreconditionError("No inf checks were recorded for this optimizer.")
-            result = self._stepped(optimizer, found, args, kwargs)
+            result = self._stepped(optimizer, infinities, args, kwargs)
         state["stage"] = OptState.STEPPED
         return result
 
@@ -153,12 +153,12 @@ class GradScaler:
             self._set_scale(scale, new_scale)
         else:
             states = self._per_optimizer_states.values()
-            found = [x for state in states for x in state["found_inf_per_device"].values()]
-            if not found:
+            infinities = [x for state in states for x in state["found_inf_per_device"].values()]
+            if not infinities:
                 raise PreconditionError("No inf checks were recorded prior to update.")
             call = call_of(updated_scale, (ONE,) * 6)
             numbers = (self._growth_factor, self._backoff_factor, self._growth_interval)
-            inputs = (scale, tracker, _total(found, scale.device))
+            inputs = (scale, tracker, _total(infinities, scale.device))
             with using(grad=False):
                 new = apply(call, (*map(operand, inputs), *map(number, numbers)))
                 replace_value(scale, new[0])
@@ -198,22 +198,22 @@ class GradScaler:
         return {device: self._unscaled_on(device, group, checks_only) for device, group in grads.items()}
 
     def _unscaled_on(self, device: Any, grads: Sequence[Tensor], checks_only: bool) -> Tensor:
-        found, scale = _constant(0.0, float32, device), self._scale
+        infinities, scale = _constant(0.0, float32, device), self._scale
         assert scale is not None, "the caller has asked for it"
         factor = _constant(1.0, float32, device) if checks_only else _on(scale, device)
         call = call_of(unscale_gradients, (many(len(grads)), ONE, ONE))
         with using(grad=False):
-            *new, infinite = apply(call, tuple(map(operand, (*grads, found, factor))))
+            *new, infinite = apply(call, tuple(map(operand, (*grads, infinities, factor))))
             if not checks_only:
                 for grad, value in zip(grads, new, strict=True):
                     replace_value(grad, value)
         return wrap(infinite)
 
-    def _stepped(self, optimizer: Any, found: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
+    def _stepped(self, optimizer: Any, infinities: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
         """Step where no infinity was found: chosen within the step, where the optimizer can."""
         if not (isinstance(optimizer, Optimizer) and optimizer._skips_steps):
-            return None if sum(float(x) for x in found) else optimizer.step(*args, **kwargs)  # pyright: ignore[reportArgumentType]  derived
-        optimizer._found_inf = found
+            return None if sum(float(x) for x in infinities) else optimizer.step(*args, **kwargs)  # pyright: ignore[reportArgumentType]  derived
+        optimizer._found_inf = infinities
         try:
             return optimizer.step(*args, **kwargs)
         finally:
@@ -237,8 +237,8 @@ class GradScaler:
         if state["stage"] is not OptState.UNSCALED:
             own = scale if own is None else scale * own
         optimizer.grad_scale = own
-        found = [_constant(0.0, float32, scale.device), *state["found_inf_per_device"].values()]
-        optimizer.found_inf = _total(found, scale.device)
+        infinities = [_constant(0.0, float32, scale.device), *state["found_inf_per_device"].values()]
+        optimizer.found_inf = _total(infinities, scale.device)
         try:
             return optimizer.step(*args, **kwargs)
         finally:
@@ -247,9 +247,9 @@ class GradScaler:
     def _check_inf_per_device(self, optimizer: Any) -> dict[Any, Tensor]:
         """By device, whether any gradient is infinite or NaN; the gradients stay as they are."""
         self._started("_check_inf_per_device")
-        found = self._unscaled(optimizer, checks_only=True)
-        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
-        return found
+        infinities = self._unscaled(optimizer, checks_only=True)
+        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = infinities
+        return infinities
 
     def _found_inf_per_device(self, optimizer: Any) -> dict[Any, Tensor]:
         return self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
@@ -361,7 +361,7 @@ def _on(tensor: Any, device: Any) -> Any:
     return tensor if tensor.device == device else tensor.to(device)
 
 
-def _total(found: Sequence[Any], device: Any) -> Any:
-    """What was found on all devices together: not zero where any found an infinity."""
-    first, *others = (_on(x, device) for x in found)
+def _total(infinities: Sequence[Any], device: Any) -> Any:
+    """What was found on all devices together: not zero where there is an infinity anywhere."""
+    first, *others = (_on(x, device) for x in infinities)
     return sum(others, first)

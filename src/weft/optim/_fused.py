@@ -20,7 +20,7 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value, write
 from weft.errors import OptionError, ValueRangeError
 from weft.ops._table import Kind, OpDef
-from weft.ops.scaling import kept_where
+from weft.ops.optimizer_scaling import kept_where
 from weft.optim._optimizer import Group, Optimizer
 
 Numbers = dict[str, Value | None]
@@ -149,7 +149,7 @@ class FusedOptimizer(Optimizer):
         inputs += [value for values in zip(*ages, strict=True) for value in values]
         inputs += [value for value in numbers.values() if value is not None]
         new = apply(call_of(self._row, static), tuple(inputs))
-        for found_inf in (found for found in self._found_inf if found.device == params[0].device):
+        for found_inf in (x for x in self._found_inf if x.device == params[0].device):
             old = [*map(operand, targets), *[count for counts in zip(*ages, strict=True) for count in counts]]
             n = many(len(old))
             new = apply(call_of(kept_where, (ONE, n, n)), (operand(found_inf), *old, *new[: len(old)]))

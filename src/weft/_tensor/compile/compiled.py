@@ -123,9 +123,11 @@ class Compiled:
         for thing in call.objects:
             snapshot.add(thing, f"{self._name}(...)")
         capture = Capture(call.tensors, snapshot)
-        outer, apart = ambient().pending, ambient().autocast.apart()
+        outer = ambient().pending
+        apart = {"pending": capture.region, "capture": capture, "autocast": ambient().autocast.apart()}
         try:
-            with using(pending=capture.region, capture=capture, autocast=apart), CallWatch(snapshot, capture.prevent):
+            with using(**apart), CallWatch(snapshot, capture.prevent):
+                del apart  # casts that are kept are nobody's after the call
                 before = _modes()
                 result = self._function(*call.args, **call.kwargs)
                 after = _modes()
@@ -272,7 +274,7 @@ def compile(
 
 def _modes() -> tuple[Any, ...]:
     state = ambient()
-    return (*[getattr(state, name) for name in _MODES], default_dtype(), default_device())
+    return state.grad, state.inference, state.anomaly, state.autocast.apart(), default_dtype(), default_device()
 
 
 def _refresh(result: Any, capture: Capture) -> None:
