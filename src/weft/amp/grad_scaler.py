@@ -260,7 +260,7 @@ class GradScaler:
             return
         if not isinstance(new, Tensor) or new.device.type != self._device or new.numel() != 1 or new.requires_grad:
             raise PreconditionError(_NEW_SCALE)
-        scale.copy_(new)  # pyright: ignore[reportAttributeAccessIssue]  derived
+        scale.copy_(new.reshape(()))  # pyright: ignore[reportAttributeAccessIssue]  derived
 
     # --- settings -----------------------------------------------------------------------------------------------
 
