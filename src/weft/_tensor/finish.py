@@ -50,17 +50,18 @@ def finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any 
 
 def finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source: Tensor) -> Tensor:
     """Record a row whose result is a view of `source`, its first input; gives the view."""
-    call, inputs = call_of(op, static), tuple(values)
-    if op.cast is not Cast.NONE and (state := ambient()).autocast.enabled:
-        inputs = cast_inputs(call, inputs, state)
-    result, others = wrap(apply(call, inputs)[0]), tuple(values[1:])
-    if inputs[0] is not values[0]:  # a view of the cast input, which nobody else sees
-        return result
+    call = call_of(op, static)
+    if op.cast is not _NOT_CAST and (state := ambient()).autocast.enabled:
+        inputs = cast_inputs(call, tuple(values), state)
+        if inputs[0] is not values[0]:  # a view of the cast input, which nobody else sees
+            return wrap(apply(call, inputs)[0])
+    result, others = wrap(apply(call, tuple(values))[0]), tuple(values[1:])
     if op.by_layout and source._alias is not None and layout_after(layout_of(source), call, others) is None:
         return result
     return make_view(result, source, call, others)
 
 
+_NOT_CAST = Cast.NONE  # members of enumerations are looked up slowly
 _tuples: dict[OpDef, Any] = {}
 
 
